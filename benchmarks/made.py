@@ -29,24 +29,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from memenvs.build import worldgen
 from memenvs.build.contexts import keep_contexts
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
 from memenvs.build.ruler import ruler
 from memenvs.build.sources import SOURCES
 from memenvs.build.stories import conversations, stories
-from memenvs.build.worldgen import entities_for, generate_aggregates
 from memenvs.tasks.taskset import Task, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
 PROSE = open_tasks("world-train").texts(range(open_tasks("world-train").n_documents))
 
 
-def aggregate(*, count: int, tokens: int, **given: Any) -> Draft:
+def aggregate(*, tokens: int, **given: Any) -> Draft:
     """As `build aggregate`, the world included."""
-    drawn = {"split": given["split"], "seed": given["seed"]}
-    extra, examples = generate_aggregates(entities_for(tokens, **given), count, **drawn)
-    return among_distractors(examples, tokens=tokens, extra=extra, **given)
+    pool = worldgen.aggregate(tokens=tokens, **given)
+    return among_distractors(pool.examples, tokens=tokens, extra=pool.extra, **given)
 
 
 MAKERS: dict[str, Callable[..., Draft]] = {

@@ -160,15 +160,8 @@ class WorkerPool:
 
     The driver keeps the state of every environment after its last job. An actor that dies is replaced: the
     new one gets the states of its environments and does the unanswered jobs again. An environment depends on
-    its own state and replies alone, so the second answer is the one that was lost.
-
-    Args:
-        env: id of the environments.
-        kwargs: their arguments.
-        num_envs: N.
-        workers: actors; each gets a block of neighbouring environments.
-        options: of the actors, as `ray.remote` takes them, such as `{"num_cpus": 0.5}`.
-        tries: see `RayTextVectorEnv`.
+    its own state and replies alone, so the second answer is the one that was lost. Each actor gets a block of
+    neighbouring environments.
 
     Attributes:
         states: of the environments; None before the first episode.
@@ -190,8 +183,7 @@ class WorkerPool:
             self._ray.init(include_dashboard=False, log_to_driver=False)
         remote = self._ray.remote(**options) if options else self._ray.remote
         self._actor, self._env, self._kwargs, self._tries = remote(EnvWorker), env, kwargs, tries
-        bounds = [num_envs * worker // workers for worker in range(workers + 1)]
-        self._blocks = [list(range(bounds[w], bounds[w + 1])) for w in range(workers)]
+        self._blocks = [part.tolist() for part in np.array_split(np.arange(num_envs), workers)]
         self._home = {number: w for w, block in enumerate(self._blocks) for number in block}
         self.states: list[State | None] = [None] * num_envs
         self.stale: set[int] = set()
@@ -242,7 +234,7 @@ class WorkerPool:
             try:
                 answers: list[JobResult] = self._ray.get(promises[w])
             except (died.RayActorError, died.OutOfMemoryError, died.ObjectLostError):
-                # Dead, evicted for its memory, or gone with its node before its answer was fetched.
+                # Dead, evicted for its memory, or lost with its node before its answer was fetched.
                 self._ray.kill(self.actors[w])  # it may still run behind a broken network
                 self.actors[w] = self._make(w)
                 self.stale.update(self._blocks[w])
@@ -303,33 +295,20 @@ class EnvWorker:
 
 
 class Job(NamedTuple):
-    """A reset or a step of one environment.
+    """A reset or a step of one environment."""
 
-    Attributes:
-        number: of the environment, over all workers.
-        reply: to play; None for a reset.
-        how: seed and options of the reset.
-        state: to continue from; None where the worker has it.
-    """
-
-    number: int
-    reply: str | None
-    how: dict[str, Any]
-    state: State | None = None
+    number: int  # of the environment, over all workers
+    reply: str | None  # to play; None for a reset
+    how: dict[str, Any]  # seed and options of the reset
+    state: State | None = None  # to continue from; None where the worker has it
 
 
 class JobResult(NamedTuple):
-    """The result of a job.
+    """The result of a job."""
 
-    Attributes:
-        result: what `reset` or `step` returned; None where it raised.
-        error: what it raised.
-        state: of the environment now; None where it never began.
-    """
-
-    result: Any
+    result: Any  # of `reset` or `step`; None where it raised
     error: Exception | None
-    state: State | None
+    state: State | None  # of the environment now; None where it never began
 
 
 def _sendable(error: Exception) -> Exception:

@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.build.worldgen import generate_forms
+from memenvs.build.worldgen import generate
 from memenvs.build.worldgen.lexicon import RELATIONS
 from memenvs.build.worldgen.names import Chain, Comparison, FactTable
 from memenvs.core.data import NonNegative, checked
@@ -236,13 +236,13 @@ def facts_of(tasks: TaskSet) -> tuple[FactTable, list[list[Fact]]]:
     if "hops" not in given:
         raise ValueError(f"{tasks.name} is no world of `memenvs build world`; build one")
     drawn = {name: given[name] for name in ("split", "seed", "hops")}
-    facts, _, pairs = generate_forms(given["entities"], len(tasks), **drawn)
+    world = generate(given["entities"], len(tasks), **drawn)
     needed = []
-    for task, (form, question) in zip(tasks, pairs, strict=True):
+    for task, (form, question) in zip(tasks, world.asked, strict=True):
         if task.question != question.question:
             raise ValueError(f"{tasks.name} is not the world of its card; build it again")
-        needed.append(_needed(form, facts))
-    return facts, needed
+        needed.append(_needed(form, world.facts))
+    return world.facts, needed
 
 
 def _needed(form: Chain | Comparison, facts: FactTable) -> list[Fact]:

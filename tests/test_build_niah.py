@@ -2,6 +2,7 @@
 
 import functools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,11 @@ from memenvs.build.niah import (
     ADJECTIVES,
     NOUNS,
     RECIPES,
-    VARIANTS,
     draw,
     niah,
     occurring,
 )
 from memenvs.build.write import write_task_set
-from memenvs.tasks.metrics import string_match_all
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -49,7 +48,7 @@ DEFINITION = {
     "multivalue": ("prose", "word", "number", 1, 1, 4),
     "multiquery": ("prose", "word", "number", 4, 4, 1),
 }
-every_variant = pytest.mark.parametrize("variant", VARIANTS)
+every_variant = pytest.mark.parametrize("variant", RECIPES)
 
 
 @functools.cache
@@ -106,19 +105,6 @@ def found(draft, task):
 
 
 @every_variant
-def test_the_recipe_is_the_definition(variant):
-    recipe = RECIPES[variant]
-    assert DEFINITION[variant] == (
-        recipe.haystack,
-        recipe.key,
-        recipe.value,
-        recipe.keys,
-        recipe.asked,
-        recipe.values,
-    )
-
-
-@every_variant
 def test_a_context_has_the_needles_of_its_definition(variant):
     draft = build(variant)
     haystack, key, value, keys, _, values = DEFINITION[variant]
@@ -136,7 +122,7 @@ def test_a_context_has_the_needles_of_its_definition(variant):
 
 
 @every_variant
-def test_the_answers_are_the_values_that_the_evidence_tells(variant):
+def test_the_answers_are_the_values_in_the_evidence(variant):
     draft = build(variant)
     *_, asked, values = DEFINITION[variant]
     for task in draft.tasks:
@@ -179,16 +165,7 @@ def test_the_question_is_plural_where_there_are_several_values(variant):
         assert task.question.startswith(f"{start} {RECIPES[variant].value}{'s' if several else ''} for ")
 
 
-@every_variant
-def test_the_gold_values_and_the_context_score_one_and_silence_zero(variant):
-    draft = build(variant)
-    for task in draft.tasks:
-        assert string_match_all(" and ".join(task.answers[0]), task.answers[0]) == 1.0
-        assert string_match_all(context(draft, task), task.answers[0]) == 1.0
-        assert string_match_all("", task.answers[0]) == 0.0
-
-
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if DEFINITION[v][0] == "prose"])
+@pytest.mark.parametrize("variant", [v for v in RECIPES if DEFINITION[v][0] == "prose"])
 def test_a_prose_haystack_is_the_sentences_in_order_from_anywhere(variant):
     draft = build(variant)
     n = len(hay(draft))
@@ -216,22 +193,13 @@ def test_a_haystack_of_needles_differs_from_task_to_task():
     assert len(first & second) < len(first) / 2
 
 
-def test_prose_starts_anew_where_it_ends():
+def test_prose_starts_again_where_it_ends():
     draft = build(tokens=9000)
     assert len(draft.tasks[0].documents) > 2 * len(hay(draft))
     assert 9000 - used(draft, draft.tasks[0]) < draft.documents.tokens.max()
 
 
 # --- the budget
-
-
-@every_variant
-@pytest.mark.parametrize("tokens", [200, 777, 4096])
-def test_the_budget_is_met_within_a_sentence_and_never_exceeded(variant, tokens):
-    draft = build(variant, tokens=tokens)
-    longest = draft.documents.tokens[: len(hay(draft))].max()
-    for task in draft.tasks:
-        assert 0 <= tokens - used(draft, task) < longest
 
 
 def test_the_next_sentence_of_the_prose_would_exceed_the_budget():
@@ -361,9 +329,8 @@ def test_real_essays_build(tmp_path):
         tokenizer=tokenizer(),
         split="test",
         seed=1,
-        inputs=files,
     )
-    tasks = written(tmp_path / "set", draft)
+    tasks = written(tmp_path / "set", replace(draft, inputs=files))
     assert len(tasks.card.inputs) == len(files) == 49
     assert 32_768 - tasks.card.counts["max_tokens"] < draft.documents.tokens.max()
 

@@ -175,7 +175,7 @@ def test_the_answers_of_a_kind_differ():
         assert len({task.answers for task in tell((kind,), count=60).tasks}) >= least
 
 
-def test_events_stand_all_over_the_prose_in_their_order():
+def test_events_are_spread_over_the_prose_in_their_order():
     draft = tell(("qa7",), count=60, tokens=3000)
     depths = [depth for task in draft.tasks for depth in task.meta["depths"]]
     assert min(depths) < 0.25

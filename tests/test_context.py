@@ -21,7 +21,7 @@ def reader(small_set):
     return Reader(small_set, load_tokenizer("world"))
 
 
-def test_documents_are_numbered_from_one_and_parted_by_a_blank_line(reader, small_set):
+def test_documents_are_numbered_from_one_and_separated_by_a_blank_line(reader, small_set):
     task = small_set[0]
     first, second = small_set.shown(task.documents[:2])
     assert reader.context(task.documents[:2]).text == f"Document 1:\n{first}\n\nDocument 2:\n{second}"
@@ -88,7 +88,7 @@ def test_a_chunk_beside_a_document_holds_nothing_of_it(reader, small_set):
     assert context.inside(Chunk(end, len(context.text), 0), 3) == ""
 
 
-def test_what_is_counted_afresh_is_forgotten_when_it_is_too_much(small_set, words, monkeypatch):
+def test_the_reader_forgets_what_it_counted_itself_when_it_is_too_much(small_set, words, monkeypatch):
     reader = Reader(small_set, words)
     whole = [reader.context(task.documents) for task in small_set]
     monkeypatch.setattr("memenvs.tasks.context.FRESH_TOKENS", 1000)
@@ -98,7 +98,7 @@ def test_what_is_counted_afresh_is_forgotten_when_it_is_too_much(small_set, word
         assert sum(map(len, reader._fresh.values())) == reader._fresh_tokens <= 1000
 
 
-def test_another_tokenizer_than_the_cards_is_counted_afresh(small_set, tmp_path):
+def test_documents_are_counted_again_by_another_tokenizer_than_the_cards(small_set, tmp_path):
     world = load_tokenizer("world")
     backend = type(world.backend).from_str(world.backend.to_str())
     backend.add_tokens(["Thing"])

@@ -134,30 +134,32 @@ def test_normalisation_drops_punctuation_before_articles():
     assert metrics.normalize_answer(" The  A.I.-Matrix, an  OPERA ") == "aimatrix opera"
 
 
-def test_f1_takes_the_best_accepted_answer():
-    # "barack obama": precision 2/3, recall 1, F1 0.8; "obama": precision 1/3, recall 1, F1 0.5
-    assert metrics.f1("President Barack Obama", ["Obama", "Barack Obama"]) == close(0.8)
-
-
-def test_f1_gives_a_long_answer_to_a_yes_no_question_nothing():
-    assert metrics.f1("yes it is", ["yes"]) == 0.0
-
-
-def test_longbench_f1_gives_a_long_answer_to_a_yes_no_question_its_share():
-    # precision 1/3, recall 1: 2 * (1/3) / (4/3) = 0.5
-    assert metrics.longbench_f1("yes it is", ["yes"]) == close(0.5)
-
-
-def test_em_accepts_any_alias():
-    assert metrics.em("the  big apple.", ["New York", "Big Apple"]) == 1.0
-
-
-def test_sub_em_finds_an_answer_inside_a_sentence():
-    assert metrics.sub_em("It was Paris, in 1900.", ["London", "Paris"]) == 1.0
-
-
-def test_sub_em_does_not_reward_a_part_of_the_answer():
-    assert metrics.sub_em("Paris", ["Paris France"]) == 0.0
+@pytest.mark.parametrize(
+    ("name", "prediction", "answers", "score"),
+    [
+        ("em", "the  big apple.", ["New York", "Big Apple"], 1.0),  # any alias
+        # "barack obama": precision 2/3, recall 1, F1 0.8; "obama": precision 1/3, recall 1, F1 0.5
+        ("f1", "President Barack Obama", ["Obama", "Barack Obama"], 0.8),
+        ("f1", "yes it is", ["yes"], 0.0),  # a long answer to a yes-or-no question
+        ("longbench_f1", "yes it is", ["yes"], 0.5),  # precision 1/3, recall 1
+        ("set_f1", "the city, the Paris", ["Rome", "The Paris"], 0.8),  # {the, city, paris}, {the, paris}
+        ("set_f1", "don't", ["dont"], 0.0),  # {don, t}
+        ("sub_em", "It was Paris, in 1900.", ["London", "Paris"], 1.0),
+        ("sub_em", "Paris", ["Paris France"], 0.0),  # a part of the answer
+        ("string_match_all", "ONE and two", ["one", "two", "three", "four"], 0.5),
+        ("string_match_part", "ONE and two", ["three", "one"], 1.0),
+        ("string_match_part", "12,34", ["1234"], 0.0),  # punctuation is kept
+        ("boxed_em", "so \\boxed{new york}", ["London", "New York"], 1.0),  # case and spaces are ignored
+        ("boxed_em", "\\boxed{The Beatles}", ["Beatles"], 0.0),  # articles are kept
+        ("boxed_em", "\\boxed{}" + "." * 292, [""], 1.0),  # the box, of 8 characters, is in the last 300
+        ("boxed_em", "\\boxed{}" + "." * 293, [""], 0.0),
+        ("math_em", "\\boxed{x}" + "." * 1000, ["x"], 1.0),  # reads the whole reply
+        ("math_em", "\\boxed{2/4}", ["1/2"], 0.0),  # fractions are not reduced
+        ("math_em", "\\boxed{paris}", ["Paris"], 0.0),  # case is kept
+    ],
+)
+def test_a_metric_scores_as_worked_out_by_hand(name, prediction, answers, score):
+    assert METRICS[name](prediction, answers) == close(score)
 
 
 UUIDS = ["9f1c5e7a-0b2d-4c3e-8f90-a1b2c3d4e5f6", "00000000-0000-4000-8000-000000000000"]
@@ -188,36 +190,7 @@ def test_needle_exact_subtracts_wrong_needles_from_those_found(prediction, answe
     assert metrics.needle_exact(prediction, answers) == pytest.approx(score)
 
 
-def test_string_match_all_is_the_share_of_answers_found():
-    assert metrics.string_match_all("ONE and two", ["one", "two", "three", "four"]) == 0.5
-
-
-def test_string_match_part_needs_one_answer():
-    assert metrics.string_match_part("ONE and two", ["three", "one"]) == 1.0
-
-
-def test_string_match_keeps_punctuation():
-    assert metrics.string_match_part("12,34", ["1234"]) == 0.0
-
-
 # --- by hand: boxes and mathematics
-
-
-def test_boxed_em_ignores_case_and_spaces():
-    assert metrics.boxed_em("so \\boxed{new york}", ["London", "New York"]) == 1.0
-
-
-def test_boxed_em_keeps_articles():
-    assert metrics.boxed_em("\\boxed{The Beatles}", ["Beatles"]) == 0.0
-
-
-@pytest.mark.parametrize(("tail", "score"), [(292, 1.0), (293, 0.0)])
-def test_boxed_em_reads_the_last_300_characters(tail, score):
-    assert metrics.boxed_em("\\boxed{}" + "." * tail, [""]) == score  # the box: 8 characters
-
-
-def test_math_em_reads_the_whole_reply():
-    assert metrics.math_em("\\boxed{x}" + "." * 1000, ["x"]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -225,14 +198,6 @@ def test_math_em_reads_the_whole_reply():
 )
 def test_math_em_sees_through_ways_of_writing_a_half(content):
     assert metrics.math_em(f"\\boxed{{{content}}}", ["\\frac{1}{2}"]) == 1.0
-
-
-def test_math_em_does_not_reduce_fractions():
-    assert metrics.math_em("\\boxed{2/4}", ["1/2"]) == 0.0
-
-
-def test_math_em_keeps_case():
-    assert metrics.math_em("\\boxed{paris}", ["Paris"]) == 0.0
 
 
 def test_every_fraction_and_root_of_a_text_is_braced():
@@ -250,11 +215,8 @@ def test_malformed_mathematics_has_no_full_spelling(text):
     assert full_strip(text) is None
 
 
-def test_malformed_mathematics_equals_itself():
+def test_malformed_mathematics_equals_itself_alone():
     assert math_equal("\\frac", "\\frac")
-
-
-def test_malformed_mathematics_equals_nothing_else():
     assert not math_equal("\\frac", "\\sqrt")
 
 
@@ -265,49 +227,25 @@ def test_an_fbox_is_no_answer():
 # --- by hand: several objectives
 
 
-def test_multi_objective_takes_a_bare_answer():
-    assert metrics.multi_objective("Paris; Rome", [["Paris"], ["rome", "roma"]]) == (2.0, 2.0, True)
-
-
-def test_multi_objective_keeps_articles_and_counts_words_once():
-    # {the, old, town} against {old, town}: precision 2/3, recall 1, F1 0.8
-    assert metrics.multi_objective("the old old town", [["old town"]]) == close((0.0, 0.8, True))
-
-
-def test_multi_objective_reads_parts_in_order():
-    assert metrics.multi_objective("Rome; Paris", [["Paris"], ["Rome"]]) == (0.0, 0.0, True)
-
-
-def test_multi_objective_gives_a_wrong_number_of_parts_nothing():
-    assert metrics.multi_objective("Paris; Rome; Bonn", [["Paris"], ["Rome"]]) == (0.0, 0.0, True)
-
-
-def test_multi_objective_gives_an_open_tag_nothing():
-    assert metrics.multi_objective("<answer>Paris</answer><answer>", [["Paris"]]) == (0.0, 0.0, False)
-
-
-def test_multi_objective_reads_a_pair_from_its_first_opening_tag():
-    # what stands between is "a <answer>Paris": the words a, answer, paris; precision 1/3, recall 1
-    reply = "<answer>a <answer>Paris</answer></answer>"
-    assert metrics.multi_objective(reply, [["Paris"]]) == close((0.0, 0.5, True))
-
-
-def test_multi_objective_reads_the_last_assistant_turn_only():
-    reply = "<answer>Paris</answer><|im_start|>assistant\nParis"
-    assert metrics.multi_objective(reply, [["Paris"]]) == (0.0, 0.0, True)
-
-
-def test_set_f1_keeps_articles_counts_words_once_and_parts_at_punctuation():
-    # {the, city, paris} and {the, paris}: precision 2/3, recall 1; {don, t} and {dont}: nothing
-    assert metrics.set_f1("the city, the Paris", ["Rome", "The Paris"]) == close(0.8)
-    assert metrics.set_f1("don't", ["dont"]) == 0.0
+@pytest.mark.parametrize(
+    ("reply", "answers", "scores"),
+    [
+        ("Paris; Rome", [["Paris"], ["rome", "roma"]], (2.0, 2.0, True)),  # an answer without tags
+        ("Rome; Paris", [["Paris"], ["Rome"]], (0.0, 0.0, True)),  # parts are read in order
+        ("Paris; Rome; Bonn", [["Paris"], ["Rome"]], (0.0, 0.0, True)),  # another number of parts
+        # {the, old, town} against {old, town}: precision 2/3, recall 1
+        ("the old old town", [["old town"]], (0.0, 0.8, True)),
+        ("<answer>Paris</answer><answer>", [["Paris"]], (0.0, 0.0, False)),  # a tag is open
+        # a pair reaches from its first opening tag: a, answer, paris; precision 1/3, recall 1
+        ("<answer>a <answer>Paris</answer></answer>", [["Paris"]], (0.0, 0.5, True)),
+        ("<answer>Paris</answer><|im_start|>assistant\nParis", [["Paris"]], (0.0, 0.0, True)),  # last turn
+    ],
+)
+def test_several_objectives_score_as_worked_out_by_hand(reply, answers, scores):
+    assert metrics.multi_objective(reply, answers) == close(scores)
 
 
 # --- names
-
-
-def test_a_metric_is_got_by_its_name():
-    assert get_metric("sub_em") is metrics.sub_em
 
 
 def test_an_unknown_metric_is_refused_with_the_choices():
@@ -416,7 +354,7 @@ def test_multi_objective_stays_in_range_on_any_text(text, answers):
 
 
 @given(text=HOSTILE)
-def test_an_extracted_answer_stands_in_the_reply(text):
+def test_an_extracted_answer_is_part_of_the_reply(text):
     for answer_format in ("boxed", "tag"):
         assert (extract_answer(text, answer_format) or "") in text
 

@@ -119,9 +119,11 @@ def test_a_wheel_holds_every_text_that_the_package_reads(tmp_path):
     texts = {
         str(path.relative_to(ROOT))
         for folder in (ROOT / "memenvs", *(ROOT / "memenvs" / name for name in BESIDE))
-        for path in folder.rglob("*.txt")
+        for kind in ("*.txt", "*.json")
+        for path in folder.rglob(kind)
     }
-    held = {str(path.relative_to(tmp_path / "installed")) for path in (tmp_path / "installed").rglob("*.txt")}
+    installed = tmp_path / "installed"
+    held = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
     assert texts <= held
     code = (
         "from memenvs.build.worldgen import generate\n"

@@ -68,7 +68,7 @@ def flip(file, bit):
 def test_a_flipped_bit_is_refused_in_one_line_or_changes_nothing(name, small_set, tmp_path):
     before = list(small_set), small_set.shown(range(small_set.n_documents)), small_set.card
     bits = np.random.default_rng(0).integers(0, 8 * (small_set.path / name).stat().st_size, 60)
-    refused = harmless = 0
+    refused = unchanged = 0
     for number, bit in enumerate(bits.tolist()):
         folder = shutil.copytree(small_set.path, tmp_path / str(number))
         flip(folder / name, bit)
@@ -77,10 +77,10 @@ def test_a_flipped_bit_is_refused_in_one_line_or_changes_nothing(name, small_set
         except ValueError as error:
             refused += "\n" not in str(error)
         else:
-            harmless += (list(opened), opened.shown(range(opened.n_documents)), opened.card) == before
+            unchanged += (list(opened), opened.shown(range(opened.n_documents)), opened.card) == before
         shutil.rmtree(folder)
-    assert refused + harmless == 60
-    assert not harmless or name == CARD  # white space between its fields
+    assert refused + unchanged == 60
+    assert not unchanged or name == CARD  # white space between its fields
 
 
 def test_a_damaged_file_is_read_where_the_check_is_switched_off(broken, small_set, monkeypatch):
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_read_where_the_check_is_switched_off(broken, small_se
 
 
 @pytest.mark.parametrize("forged", [2**40, -1])
-def test_an_offset_outside_the_file_is_refused_also_behind_a_valid_seal(broken, forged):
+def test_an_offset_outside_the_file_is_refused_even_with_a_valid_seal(broken, forged):
     offsets = np.cumsum([0, *map(len, read(broken, DOCUMENTS)["title"].to_pylist()[:3])])
     data = (broken / DOCUMENTS).read_bytes()
     wrong = offsets.copy()
@@ -105,7 +105,7 @@ def test_an_offset_outside_the_file_is_refused_also_behind_a_valid_seal(broken, 
         TaskSet(broken)
 
 
-def test_a_text_that_is_not_utf8_is_refused_also_behind_a_valid_seal(broken):
+def test_a_text_that_is_not_utf8_is_refused_even_with_a_valid_seal(broken):
     data = (broken / DOCUMENTS).read_bytes()
     (broken / DOCUMENTS).write_bytes(data.replace(b"Thing 3 has", b"Thing \xff has"))
     seal_again(broken, DOCUMENTS)
@@ -164,7 +164,7 @@ def test_a_file_of_other_content_is_refused(broken):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null"])
-def test_a_card_that_is_none_is_refused(broken, text):
+def test_a_file_that_is_no_card_is_refused(broken, text):
     (broken / CARD).write_text(text)
     with pytest.raises(ValueError, match=r"card\.json .*; build it again"):
         TaskSet(broken)

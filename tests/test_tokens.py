@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from memenvs.tasks.tokens import TextTokenizer, chunk, load_tokenizer, pack
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, pack
 
 UNICODE = st.lists(
     st.one_of(
@@ -25,6 +25,12 @@ def words():
     backend = Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     return TextTokenizer(backend, "words")
+
+
+def chunk(text, tokenizer, size):
+    (gaps,) = tokenizer.gaps([text])
+    ends = [chars for chars, _ in pack(gaps, size)]
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @given(UNICODE, SIZES)
@@ -74,21 +80,21 @@ def test_the_gaps_sum_to_the_text(words):
 
 @given(UNICODE, st.integers(1, 50))
 @example("\n\n" * 30, 3)
-def test_a_head_is_a_beginning_that_read_alone_is_within_its_tokens(any_tokenizer, text, size):
-    head, cut = any_tokenizer.truncate(text, size)
-    assert text.startswith(head)
-    assert cut == (head != text)
-    assert any_tokenizer.count(head) <= size
+def test_a_truncated_text_is_a_beginning_within_its_tokens(any_tokenizer, text, size):
+    kept, cut = any_tokenizer.truncate(text, size)
+    assert text.startswith(kept)
+    assert cut == (kept != text)
+    assert any_tokenizer.count(kept) <= size
 
 
 @given(UNICODE, st.integers(1, 50))
-def test_a_head_is_cut_only_where_there_are_too_many_tokens_or_characters(any_tokenizer, text, size):
+def test_a_text_is_truncated_only_if_it_has_too_many_tokens_or_characters(any_tokenizer, text, size):
     _, cut = any_tokenizer.truncate(text, size)
     assert cut == (len(text) > 16 * size or any_tokenizer.count(text) > size)
 
 
 @pytest.mark.parametrize("text", ["secret" * 1000, "secret" + " " * 6000])
-def test_a_head_has_at_most_sixteen_characters_a_token(words, text):
+def test_a_truncated_text_has_at_most_sixteen_characters_a_token(words, text):
     # one token is any length of unknown word or of white space
     assert words.count(text) == 1
     assert words.truncate(text, 8) == (text[: 16 * 8], True)

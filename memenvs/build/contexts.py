@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from memenvs.build.draft import Documents, Draft
 from memenvs.build.examples import Example, usable
@@ -13,7 +13,7 @@ from memenvs.tasks.taskset import SEPARATOR, Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
 WHOLE = Layout(header="", separator="")
-"""Of contexts that mark no documents: each is one."""
+"""The layout of contexts that mark no documents: each is one document."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class KeptContexts:
     """The questions of a file, each with the documents that it is asked about, in their order.
 
     Attributes:
-        examples: read once; None is a question that cannot be scored, which is left out and counted.
-        layout: with which the documents joined are the text of the file.
+        examples: read once; those that cannot be scored are left out and counted.
+        layout: joins the documents to the text of the file.
         metric: that of the benchmark; a name of `memenvs.tasks.metrics.METRICS`.
         source: the file, for errors.
         environment: the id of the environment that the tasks are made for.
     """
 
-    examples: Iterable[Example | None]
+    examples: Iterable[Example]
     layout: Layout
     metric: str
     source: str
@@ -42,18 +42,14 @@ def keep_contexts(
     tokenizer: TextTokenizer,
     count: Count | None = None,
     questions: Count = 1,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """A task for each question, over the documents of the file in their order; equal documents are one.
 
     Args:
         kept: the questions.
-        tokenizer: counts the tokens.
         count: tasks, the first of the file (default: every question once).
-        questions: of one context asked in a task, at most: those that follow each other, which
-            `MemChunkQA-v0` may ask one by one (`ask`). One that holds "; ", which separates questions, or
-            whose answer holds ";", stays alone.
-        inputs: the files that were read.
+        questions: most consecutive questions of one context in a task; `MemChunkQA-v0` may ask them one by
+            one (`ask`). A question with "; ", or an answer with ";", stays alone.
 
     Raises:
         ValueError: two questions have one id, there are fewer than `count`, or none.
@@ -62,14 +58,14 @@ def keep_contexts(
     tasks: list[Task] = []
     left_out = 0
 
-    def counted() -> Iterator[Example | None]:
+    def counted() -> Iterator[Example]:
         nonlocal left_out
         for example in kept.examples:
-            left_out += example is None
+            left_out += not example.answers
             yield example
 
     for example in usable(counted(), kept.source):
-        task = _task_in_order(example, index)
+        task = example.task([index.setdefault(part, len(index)) for part in example.paragraphs])
         if tasks and _joinable(tasks[-1], task, questions):
             tasks[-1] = _joined(tasks[-1], task)
         elif len(tasks) == count:
@@ -79,17 +75,7 @@ def keep_contexts(
     if count is not None and len(tasks) < count:
         raise ValueError(f"--num-tasks {count}: {kept.source} gives {len(tasks)}; ask for at most that")
     documents = Documents.tokenized(list(index), tokenizer)
-    return Draft(documents, tasks, kept.layout, inputs, kept.environment, kept.metric, left_out)
-
-
-def _task_in_order(example: Example, index: dict[tuple[str, str], int]) -> Task:
-    """The task of an example, its documents numbered by `index`, which grows."""
-    numbers = [index.setdefault(paragraph, len(index)) for paragraph in example.paragraphs]
-    meta = {**example.meta}
-    if example.spans:
-        meta["spans"] = [[numbers[i], start, end] for i, start, end in example.spans]
-    evidence = tuple(dict.fromkeys(numbers[i] for i in example.evidence))
-    return Task(example.id, example.question, (example.answers,), tuple(numbers), evidence, meta)
+    return Draft(documents, tasks, kept.layout, kept.environment, kept.metric, left_out)
 
 
 def _joinable(before: Task, task: Task, questions: int) -> bool:
@@ -116,8 +102,8 @@ def _joined(before: Task, task: Task) -> Task:
     )
 
 
-def split_documents(context: str, layout: Layout) -> tuple[tuple[str, str], ...] | None:
-    r"""(title, text) of the documents of a context; None where the layout would not give its text again.
+def split_documents(context: str, layout: Layout) -> tuple[tuple[str, str], ...]:
+    r"""(title, text) of the documents of a context; none where the layout would not give its text again.
 
     Document i + 1 begins at the first header of that number after document i, so the documents joined by
     the layout are the context, to the character. The title of a document of several lines is the first.
@@ -125,26 +111,23 @@ def split_documents(context: str, layout: Layout) -> tuple[tuple[str, str], ...]
     >>> split_documents("Document 1:\nDam\nBuilt by Ann.\n\nDocument 2:\nMill", Layout())
     (('Dam', 'Built by Ann.'), ('', 'Mill'))
     """
-    bodies = list(_bodies(context, layout))
-    return tuple(map(titled, bodies)) if bodies else None
+    if layout == WHOLE:
+        return (("", context),)
+    first = layout.header.replace("{i}", "1")
+    if not context.startswith(first):
+        return ()
+    documents, start = [], len(first)
+    for number in itertools.count(2):
+        seam = layout.separator + layout.header.replace("{i}", str(number))
+        end = context.find(seam, start)
+        documents.append(titled(context[start : end if end >= 0 else None]))
+        if end < 0:
+            break
+        start = end + len(seam)
+    return tuple(documents)
 
 
 def titled(body: str) -> tuple[str, str]:
     """(title, text) that `memenvs.tasks.taskset.shown` makes `body` of: the first line and the rest."""
     title, newline, text = body.partition("\n")
     return (title, text) if title and newline else ("", body)
-
-
-def _bodies(context: str, layout: Layout) -> Iterator[str]:
-    first = layout.header.replace("{i}", "1")
-    if not context.startswith(first):
-        return
-    start, number = len(first), 2
-    while True:
-        seam = layout.separator + layout.header.replace("{i}", str(number))
-        end = context.find(seam, start)
-        if end < 0:
-            yield context[start:]
-            return
-        yield context[start:end]
-        start, number = end + len(seam), number + 1

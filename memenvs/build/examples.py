@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ class Example:
     Attributes:
         id: unique in the source.
         question: the question.
-        answers: accepted answers, the preferred one first.
+        answers: accepted answers, the preferred one first; empty if the question cannot be scored.
         paragraphs: (title, text) of its own paragraphs.
         evidence: which of them the answer needs, in the order of the reasoning.
         spans: (paragraph, start, end): the characters of the sentences needed, where the source marks them.
@@ -41,6 +40,14 @@ class Example:
     evidence: tuple[int, ...]
     spans: tuple[tuple[int, int, int], ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)
+
+    def task(self, numbers: Sequence[int]) -> Task:
+        """The question over all of its paragraphs, in their order; paragraph i is document `numbers[i]`."""
+        meta = {**self.meta}
+        if self.spans:
+            meta["spans"] = [[numbers[i], start, end] for i, start, end in self.spans]
+        evidence = tuple(dict.fromkeys(numbers[i] for i in self.evidence))
+        return Task(self.id, self.question, (self.answers,), tuple(numbers), evidence, meta)
 
 
 @dataclass(frozen=True)
@@ -58,15 +65,15 @@ class Pool:
     documents: int | None = None
 
 
-def usable(examples: Iterable[Example | None], source: str) -> Iterator[Example]:
-    """The examples that can be asked, checked one by one; None, a question that cannot be scored, is dropped.
+def usable(examples: Iterable[Example], source: str) -> Iterator[Example]:
+    """The examples that can be scored, checked one by one.
 
     Raises:
         ValueError: two share an id, one is empty or has a text that is not UTF-8, or there are none.
     """
     seen: set[str] = set()
     for example in examples:
-        if example is None:
+        if not example.answers:
             continue
         where = f"question {example.id!r} of {source}"
         if example.id in seen:
@@ -93,10 +100,9 @@ def among_distractors(
     split: str = "train",
     seed: Whole = 0,
     workers: Count = 1,
-    inputs: tuple[Path, ...] = (),
     extra: Sequence[tuple[str, str]] = (),
 ) -> Draft:
-    """RULER-HotpotQA: each question with its own paragraphs and others drawn from the pool, shuffled afresh.
+    """RULER-HotpotQA: each question with its own paragraphs and others drawn from the pool, shuffled.
 
     The pool is every paragraph of the examples, once. A task gets its evidence, then its own other
     paragraphs, then paragraphs drawn without replacement, never one with the title of an evidence document.
@@ -106,14 +112,9 @@ def among_distractors(
 
     Args:
         examples: the questions.
-        tokenizer: counts the tokens.
         documents: documents of a task.
         tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
         count: tasks (default: every question once); beyond that questions are used again.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        workers: processes; the result does not depend on them.
-        inputs: the files that were read.
         extra: more (title, text) paragraphs for the pool.
 
     Raises:
@@ -122,45 +123,43 @@ def among_distractors(
     """
     if (documents is None) == (tokens is None):
         raise ValueError("give either --documents (a number of documents) or --tokens (a budget of tokens)")
-    pool, numbers = _pool(examples, extra)
-    layout, tokenized = Layout(), Documents.tokenized(pool, tokenizer)
-    sizes = None if tokens is None else sizes_with_headers(tokenized, layout, tokenizer, len(pool))
-    size = documents or tokens or 0
-    make = _TaskMaker(_questions(examples, numbers, pool), len(pool), sizes, size, seed, split)
+    index = {paragraph: i for i, paragraph in enumerate(dict.fromkeys(extra))}
+    whole = [one.task([index.setdefault(part, len(index)) for part in one.paragraphs]) for one in examples]
+    layout, pool = Layout(), Documents.tokenized(list(index), tokenizer)
+    sizes = None if tokens is None else sizes_with_headers(pool, layout, tokenizer, len(index))
+    questions = _questions(whole, pool.titles)
+    make = _TaskMaker(questions, len(index), sizes, documents or tokens or 0, seed, split)
     tasks = make_items(make, count or len(examples), workers=workers)
     for item in range(len(examples), len(tasks)):
         before = tasks[item - len(examples)].documents
         if sum(tasks[item].documents) == sum(before) and {*tasks[item].documents} == {*before}:
             tasks[item] = make.differently(item, tasks[item])
-    return Draft(tokenized, tasks, layout, inputs)
+    return Draft(pool, tasks, layout)
 
 
 @dataclass(frozen=True)
 class _Question:
-    """An example by document numbers."""
+    """A question, and the pool's documents as tasks of it choose among them."""
 
-    example: Example
-    own: tuple[int, ...]  # its paragraphs
-    evidence: Ints  # those that it needs, once each
-    others: Ints  # the rest, once each, none with the title of an evidence document
+    task: Task  # over its own paragraphs
+    evidence: Ints
+    others: Ints  # the rest of its own, once each, none with the title of an evidence document
     excluded: Ints  # not to be drawn from the pool: all of these, and what has a title of the evidence
 
 
-def _questions(
-    examples: Sequence[Example], numbers: Sequence[tuple[int, ...]], pool: Sequence[tuple[str, str]]
-) -> list[_Question]:
+def _questions(tasks: Sequence[Task], titles: Sequence[str]) -> list[_Question]:
     titled: dict[str, list[int]] = {}
-    for number, (title, _) in enumerate(pool):
+    for number, title in enumerate(titles):
         if title:  # texts without a title do not share one
             titled.setdefault(title, []).append(number)
     questions = []
-    for example, own in zip(examples, numbers, strict=True):
-        evidence = list(dict.fromkeys(own[i] for i in example.evidence))
-        alike = (titled.get(pool[document][0], [document]) for document in evidence)
-        same_title = {number for numbers in alike for number in numbers}
-        others = [number for number in dict.fromkeys(own) if number not in same_title]
-        arrays = (np.array(part, np.int64) for part in (evidence, others, sorted({*same_title, *others})))
-        questions.append(_Question(example, own, *arrays))
+    for task in tasks:
+        same_title = {
+            number for document in task.evidence for number in titled.get(titles[document], [document])
+        }
+        others = [number for number in dict.fromkeys(task.documents) if number not in same_title]
+        parts = (task.evidence, others, sorted({*same_title, *others}))
+        questions.append(_Question(task, *(np.array(part, np.int64) for part in parts)))
     return questions
 
 
@@ -178,28 +177,17 @@ class _TaskMaker:
     def __call__(self, item: int) -> Task:
         cycle, index = divmod(item, len(self.questions))
         question = self.questions[index]
-        example = question.example
         rng = item_rng(self.seed, self.split, item)
-        chosen = self._choose(question, rng)
-        meta = {**example.meta}
-        if example.spans:
-            meta["spans"] = [[question.own[i], start, end] for i, start, end in example.spans]
-        return Task(
-            example.id if cycle == 0 else f"{example.id}-{cycle + 1}",
-            example.question,
-            (example.answers,),
-            self._numbered(rng.permutation(chosen)),
-            self._numbered(question.evidence),
-            meta,
-        )
+        id_ = f"{question.task.id}-{cycle + 1}" if cycle else question.task.id
+        return replace(question.task, id=id_, documents=self._shuffled(self._choose(question, rng), rng))
 
     @functools.cached_property
     def _numbers(self) -> NDArray[np.object_]:
         return np.arange(self.pool).astype(object)
 
-    def _numbered(self, chosen: Ints) -> tuple[int, ...]:
+    def _shuffled(self, chosen: Ints, rng: np.random.Generator) -> tuple[int, ...]:
         """Document numbers, one int object each for all tasks: a task of 90,000 documents costs 0.7 MB."""
-        return tuple(self._numbers[chosen].tolist())
+        return tuple(self._numbers[rng.permutation(chosen)].tolist())
 
     def differently(self, item: int, task: Task) -> Task:
         """`task`, which is item `item`, with another set of documents, if there is one."""
@@ -221,7 +209,7 @@ class _TaskMaker:
             chosen = np.append(question.evidence, rng.choice(small, min(1, len(small))))
         else:
             return task
-        return replace(task, documents=self._numbered(rng.permutation(chosen)))
+        return replace(task, documents=self._shuffled(chosen, rng))
 
     def _choose(self, question: _Question, rng: np.random.Generator) -> Ints:
         """The documents of a task, in no order yet."""
@@ -239,7 +227,7 @@ class _TaskMaker:
         least, most = len(question.evidence), self._most(question)
         if not least <= self.size <= most:
             raise ValueError(
-                f"--documents {self.size} does not suit question {question.example.id}: it needs {least} "
+                f"--documents {self.size} does not suit question {question.task.id}: it needs {least} "
                 f"and the pool has {most} for it; choose between, or give a larger source"
             )
         drawn = self._draw_documents(self.size - len(first), question.excluded, rng)
@@ -253,7 +241,7 @@ class _TaskMaker:
         least = int(tokens[question.evidence].sum() + numbering[len(question.evidence) - 1])
         if least > budget:
             raise ValueError(
-                f"--tokens {budget} is too small: question {question.example.id} has evidence of {least} "
+                f"--tokens {budget} is too small: question {question.task.id} has evidence of {least} "
                 "tokens; give at least that"
             )
         guess = math.ceil(1.5 * budget * len(tokens) / float(tokens.sum())) + 8
@@ -263,7 +251,7 @@ class _TaskMaker:
             if used[-1] >= budget:
                 return candidates[: np.searchsorted(used, budget, side="right")]
         raise ValueError(
-            f"--tokens {budget} does not suit question {question.example.id}: the pool has {used[-1]} tokens "
+            f"--tokens {budget} does not suit question {question.task.id}: the pool has {used[-1]} tokens "
             "for it; ask for fewer, or give a larger source"
         )
 
@@ -273,15 +261,3 @@ class _TaskMaker:
             return np.zeros(0, np.int64)
         drawn = rng.choice(self.pool, min(count + len(excluded), self.pool), replace=False)
         return drawn[~np.isin(drawn, excluded)][:count]
-
-
-def _pool(
-    examples: Sequence[Example], extra: Sequence[tuple[str, str]]
-) -> tuple[list[tuple[str, str]], tuple[tuple[int, ...], ...]]:
-    """Every paragraph once, in order of appearance, and the numbers of each example's paragraphs."""
-    index = {paragraph: i for i, paragraph in enumerate(dict.fromkeys(extra))}
-    numbers = tuple(
-        tuple(index.setdefault(paragraph, len(index)) for paragraph in example.paragraphs)
-        for example in examples
-    )
-    return list(index), numbers

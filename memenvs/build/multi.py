@@ -32,39 +32,44 @@ def multi(
 ) -> Draft:
     """Tasks of `objectives` questions each, joined by `"; "`, their answers in the same order (MEM1, MemPO).
 
-    The documents are those of the questions, once each, shuffled afresh; the evidence follows the questions.
-    Where a source has questions alone (JSON Lines, as of NQ) the tasks have no documents either: they are for
-    searching. A question is not drawn where its preferred answer holds a ";", which separates the answers, or
-    it holds a "; ", which separates the questions.
+    The documents are those of the questions, once each, shuffled; the evidence follows the questions. If a
+    source has questions alone (JSON Lines, as of NQ), the tasks have no documents either: they are for
+    searching. A question with "; ", or one whose preferred answer has a ";", is never drawn, because these
+    separate questions and answers.
 
     Args:
         sources: single-question tasks. Each question of a task comes from a source drawn by `weights`.
         objectives: questions a task, 2 to 16, of one source drawn without replacement.
-        tokenizer: counts the tokens.
         weights: of the sources, each above 0 (default: equal).
         singles: tasks after them that ask one question each, none twice (MemPO trains on both).
         count: tasks (default: as many as the sources have together).
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
 
     Raises:
         ValueError: not one weight a source; a source is too small, has such tasks already, has documents
             without headers, which have no boundaries once they are shuffled (a haystack), or has another
             metric than the first.
     """
-    shares = _shares(weights, len(sources))
+    shares, first = _shares(weights, len(sources)), sources[0]
+    single: list[list[Task]] = []
     for source in sources:
-        _check_source(source, sources[0])
-    single = [list(filter(_can_join, source)) for source in sources]
-    for source, tasks in zip(sources, single, strict=True):
-        if len(tasks) < objectives:
+        if not source.layout.header:
             raise ValueError(
-                f"{source.path} has {len(tasks)} tasks to join (without ';' in the answer, or '; ' in the "
-                f"question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
+                f"the documents of {source.path} are one text in pieces (a haystack), which joining would "
+                "mix; join a set of documents with headers"
+            )
+        _check_metric(source, first, "join sets of one metric")
+        tasks = list(source)
+        if several := next((task.id for task in tasks if len(task.answers) > 1), None):
+            raise ValueError(
+                f"task {several} of {source.path} has several objectives already; join single ones"
+            )
+        single.append([t for t in tasks if ";" not in t.answers[0][0] and SEPARATOR not in t.question])
+        if len(single[-1]) < objectives:
+            raise ValueError(
+                f"{source.path} has {len(single[-1])} tasks to join (without ';' in the answer, or '; ' in "
+                f"the question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
             )
     pool, numbered = _together(sources, single)
-    make = partial(_draw_task, numbered, shares, objectives, split, seed)
-    first = sources[0]
     rng = item_rng(seed, f"{split}\0singles", 0)
     drawn = np.bincount(rng.choice(len(sources), singles, p=shares), minlength=len(sources)).tolist()
     alone = []
@@ -76,18 +81,14 @@ def multi(
             )
         chosen = rng.choice(len(own), wanted, replace=False).tolist()
         alone += [_join(f"single-{split}-{own[number].id}", [own[number]], rng) for number in chosen]
+    make = partial(_draw_task, numbered, shares, objectives, split, seed)
     return Draft(
         Documents.tokenized(pool, tokenizer),
-        [*make_items(make, sum(map(len, sources)) if count is None else count), *alone],
+        [*make_items(make, count or sum(map(len, sources))), *alone],
         first.layout,
-        tuple(source.file for source in sources),
         environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
         metric=first.metric,
     )
-
-
-def _can_join(task: Task) -> bool:
-    return ";" not in task.answers[0][0] and SEPARATOR not in task.question
 
 
 def _shares(weights: Sequence[float] | None, sources: int) -> tuple[float, ...]:
@@ -96,18 +97,6 @@ def _shares(weights: Sequence[float] | None, sources: int) -> tuple[float, ...]:
     if len(given) != sources:
         raise ValueError(f"--weights must be a number for each of {sources} sources, got {given.tolist()}")
     return tuple((given / given.sum()).tolist())
-
-
-def _check_source(source: TaskSet | Questions, first: TaskSet | Questions) -> None:
-    """Raise a one-line `ValueError` where the questions of a source cannot be joined."""
-    if not source.layout.header:
-        raise ValueError(
-            f"the documents of {source.path} are one text in pieces (a haystack), which joining would mix; "
-            "join a set of documents with headers"
-        )
-    if several := next((task.id for task in source if len(task.answers) > 1), None):
-        raise ValueError(f"task {several} of {source.path} has several objectives already; join single ones")
-    _check_metric(source, first, "join sets of one metric")
 
 
 def _check_metric(source: TaskSet | Questions, first: TaskSet | Questions, fix: str) -> None:
@@ -188,12 +177,9 @@ def mix(
 
     Args:
         sources: task sets, or questions without documents; not both.
-        tokenizer: counts the tokens.
         weights: of the sources, each above 0 (default: equal).
         metric: scores the mixture (default: the metric that all its sources share).
         count: tasks (default: as many as the sources have together).
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
 
     Raises:
         ValueError: not one weight a source; sources that differ in their metric (and none is given) or in how
@@ -243,7 +229,6 @@ def mix(
         documents,
         tasks,
         first.layout,
-        tuple(source.file for source in sources),
         environments.pop() if len(environments) == 1 else "MemChunkQA-v0",
         metric or first.metric,
     )

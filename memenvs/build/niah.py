@@ -7,13 +7,12 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.build.draft import Draft, item_rng, make_items
-from memenvs.build.haystack import JOINED, NOISE, TEXTS, Haystack, prose_sentences
+from memenvs.build.draft import TEXTS, Draft, item_rng, make_items
+from memenvs.build.haystack import JOINED, NOISE, Haystack, prose_sentences
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.progress import progress
 from memenvs.tasks.taskset import Task
@@ -81,16 +80,8 @@ RECIPES = {
     "multiquery": Recipe("prose", "word", "number", keys=4, asked=4),
 }
 Variant = Literal[
-    "single_1",
-    "single_2",
-    "single_3",
-    "multikey_1",
-    "multikey_2",
-    "multikey_3",
-    "multivalue",
-    "multiquery",
-]
-VARIANTS = get_args(Variant)
+    "single_1", "single_2", "single_3", "multikey_1", "multikey_2", "multikey_3", "multivalue", "multiquery",
+]  # fmt: skip
 
 
 @checked
@@ -104,7 +95,6 @@ def niah(
     split: str = "train",
     seed: Whole = 0,
     workers: Count = 1,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks that ask for the values of keys hidden in a long text (RULER's NIAH; the wording is ours).
 
@@ -117,13 +107,7 @@ def niah(
         tokens: most tokens of a task's text, tokenised whole; missed by less than one haystack sentence, by
             every tokenizer that splits text at words (see `seam_tokens`).
         prose: texts for the variants that hide needles in prose; repeated where it ends.
-        tokenizer: counts the tokens.
         variant: what is hidden, and in what.
-        count: tasks.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        workers: processes; the result does not depend on them.
-        inputs: the files that `prose` came from, for the card.
 
     Raises:
         ValueError: an argument out of range, no prose where it is needed, or a budget too small for the
@@ -153,7 +137,7 @@ def niah(
         }
         id_ = f"{variant}-{split}-{item}"
         tasks.append(Task(id_, recipe.question(keys), (values,), documents, own[:asked], meta))
-    return Draft(haystack.documents, tasks, JOINED, inputs, "MemNIAH-v0", "needle_exact")
+    return Draft(haystack.documents, tasks, JOINED, "MemNIAH-v0", "needle_exact")
 
 
 def _haystack(

@@ -12,7 +12,6 @@ import math
 import string
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +25,6 @@ from memenvs.build.haystack import (
     NOISE,
     Haystack,
     opening_tokens,
-    shared_numbers,
     sizes_between,
     too_small,
 )
@@ -40,20 +38,9 @@ from memenvs.tasks.tokens import TextTokenizer
 
 FILES = {"qa_1": "SQuAD's", "qa_2": "HotpotQA's"}  # whose official file a task reads
 Kind = Literal[
-    "niah_single_1",
-    "niah_single_2",
-    "niah_single_3",
-    "niah_multikey_1",
-    "niah_multikey_2",
-    "niah_multikey_3",
-    "niah_multivalue",
-    "niah_multiquery",
-    "vt",
-    "cwe",
-    "fwe",
-    "qa_1",
-    "qa_2",
-]
+    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2",
+    "niah_multikey_3", "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
+]  # fmt: skip
 
 COMMON = 10  # common words of `cwe`
 LONG = 4096  # tokens from which `cwe` repeats its words more often
@@ -80,7 +67,6 @@ def ruler(
     split: str = "train",
     seed: Whole = 0,
     workers: Count = 1,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks of one of RULER's thirteen.
 
@@ -88,16 +74,11 @@ def ruler(
         kind: RULER's name of the task.
         tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
             `vt`), an uncommon word's repeats (`cwe`), a step of the counts (`fwe`), a document (`qa_…`).
-        tokenizer: counts the tokens.
         count: tasks (default: 100, of `qa_…` every question once).
         source: the official file: for `qa_1` SQuAD's, for `qa_2` HotpotQA's.
         prose: what `niah_…` hides its needles in.
         chains: of `vt`; the question is about one of them.
         hops: of `vt`, assignments of a chain after its first.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        workers: processes that draw `niah_…` and `qa_…`; the result does not depend on them.
-        inputs: the files that were read.
 
     Raises:
         ValueError: unknown task, a budget too small for it, or a source that is missing or not wanted.
@@ -107,21 +88,17 @@ def ruler(
     common: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
     if kind.startswith("niah_"):
         given: dict[str, Any] = {"variant": kind.removeprefix("niah_"), "tokens": tokens, "workers": workers}
-        draft = niah(**given, count=count or 100, prose=prose, inputs=inputs, **common)
+        draft = niah(**given, count=count or 100, prose=prose, **common)
         return replace(draft, metric="string_match_all")
     if source is not None:
         read = read_squad if kind == "qa_1" else read_hotpotqa
-        drawn: dict[str, Any] = {"tokens": tokens, "count": count, "workers": workers, "inputs": inputs}
-        draft = among_distractors(read(source, split).examples, **drawn, **common)
+        examples = read(source, split).examples
+        draft = among_distractors(examples, tokens=tokens, count=count, workers=workers, **common)
         return replace(draft, metric="string_match_part")
     if kind == "vt":
         return _variables(count or 100, tokens, chains, hops, **common)
     make = _common_words if kind == "cwe" else _frequent_words
     return make(count or 100, tokens, **common)
-
-
-def _draft(texts: Documents, tasks: list[Task], layout: Layout) -> Draft:
-    return Draft(texts, tasks, layout, metric="string_match_all")
 
 
 # Variable tracking.
@@ -165,7 +142,7 @@ def _variables(
             "depths": depths[: hops + 1].tolist(),
         }
         tasks.append(Task(f"vt-{split}-{item}", question, (tuple(names),), documents, own[: hops + 1], meta))
-    return _draft(haystack.documents, tasks, JOINED)
+    return Draft(haystack.documents, tasks, JOINED, metric="string_match_all")
 
 
 def _chains(
@@ -210,7 +187,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         words = draw("word", min(2 * tokens // (few * of_a_pair) + 1000, 200_000), rng)
         pool, sizes, added = _word_list(words, tokens, tokenizer)
     answerable = _in_no_other(words)
-    numbers, tasks = shared_numbers(len(words)), []
+    tasks = []
     for item in progress(range(count), count, "cwe tasks"):
         rng = item_rng(seed, f"{split}/cwe", item)
         common = rng.choice(answerable, COMMON, replace=False)
@@ -235,12 +212,12 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
                 f"cwe-{split}-{item}",
                 f"Which {COMMON} words stand most often in the numbered list?",
                 (tuple(answers),),
-                tuple(numbers[documents].tolist()),
-                tuple(numbers[common].tolist()),
+                pool.numbered(documents),
+                pool.numbered(common),
                 {"task": "cwe", "words": answers, "repeats": [many, few]},
             )
         )
-    return _draft(pool, tasks, _LIST)
+    return Draft(pool, tasks, _LIST, metric="string_match_all")
 
 
 def _word_list(words: Sequence[str], tokens: int, tokenizer: TextTokenizer) -> tuple[Documents, Ints, Ints]:
@@ -284,7 +261,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
     )
     sizes = sizes_between(pool, pool, tokenizer)
     opening = opening_tokens(pool, sizes, tokenizer)
-    numbers, tasks = shared_numbers(len(pool.texts)), []
+    tasks = []
     for item, (rng, words) in enumerate(progress(zip(rngs, coded, strict=True), count, "fwe tasks")):
         own = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
         of_each = _zeta_counts(share, sizes[own], tokens - opening)
@@ -297,12 +274,12 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
                 f"fwe-{split}-{item}",
                 f"Which {FREQUENT} coded words stand most often in the text? The dots are no word.",
                 (tuple(words[:FREQUENT]),),
-                tuple(numbers[documents].tolist()),
-                tuple(numbers[asked].tolist()),
+                pool.numbered(documents),
+                pool.numbered(asked),
                 {"task": "fwe", "words": words[:FREQUENT], "counts": of_each[1 : FREQUENT + 1].tolist()},
             )
         )
-    return _draft(pool, tasks, JOINED)
+    return Draft(pool, tasks, JOINED, metric="string_match_all")
 
 
 def _zeta_counts(share: NDArray[np.floating[Any]], sizes: Ints, budget: int) -> Ints:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
-from memenvs.build.draft import Draft
+from memenvs.build.draft import TEXTS, Draft
 from memenvs.build.examples import Pool, among_distractors
 from memenvs.build.haystack import read_prose
 from memenvs.build.multi import mix, multi
@@ -32,14 +31,12 @@ from memenvs.build.ruler import ruler
 from memenvs.build.stories import conversations, stories
 from memenvs.build.worldgen import aggregate, world
 from memenvs.core.data import check, is_plain
+from memenvs.core.files import read_json
 from memenvs.tasks.taskset import open_questions
 from memenvs.tasks.tokens import TextTokenizer
 
-Made = Draft | Pool | KeptContexts
 
-
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An argument of a source, as a command line may offer it.
 
     Attributes:
@@ -66,30 +63,30 @@ class Source:
     """
 
     title: str
-    make: Callable[..., Made]
+    make: Callable[..., Draft | Pool | KeptContexts]
     licence: str = ""
     citation: str = ""
 
     @property
     def _steps(self) -> tuple[Callable[..., Any], ...]:
-        """What takes options: `make`, and what may be called with its result."""
+        """The functions that take options: `make`, and those that take its result."""
         returned = typing.get_type_hints(self.make)["return"]
-        kinds = typing.get_args(returned) if isinstance(returned, types.UnionType) else (returned,)
+        kinds = typing.get_args(returned) or (returned,)
         return (self.make, *(_STEPS[kind] for kind in kinds if kind in _STEPS))
 
     @property
     def options(self) -> dict[str, Option]:
         """What a user may choose, by name: arguments of the functions that make the tasks."""
-        found = {}
+        found: dict[str, Option] = {}
         for step in self._steps:
             hints, helps = typing.get_type_hints(step, include_extras=True), _helps(step)
             for name, parameter in inspect.signature(step).parameters.items():
-                option = _SPELLED.get(name, name)
                 if name in _MADE:
-                    option, kind, default, text = _MADE[name]
-                    found[option] = Option(kind, default, text)
-                elif name not in _GIVEN and option not in found:
-                    found[option] = Option(hints[name], parameter.default, helps[name])
+                    spelled, *rest = _MADE[name]
+                    found[spelled] = Option(*rest)
+                elif name not in _GIVEN:
+                    option = Option(hints[name], parameter.default, helps.get(name) or _SHARED[name])
+                    found.setdefault("num_tasks" if name == "count" else name, option)
         return found
 
     def draft(self, tokenizer: TextTokenizer, **chosen: Any) -> Draft:
@@ -106,38 +103,42 @@ class Source:
         for name, value in chosen.items():
             if is_plain(options[name].kind):
                 check(f"--{name.replace('_', '-')}", value, options[name].kind)
+        given = {"tokenizer": tokenizer, "count": chosen.get("num_tasks"), **chosen}
         files = (chosen.get(name) for name in ("source", "pool", "corpus"))
         inputs = [Path(file) for file in files if isinstance(file, str) and not file.startswith("hf:")]
-        given = {"tokenizer": tokenizer, **{_NAMED.get(name, name): value for name, value in chosen.items()}}
-        wanted = {name for step in self._steps for name in inspect.signature(step).parameters}
-        if "prose" in wanted:
+        if "essays" in options:
             given["prose"], essays = read_prose(chosen.get("essays"))
             inputs += essays
-        if "sources" in wanted:
-            given["sources"] = [open_questions(source) for source in chosen["source"]]
-        given["inputs"] = tuple(inputs)
+        if isinstance(several := chosen.get("source"), (list, tuple)):
+            given["sources"] = [open_questions(source) for source in several]
+            inputs += [source.file for source in given["sources"]]
         made = _call(self.make, given)
         if isinstance(made, KeptContexts):
-            return _call(keep_contexts, {**given, "kept": made})
-        if isinstance(made, Pool):
+            made = _call(keep_contexts, {**given, "kept": made})
+        elif isinstance(made, Pool):
             if chosen.get("documents") is None and chosen.get("tokens") is None:
                 given["documents"] = made.documents
-            return _call(among_distractors, {**given, "examples": made.examples, "extra": made.extra})
-        return made
+            made = _call(among_distractors, {**given, "examples": made.examples, "extra": made.extra})
+        return replace(made, inputs=inputs)
 
 
 def _call(step: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """A function called with those of the arguments that it has."""
+    """A function called with those of the arguments that it has and that are not None."""
     names = inspect.signature(step).parameters
-    return step(**{name: value for name, value in given.items() if name in names})
+    return step(**{name: value for name, value in given.items() if name in names and value is not None})
 
 
 _STEPS: dict[Any, Callable[..., Draft]] = {KeptContexts: keep_contexts, Pool: among_distractors}
-_GIVEN = {"tokenizer", "inputs", "examples", "kept", "extra"}
+_GIVEN = {"tokenizer", "examples", "kept", "extra"}
 """Arguments that no user chooses."""
-_SPELLED = {"count": "num_tasks"}
-_NAMED = {option: name for name, option in _SPELLED.items()}
-_MADE = {
+_SHARED = {
+    "count": "tasks.",
+    "split": "name of the split, which an hf: source reads; with the seed it decides every random choice.",
+    "seed": "decides every random choice.",
+    "workers": "processes; the result does not depend on them.",
+}
+"""Help for the arguments that sources share, which their docstrings do not repeat."""
+_MADE: dict[str, tuple[str, Any, Any, str]] = {
     "prose": ("essays", Path | None, None, "folder of *.txt as the text around (default: the bundled world)"),
     "sources": (
         "source",
@@ -152,75 +153,28 @@ _MADE = {
 def _helps(function: Callable[..., Any]) -> dict[str, str]:
     """What the docstring of a function says of each argument."""
     arguments = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
-    helps: dict[str, str] = {}
-    for line in arguments.splitlines():
-        if found := re.match(r"    (\w+): (.*)", line):
-            name, helps[found[1]] = found[1], found[2]
-        else:
-            helps[name] += f" {line.strip()}"
-    return helps
+    found = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", arguments, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
-def _questions(title: str, citation: str) -> Source:
-    """A data set of FlashRAG's collection: questions to be answered by searching."""
-    return Source(
-        title,
-        read_flashrag,
-        "CC BY-SA 4.0 (FlashRAG's collection)",
-        f"{citation}; Jin et al. 2025, FlashRAG, arXiv:2405.13576",
-    )
-
-
-BENCHMARKS = {
-    "hotpotqa": Source(
-        "HotpotQA", read_hotpotqa, "CC BY-SA 4.0", "Yang et al. 2018, HotpotQA, arXiv:1809.09600"
-    ),
-    "2wiki": Source(
-        "2WikiMultihopQA",
-        read_2wiki,
-        "Apache-2.0",
-        "Ho et al. 2020, Constructing A Multi-hop QA Dataset, arXiv:2011.01060",
-    ),
-    "musique": Source("MuSiQue", read_musique, "CC BY 4.0", "Trivedi et al. 2022, MuSiQue, arXiv:2108.00573"),
-    "memagent": Source(
-        "MemAgent's HotpotQA and RULER files",
-        read_memagent,
-        "code Apache-2.0, texts of HotpotQA CC BY-SA 4.0",
-        "Yu et al. 2025, MemAgent, arXiv:2507.02259",
-    ),
-    "longbench": Source(
-        "LongBench's NarrativeQA, Qasper, MultiFieldQA, HotpotQA, 2WikiMultihopQA, MuSiQue",
-        read_longbench,
-        "MIT (its collection; each data set has its own)",
-        "Bai et al. 2024, LongBench, arXiv:2308.14508",
-    ),
-    "nq": _questions("Natural Questions", "Kwiatkowski et al. 2019, TACL 7"),
-    "triviaqa": _questions("TriviaQA", "Joshi et al. 2017, arXiv:1705.03551"),
-    "popqa": _questions("PopQA", "Mallen et al. 2023, arXiv:2212.10511"),
-    "bamboogle": _questions("Bamboogle", "Press et al. 2023, arXiv:2210.03350"),
-    "longmemeval": Source(
-        "LongMemEval", read_longmemeval, "MIT", "Wu et al. 2025, LongMemEval, arXiv:2410.10813"
-    ),
-    "mrcr": Source(
-        "OpenAI's MRCR",
-        read_mrcr,
-        "MIT",
-        "OpenAI 2025; Vodrahalli et al. 2024, Michelangelo, arXiv:2409.12640",
-    ),
-    "locomo": Source("LoCoMo", read_locomo, "CC BY-NC 4.0", "Maharana et al. 2024, LoCoMo, arXiv:2402.17753"),
-    "memoryagentbench": Source(
-        "MemoryAgentBench",
-        read_memoryagentbench,
-        "MIT",
-        "Hu et al. 2026, MemoryAgentBench, arXiv:2507.05257",
-    ),
-    "browsecomp_plus": Source(
-        "BrowseComp-Plus",
-        read_browsecomp_plus,
-        "Apache-2.0",
-        "Chen et al. 2025, BrowseComp-Plus, arXiv:2508.06600",
-    ),
+_READERS: dict[str, Callable[..., Pool | KeptContexts]] = {
+    "hotpotqa": read_hotpotqa,
+    "2wiki": read_2wiki,
+    "musique": read_musique,
+    "memagent": read_memagent,
+    "longbench": read_longbench,
+    "nq": read_flashrag,
+    "triviaqa": read_flashrag,
+    "popqa": read_flashrag,
+    "bamboogle": read_flashrag,
+    "longmemeval": read_longmemeval,
+    "mrcr": read_mrcr,
+    "locomo": read_locomo,
+    "memoryagentbench": read_memoryagentbench,
+    "browsecomp_plus": read_browsecomp_plus,
 }
+_FACTS = read_json(TEXTS / "benchmarks.json")
+BENCHMARKS = {name: Source(make=read, **_FACTS[name]) for name, read in _READERS.items()}
 """The published ones, read from their files."""
 
 SOURCES = {

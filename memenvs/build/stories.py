@@ -1,4 +1,4 @@
-"""Conversations in the kind of MRCR and short stories in the kind of bAbI, inside a text of any length.
+"""Conversations as in MRCR and short stories as in bAbI, in a text of any length.
 
 MRCR (OpenAI, after Vodrahalli et al. 2024) asks for the reply to one of several equal requests; bAbI (Weston
 et al. 2015), hidden in a book as by BABILong (Kuratov et al. 2024), where people and things are. The rules
@@ -10,20 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import numpy as np
 from msgspec import Meta
 
-from memenvs.build.draft import Documents, Draft, item_rng
+from memenvs.build.draft import TEXTS, Documents, Draft, item_rng, read_lists
 from memenvs.build.haystack import (
     JOINED,
     Haystack,
     interleave,
     opening_tokens,
     prose_sentences,
-    shared_numbers,
     sizes_between,
     too_small,
 )
@@ -36,7 +34,8 @@ from memenvs.tasks.tokens import TextTokenizer
 
 # Conversations.
 
-FORMS = ("poem", "letter", "speech", "fable", "recipe", "diary entry", "short story", "news report")
+_LISTS = read_lists(TEXTS, "stories", spaced=True)
+FORMS = [form.replace("_", " ") for form in _LISTS["forms"]]
 TOPICS = 24  # of the requests of a split
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _REPLY = (3, 6)  # sentences of a reply
@@ -53,7 +52,6 @@ def conversations(
     count: Count = 100,
     split: str = "train",
     seed: Whole = 0,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks that ask for the reply to one of `needles` equal requests, after a random string.
 
@@ -65,12 +63,7 @@ def conversations(
     Args:
         tokens: most tokens of a task's text, tokenised whole; missed by less than a request with its reply.
         prose: what replies consist of.
-        tokenizer: counts the tokens.
         needles: equal requests, 2 to 8.
-        count: tasks.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        inputs: the files that `prose` came from, for the card.
 
     Raises:
         ValueError: an argument out of range, no prose, or a budget too small for the needles.
@@ -92,7 +85,7 @@ def conversations(
     each = sizes_between(documents, documents, tokenizer)
     sizes, opening = each.reshape(-1, 2).sum(axis=1), opening_tokens(documents, each, tokenizer)
     chars = documents.chars.reshape(-1, 2).sum(axis=1)
-    numbers, tasks = shared_numbers(len(documents.texts)), []
+    tasks = []
     for item, rng in enumerate(progress(rngs, count, "conversations")):
         mine = len(pool) + item * needles + np.arange(needles)
         room = tokens - opening - int(sizes[mine].sum())
@@ -111,8 +104,8 @@ def conversations(
                 f"Write {prefix} and right behind it, word for word, the {ORDINALS[wanted]} {form} about the "
                 f"{topic} that the assistant wrote, and nothing else.",
                 ((prefix + reply,),),
-                tuple(numbers[(2 * rounds[:, None] + [0, 1]).ravel()].tolist()),
-                tuple(numbers[2 * mine[wanted] + np.arange(2)].tolist()),
+                documents.numbered((2 * rounds[:, None] + [0, 1]).ravel()),
+                documents.numbered(2 * mine[wanted] + np.arange(2)),
                 {
                     "needles": needles,
                     "asked": wanted + 1,
@@ -121,7 +114,7 @@ def conversations(
                 },
             )
         )
-    return Draft(documents, tasks, JOINED, inputs, metric="mrcr_ratio")
+    return Draft(documents, tasks, JOINED, metric="mrcr_ratio")
 
 
 _ASSISTANT = "Assistant: "
@@ -142,12 +135,7 @@ def _draw_reply(lines: Sequence[str], rng: np.random.Generator) -> list[str]:
 
 # Stories.
 
-PEOPLE = (
-    "Agnes Bruno Clara Dexter Edith Felix Greta Hugo Irene Jasper Klara Leopold Minna Norbert Olive Pascal "
-    "Quentin Rosalind Sylvia Tobias Ursula Viktor Wanda Yvonne"
-).split()
-PLACES = "attic bakery cellar courtyard garden hallway kitchen library stable workshop".split()
-THINGS = "basket candle hammer kettle lantern mirror pillow trumpet umbrella violin".split()
+PEOPLE, PLACES, THINGS = (_LISTS[name] for name in ("people", "places", "things"))
 Kind = Literal["qa1", "qa2", "qa3", "qa6", "qa7"]  # bAbI's numbers
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _WORDS = ("none", "one", "two", "three", "four")
@@ -203,7 +191,7 @@ class Story:
         """What a person carries."""
         return [thing for thing, (who, _) in self.carrier.items() if who == person]
 
-    def go_on(
+    def add_event(
         self, people: list[str], places: list[str], things: list[str], rng: np.random.Generator
     ) -> None:
         """One more event."""
@@ -268,7 +256,6 @@ def stories(
     count: Count = 100,
     split: str = "train",
     seed: Whole = 0,
-    inputs: tuple[Path, ...] = (),
 ) -> Draft:
     """Tasks about a story whose events are, in their order, among the sentences of a long prose.
 
@@ -278,14 +265,9 @@ def stories(
     Args:
         tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence.
         prose: hides the events; repeated where it ends.
-        tokenizer: counts the tokens.
         kind: what is asked, in turn: where a person is (qa1), where a thing is (qa2) or was before (qa3),
             whether a person is somewhere (qa6), how many things a person carries (qa7).
         events: of a story, 4 or more.
-        count: tasks.
-        split: name of the split; with the seed it decides every random choice.
-        seed: decides every random choice.
-        inputs: the files that `prose` came from, for the card.
 
     Raises:
         ValueError: an argument out of range, no prose, or a small budget.
@@ -308,7 +290,7 @@ def stories(
         meta = {"type": asked, "hops": len(needed), "depths": depths[needed].tolist()}
         evidence = tuple(own[i] for i in needed)
         tasks.append(Task(f"{asked}-{split}-{item}", question, (answers,), documents, evidence, meta))
-    return Draft(haystack.documents, tasks, JOINED, inputs)
+    return Draft(haystack.documents, tasks, JOINED)
 
 
 def _story(
@@ -320,6 +302,6 @@ def _story(
         who, where, what = (rng.choice(names, number, replace=False).tolist() for names, number in among)
         story = Story()
         while len(story.events) < events:
-            story.go_on(who, where, what, rng)
+            story.add_event(who, where, what, rng)
         if asked := story.ask(kind, where, rng):
             return (story, *asked)

@@ -1,24 +1,37 @@
-"""Task sets written as a folder, and exported as JSON Lines."""
+"""Task sets written as a folder, and in the forms that other projects read."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memenvs.build.draft import Documents, Draft, frame_tokens, renumbered
+from memenvs.build.draft import TEXTS, Documents, Draft, frame_tokens, renumbered
 from memenvs.core.files import describe, resolved, sha256, whole_folder
 from memenvs.core.text import Template
 from memenvs.tasks.context import Context, open_reader
 from memenvs.tasks.metrics import ALL_ANSWERS, BOXED_WINDOW, answer_form, boxed_em, gold_answer, wrap_answer
-from memenvs.tasks.taskset import CARD, DOCUMENTS, SCHEMAS, TASKS, Card, Layout, Task, TaskSet, open_tasks
+from memenvs.tasks.taskset import (
+    CARD,
+    DOCUMENTS,
+    SCHEMAS,
+    TASKS,
+    Card,
+    Layout,
+    Task,
+    TaskSet,
+    open_tasks,
+    read_arrow,
+)
 from memenvs.tasks.tokens import TextTokenizer
 
 
@@ -36,7 +49,7 @@ def check_replaceable(out: Path) -> None:
 
 
 def write_task_set(
-    out: Path, draft: Draft, card: Card, tokenizer: TextTokenizer, exports: Sequence[str] = ()
+    out: Path, draft: Draft, card: Card, tokenizer: TextTokenizer, exports: Sequence[Form] = ()
 ) -> TaskSet:
     """Write a task set whole: an interrupted build leaves the old folder, or none.
 
@@ -54,10 +67,10 @@ def write_task_set(
     """
     documents, tasks = _compact(draft.documents, draft.tasks)
     check_replaceable(out)
-    with whole_folder(out) as partial:
-        _write_arrow(partial / DOCUMENTS, _document_columns(documents))
-        _write_arrow(partial / TASKS, _task_columns(tasks))
-        files = {name: describe(partial / name) for name in (DOCUMENTS, TASKS)}
+    with whole_folder(out) as folder:
+        _write_arrow(folder / DOCUMENTS, _document_columns(documents))
+        _write_arrow(folder / TASKS, _task_columns(tasks))
+        files = {name: describe(folder / name) for name in (DOCUMENTS, TASKS)}
         card = replace(
             card,
             inputs=_inputs(draft.inputs),
@@ -71,10 +84,11 @@ def write_task_set(
             },
             files=files,
         )
-        card.write(partial)
-        opened = TaskSet(partial)  # what cannot be opened is not put in place
+        card.write(folder)
+        opened = TaskSet(folder)  # what cannot be opened is not put in place
         for form in exports:
-            export(opened, form, partial, tokenizer)
+            name, write = FORMS[form]
+            write(folder / name, opened, tokenizer)
     return open_tasks(out)
 
 
@@ -168,50 +182,39 @@ Give the answer as short as possible, in the form {format}.
 """,
     required=("context", "question", "format"),
 )
-
-Row = dict[str, Any]
-_MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-_ANSWERS = pa.list_(pa.string())
+_HUB_LICENCES = ("mit", "apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")  # the hub's names of ours
 
 
-def export(tasks: TaskSet, form: str, folder: Path, tokenizer: TextTokenizer) -> Path:
-    """Write `folder/FORM.parquet` or `.jsonl` with every task of the set, its text in full.
-
-    - `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read, for
-      its boxed exact match: it knows that scorer by the `data_source` `hotpotqa`, whatever the set.
-    - `verl`: text and question in one prompt, as verl's data loader reads, for the exact match in `<answer>`
-      of its `default_compute_score`: by the `data_source` `searchR1_musique` for MuSiQue, otherwise
-      `searchR1_hotpotqa`.
-    - `ruler`: `index`, `input`, `outputs`, `length`, as RULER's evaluation reads.
-    - `jsonl`: everything we know. `evidence` has positions among the documents as they are read, from 0;
-      `spans` [position, start, end], where `context[start:end]` is a sentence needed; `depths` where each
-      evidence document begins, 0 to 1.
-
-    Both trainers accept only alternatives. So the accepted answers of several objectives are one text,
-    separated by "; "; where a set asks for every answer (NIAH), the alternatives are all answers in every
-    order, separated by ", ". Part of the answers earns nothing there.
-
-    Raises:
-        ValueError: questions without documents; a task that MemAgent's reward would never pay; a task with
-            too many answers to list their orders.
-    """
+def _rows(
+    make: Callable[[Task, Context, int, TaskSet], dict[str, Any]],
+    path: Path,
+    tasks: TaskSet,
+    tokenizer: TextTokenizer,
+) -> Iterator[dict[str, Any]]:
+    """A row for each task, with its text in full."""
     if not tasks.n_documents:
-        raise ValueError(f"--export {form} writes the text of a task, and these questions have none")
-    suffix, make, schema = FORMS[form]
+        raise ValueError(f"--export {path.stem} writes the text of a task, and these questions have none")
     reader = open_reader(tasks, tokenizer)
-    rows = (make(task, reader.context(task.documents), i, tasks) for i, task in enumerate(tasks))
-    path = folder / f"{form}.{suffix}"
-    if schema is None:
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    else:
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            while some := list(itertools.islice(rows, _ROWS)):
-                writer.write_table(pa.Table.from_pylist(some, schema))
-    return path
+    return (make(task, reader.context(task.documents), i, tasks) for i, task in enumerate(tasks))
 
 
-def _memagent(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
+def _write_jsonl(make: Any, path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
+    rows = _rows(make, path, tasks, tokenizer)
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _write_parquet(make: Any, path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
+    rows = _rows(make, path, tasks, tokenizer)
+    batches = iter(lambda: list(itertools.islice(rows, _ROWS)), [])
+    first = next(batches)
+    schema = pa.Table.from_pylist(first[:1]).schema
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for batch in itertools.chain([first], batches):
+            writer.write_table(pa.Table.from_pylist(batch, schema))
+
+
+def _memagent(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
     accepted = _alternatives(task, tasks)
     if not boxed_em(wrap_answer(accepted[0], "boxed"), accepted):
         raise ValueError(
@@ -228,7 +231,7 @@ def _memagent(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
     }
 
 
-def _verl(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
+def _verl(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
     return {
         "data_source": "searchR1_musique" if tasks.card.source == "musique" else "searchR1_hotpotqa",
         "prompt": [{"role": "user", "content": _one_prompt(task, context, "tag")}],
@@ -238,7 +241,7 @@ def _verl(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
     }
 
 
-def _ruler(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
+def _ruler(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
     return {
         "index": index,
         "input": _one_prompt(task, context, "boxed"),
@@ -247,7 +250,7 @@ def _ruler(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
     }
 
 
-def _jsonl(task: Task, context: Context, index: int, tasks: TaskSet) -> Row:
+def _jsonl(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
     positions = [task.documents.index(document) for document in task.evidence]
     spans = []
     for document, start, end in task.meta.get("spans", []):
@@ -292,27 +295,52 @@ def _alternatives(task: Task, tasks: TaskSet) -> list[str]:
     return [", ".join(order) for order in itertools.permutations(answers)]
 
 
-def _schema(truth: pa.DataType, *, context: bool, **extra: pa.DataType) -> pa.Schema:
-    reward = pa.struct([("style", pa.string()), ("ground_truth", truth)])
-    fields = [("data_source", pa.string()), ("prompt", _MESSAGES)]
-    fields += [("context", pa.large_string())] if context else []
-    fields += [
-        ("ability", pa.string()),
-        ("reward_model", reward),
-        ("extra_info", pa.struct([*extra.items()])),
-    ]
-    return pa.schema(fields)
+def _write_hub(path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
+    """A folder with the tasks, the documents that they number, and a dataset card."""
+    path.mkdir()
+    card, whole = tasks.card, {"compression": "zstd", "store_schema": False}  # plain types, for any reader
+    pq.write_table(read_arrow(tasks.path / TASKS), path / "tasks.parquet", **whole)
+    documents = read_arrow(tasks.path / DOCUMENTS).drop_columns("gaps")
+    pq.write_table(documents, path / "documents.parquet", **whole)
+    licence = card.licence.lower().replace(" ", "-")
+    text = (
+        (TEXTS / "hub_card.txt")
+        .read_text(encoding="utf-8")
+        .format(
+            card=card,
+            licence=licence if licence in _HUB_LICENCES else "other",
+            split=re.sub(r"\W", "_", card.arguments.get("split", "train")),
+            citation=card.citation and f"\nThe data is from {card.citation} ({card.licence}).",
+        )
+    )
+    (path / "README.md").write_text(text, encoding="utf-8")
 
 
-_TEXT, _NUMBER = pa.string(), pa.int64()
-_Make = Callable[[Task, Context, int, TaskSet], Row]
-_MEMAGENT = _schema(_ANSWERS, context=True, index=_NUMBER, question=_TEXT, num_docs=_NUMBER)
-_VERL = _schema(pa.struct([("target", _ANSWERS)]), context=False, index=_NUMBER, id=_TEXT, question=_TEXT)
-FORMS: dict[str, tuple[str, _Make, pa.Schema | None]] = {
-    "memagent": ("parquet", _memagent, _MEMAGENT),
-    "verl": ("parquet", _verl, _VERL),
-    "ruler": ("jsonl", _ruler, None),
-    "jsonl": ("jsonl", _jsonl, None),
+Form = Literal["memagent", "verl", "ruler", "jsonl", "hf"]
+FORMS: dict[Form, tuple[str, Callable[[Path, TaskSet, TextTokenizer], None]]] = {
+    "memagent": ("memagent.parquet", partial(_write_parquet, _memagent)),
+    "verl": ("verl.parquet", partial(_write_parquet, _verl)),
+    "ruler": ("ruler.jsonl", partial(_write_jsonl, _ruler)),
+    "jsonl": ("jsonl.jsonl", partial(_write_jsonl, _jsonl)),
+    "hf": ("hf", _write_hub),
 }
+"""The file or folder of each form, and what writes it.
 
-_OURS = {CARD, DOCUMENTS, TASKS, *(f"{form}.{suffix}" for form, (suffix, *_) in FORMS.items())}
+- `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read, for its
+  boxed exact match: it knows that scorer by the `data_source` `hotpotqa`, whatever the set.
+- `verl`: text and question in one prompt, as verl's data loader reads, for the exact match in `<answer>` of
+  its `default_compute_score`: by the `data_source` `searchR1_musique` for MuSiQue, otherwise
+  `searchR1_hotpotqa`.
+- `ruler`: `index`, `input`, `outputs`, `length`, as RULER's evaluation reads.
+- `jsonl`: everything we know. `evidence` has positions among the documents as they are read, from 0; `spans`
+  [position, start, end], where `context[start:end]` is a sentence needed; `depths` where each evidence
+  document begins, 0 to 1.
+- `hf`: a folder that `datasets.load_dataset` reads, and that can be uploaded: tasks, and documents by number.
+
+MemAgent and verl accept only alternatives. So the accepted answers of several objectives are one text,
+separated by "; "; where a set asks for every answer (NIAH), the alternatives are all answers in every order,
+separated by ", ". Part of the answers earns nothing there. They refuse a task with too many answers to list
+their orders, and `memagent` one that its reward would never pay.
+"""
+
+_OURS = {CARD, DOCUMENTS, TASKS, *(name for name, _ in FORMS.values())}

@@ -8,14 +8,14 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any
 
 from tyro.conf import arg
 
 from memenvs.build.index import IndexName, build_index
 from memenvs.build.ruler import FILES
 from memenvs.build.sources import BENCHMARKS, SOURCES
-from memenvs.build.write import FORMS, check_replaceable, write_task_set
+from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
 from memenvs.cli import REQUIRED, USER_ERRORS, Parameter, closest_first, parse, report_error, shell_form
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.files import path_in_errors, resolved
@@ -26,11 +26,6 @@ from memenvs.sokoban import Generator
 from memenvs.sokoban.generator import Split
 from memenvs.tasks.taskset import CARD, Card, open_tasks
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
-
-if TYPE_CHECKING:
-    Form: TypeAlias = str
-else:
-    Form = Literal[tuple(FORMS)]
 
 EPILOG = """\
 examples:
@@ -68,7 +63,7 @@ def _of_source(name: str) -> Callable[..., list[str]]:
         return [_task_set(name, folder, given, tokenizer, export) for folder, given in calls]
 
     fields = []
-    for option, (kind, default, text) in ((key, vars(one).values()) for key, one in source.options.items()):
+    for option, (kind, default, text) in source.options.items():
         several = (name, option) == ("ruler", "kind")  # a task set for each
         hint: Any = types.GenericAlias(list, kind) if several else kind
         given = {} if default is REQUIRED else {"default": default}
@@ -104,10 +99,10 @@ def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str
     ]
 
 
-def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, export: Sequence[str]) -> str:
+def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, export: Sequence[Form]) -> str:
     """Build and write a task set; what to say of it."""
     source, counter = SOURCES[name], load_tokenizer(tokenizer)
-    draft = source.draft(counter, **{option: value for option, value in given.items() if value is not None})
+    draft = source.draft(counter, **given)
     arguments = {"seed": 0, **_without_paths(given), "tokenizer": counter.name}
     card = Card(name, arguments=arguments, licence=source.licence, citation=source.citation)
     written = write_task_set(out, draft, card, counter, exports=export)
@@ -131,7 +126,7 @@ def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, expor
             f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {out} "
             f"({size:.1f} MB){unscored}",
             lengths,
-            *(f"also {form}.{FORMS[form][0]}" for form in export),
+            *(f"also {FORMS[form][0]}" for form in export),
             f"play one: {_play_command(written.card.environment, **env_args)}",
         ]
     )

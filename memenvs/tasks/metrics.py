@@ -320,10 +320,10 @@ def _stems(text: str) -> list[str]:
 
 
 def mrcr_ratio(prediction: str, answers: Sequence[str]) -> float:
-    """How alike the prediction and the answer are after the random string that both must begin with.
+    """How similar the prediction and the answer are after the random string that both must begin with.
 
-    The string are the answer's first 10 characters; a prediction that does not begin with it scores 0.0. What
-    follows it scores the ratio of `difflib.SequenceMatcher`, which takes quadratic time in the worst case.
+    The string is the answer's first 10 characters; a prediction that does not begin with it scores 0.0. The
+    rest scores the ratio of `difflib.SequenceMatcher`, which takes quadratic time in the worst case.
     Source: OpenAI's MRCR.
     """
     ratios = (

@@ -314,40 +314,31 @@ class OpenRecord(msgspec.Struct):
 
 @functools.lru_cache(maxsize=8)
 def _open_json_lines(path: Path, changed: int) -> Questions:
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener, stem = gzip.open if path.suffix == ".gz" else open, path.name.partition(".")[0]
+    tasks: dict[str, Task] = {}
     with opener(path, "rt", encoding="utf-8") as file:
-        tasks = [_task_of_line(line, number, path) for number, line in enumerate(file, 1) if line.strip()]
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            where = f"{path}:{number}"
+            task = open_question(decode(line, OpenRecord, where), f"{stem}-{number}", where)
+            if not task.answers[0]:
+                raise ValueError(f"{where}: every answer is empty without its articles; leave the line out")
+            if task.id in tasks:
+                raise ValueError(f"{path} has two questions of the id {task.id!r}; give each its own")
+            tasks[task.id] = task
     if not tasks:
         raise ValueError(f"{path} holds no question; give JSON Lines with 'question' and 'answers'")
-    seen: set[str] = set()
-    for task in tasks:
-        if task.id in seen:
-            raise ValueError(f"{path} has two questions of the id {task.id!r}; give each its own")
-        seen.add(task.id)
-    return Questions(tasks, path)
+    return Questions(tasks.values(), path)
 
 
-def _task_of_line(line: str, number: int, path: Path) -> Task:
-    record = decode(line, OpenRecord, f"{path}:{number}")
-    found = open_question(record, f"{path.name.partition('.')[0]}-{number}", f"{path}:{number}")
-    if found is None:
-        raise ValueError(f"{path}:{number}: every answer is empty without its articles; leave the line out")
-    return found
+def open_question(record: OpenRecord, id_: str, where: str) -> Task:
+    """The task of a question without documents; `id_` is for a record without one, `where` for errors.
 
-
-def open_question(record: OpenRecord, id_: str, where: str) -> Task | None:
-    """The task of a question without documents.
-
-    Args:
-        record: the question; `meta` of the task has its `metadata`.
-        id_: of the task, where the record has no `id`.
-        where: what errors call the record.
-
-    Returns:
-        None where no answer is more than articles and punctuation, so that an empty reply would be right.
+    It has no answers if none is more than articles and punctuation, because an empty reply would be right.
 
     Raises:
-        ValueError: it has no question with answers.
+        ValueError: the record has no question with answers.
     """
     found = record.answers or record.golden_answers or record.answer or ()
     question, answers = record.question, (found,) if isinstance(found, str) else tuple(found)
@@ -357,8 +348,7 @@ def open_question(record: OpenRecord, id_: str, where: str) -> Task | None:
             f"{where}: 'question' and 'answers' must be texts that are not empty, without lone surrogates"
         )
     scored = tuple(answer for answer in answers if normalize_answer(answer))  # an empty reply equals "The"
-    meta = {"metadata": record.metadata} if record.metadata else {}
-    return Task(own, question, (scored,), (), (), meta) if scored else None
+    return Task(own, question, (scored,), (), (), {"metadata": record.metadata} if record.metadata else {})
 
 
 SCHEMAS = {

@@ -172,16 +172,6 @@ def pack(gaps: Gaps, budget: int, prefer: NDArray[np.int64] | None = None) -> li
     return ends
 
 
-def chunk(text: str, tokenizer: TextTokenizer, chunk_size: int) -> list[str]:
-    """Cut `text` into pieces of at most `chunk_size` tokens of its own tokenisation.
-
-    The pieces joined are the text, to the character; none is empty; an empty text gives no piece.
-    """
-    (gaps,) = tokenizer.gaps([text])
-    ends = [chars for chars, _ in pack(gaps, chunk_size)]
-    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
 def load_tokenizer(name: str = GENERAL) -> TextTokenizer:
     """Load a tokenizer by name, once a process, and again when its file has changed.
 

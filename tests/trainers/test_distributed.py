@@ -198,7 +198,7 @@ def test_what_else_takes_a_worker_away_replaces_it_too(made, error, monkeypatch)
     assert data_equivalence(transcript(venv, 2), known)
 
 
-def test_reward_methods_of_groups_stand_around_it(made):
+def test_reward_methods_of_groups_wrap_it(made):
     methods, scorer = ["TAMTRL", "InfoMem"], "lexical"
     episodes = []
     for venv in (
@@ -236,6 +236,6 @@ def test_a_wrong_option_is_the_callers_error_also_where_errors_truncate(made):
         venv.reset(options={"task": 10**9})
 
 
-def test_a_wrong_argument_is_told_as_in_one_process():
+def test_a_wrong_argument_is_reported_as_in_one_process():
     with pytest.raises(ValueError, match="cut_at must be one of"):
         RayTextVectorEnv("MemChunkQA-v0", 2, 1, cut_at="word")

@@ -34,8 +34,8 @@ class _Record(msgspec.Struct):
 def read_browsecomp_plus(source: str, split: str = "train", canary: str | None = None) -> KeptContexts:
     """The questions of BrowseComp-Plus, for searching among the documents of all of them.
 
-    A task's documents are those that hold the answer (gold), those needed besides (evidence) and those that
-    mislead (negative), each once; its evidence are the first two. So the task set is a corpus of its own for
+    A task's documents are those with the answer (gold), the others that it needs (evidence) and those that
+    mislead (negative), each once; the first two groups are its evidence. So the task set is a corpus for
     `MemSearchQA-v0` and for `build index --corpus`. `meta` has the document ids, in the order of the
     documents, and how many of them are gold.
 
@@ -48,38 +48,35 @@ def read_browsecomp_plus(source: str, split: str = "train", canary: str | None =
     Raises:
         ValueError: the source is something else, or is obfuscated and the canary is missing or wrong.
     """
-    return KeptContexts(_examples(source, split, canary), Layout(), "em", source, "MemSearchQA-v0")
 
+    def examples() -> Iterator[Example]:
+        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+            where = f"{source}: record {number}"
+            if canary is not None:
+                _decode(record, canary, where)
+            elif _bytes_of(record.query) and _bytes_of(record.answer):
+                raise ValueError(f"{where} is obfuscated; give --canary, of its authors' decrypt_dataset.py")
+            documents: dict[str, str] = {}
+            counts = []  # documents up to the end of each group
+            for group in (record.gold_docs, record.evidence_docs, record.negative_docs):
+                for one in group:
+                    documents.setdefault(str(one.docid), one.text)
+                counts.append(len(documents))
+            gold, needed, _ = counts
+            yield Example(
+                str(record.query_id),
+                record.query,
+                scorable([record.answer]),
+                tuple(("", text) for text in documents.values()),
+                tuple(range(needed)),
+                meta={"docids": list(documents), "gold": gold},
+            )
 
-def _examples(source: str, split: str, canary: str | None) -> Iterator[Example | None]:
-    for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
-        where = f"{source}: record {number}"
-        if canary is not None:
-            _decode(record, canary, where)
-        elif _bytes_of(record.query) and _bytes_of(record.answer):
-            raise ValueError(f"{where} is obfuscated; give --canary, of its authors' decrypt_dataset.py")
-        documents: dict[str, str] = {}
-        counts = []
-        for group in (record.gold_docs, record.evidence_docs, record.negative_docs):
-            for one in group:
-                documents.setdefault(str(one.docid), one.text)
-            counts.append(len(documents))
-        gold, needed, _ = counts
-        if not (answers := scorable([record.answer])):
-            yield None
-            continue
-        yield Example(
-            str(record.query_id),
-            record.query,
-            answers,
-            tuple(("", text) for text in documents.values()),
-            tuple(range(needed)),
-            meta={"docids": list(documents), "gold": gold},
-        )
+    return KeptContexts(examples(), Layout(), "em", source, "MemSearchQA-v0")
 
 
 def _bytes_of(text: str) -> bytes | None:
-    """The bytes of Base64; None for words."""
+    """The bytes that Base64 stands for; None for words."""
     try:
         return base64.b64decode(text, validate=True) if len(text) > 3 else None
     except ValueError:
@@ -101,5 +98,5 @@ def _decode(record: _Record, canary: str, where: str) -> None:
     except ValueError as error:
         raise ValueError(
             f"{where} cannot be decoded by this --canary; give the one of its authors' decrypt_dataset.py, "
-            "or leave it out of a decrypted file"
+            "or none for a decrypted file"
         ) from error

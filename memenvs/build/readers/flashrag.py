@@ -15,20 +15,19 @@ _WHAT = "JSON Lines of FlashRAG's collection (train.jsonl, dev.jsonl or test.jso
 def read_flashrag(source: str, split: str = "train") -> KeptContexts:
     """The questions of a file of `id`, `question`, `golden_answers` and `metadata`, without documents.
 
-    They are read as environments that search read the file itself (`memenvs.tasks.taskset.open_question`),
-    but for questions that cannot be scored, which are left out here and refused there.
+    Environments that search read the same file (`memenvs.tasks.taskset.open_questions`); they refuse a
+    question that cannot be scored, which is left out here.
 
     Args:
         source: train.jsonl, dev.jsonl or test.jsonl of a data set, or hf:NAME[:CONFIG].
-        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    return KeptContexts(_examples(source, split), Layout(), "em", source, "MemSearchQA-v0")
 
+    def examples() -> Iterator[Example]:
+        for number, record in enumerate(read_records(source, split, OpenRecord, _WHAT)):
+            task = open_question(record, "", f"{source}: record {number}")
+            yield Example(task.id, task.question, task.answers[0], (), (), meta=task.meta)
 
-def _examples(source: str, split: str) -> Iterator[Example | None]:
-    for number, record in enumerate(read_records(source, split, OpenRecord, _WHAT)):
-        task = open_question(record, "", f"{source}: record {number}")
-        yield Example(task.id, task.question, task.answers[0], (), (), meta=task.meta) if task else None
+    return KeptContexts(examples(), Layout(), "em", source, "MemSearchQA-v0")

@@ -52,7 +52,6 @@ def read_hotpotqa(source: str, split: str = "train") -> Pool:
 
     Args:
         source: hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json, or hf:NAME[:CONFIG].
-        split: of an `hf:` data set; with the seed it also decides every random choice.
 
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
@@ -67,7 +66,6 @@ def read_2wiki(source: str, split: str = "train") -> Pool:
 
     Args:
         source: train.json or dev.json of data_ids_april7.zip, or hf:NAME[:CONFIG].
-        split: of an `hf:` data set; with the seed it also decides every random choice.
 
     Raises:
         ValueError: the source is not 2WikiMultihopQA, or a question of it cannot be used; the line names it.
@@ -100,7 +98,7 @@ def _example(record: _Record, number: int, source: str, what: str) -> Example:
         if sentence < len(parts):  # the official file names some that are not there
             start = len("".join(parts[:sentence]))
             spans.append((place, start, start + len(parts[sentence])))
-    meta = {"type": record.type, "level": record.level, "evidences": record.evidences}
+    meta = {name: getattr(record, name) for name in ("type", "level", "evidences")}
     return Example(
         id_,
         record.question,

@@ -1,4 +1,4 @@
-"""Read questions and documents of one's own from JSON Lines."""
+"""Read your own questions and documents from JSON Lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DOCUMENT = 'give {"title": "…", "text": "…"}'
 _POOL = 'JSON Lines of {"title": "…", "text": "…"}'
 MOST_READ = 20_000_000  # documents that all tasks of a set read together
 
-Corpus = Mapping[str, tuple[str, str]]
+Corpus = Mapping[str, tuple[str, str]]  # (title, text) by id
 
 
 class _Record(msgspec.Struct):
@@ -32,14 +32,8 @@ class _Record(msgspec.Struct):
     answers: Annotated[list[str], Meta(min_length=1)]
     id: Id | None = None
     documents: list[Any] | None = None
-    paragraphs: list[Any] | None = None
     evidence: list[Id] | None = None
     meta: dict[str, Any] = {}
-
-    @property
-    def given(self) -> list[Any] | None:
-        """The documents by either name; None where there are none."""
-        return self.documents or self.paragraphs or None
 
 
 class _Document(msgspec.Struct):
@@ -57,51 +51,45 @@ def jsonl(
     questions: Count = 1,
     split: str = "train",
 ) -> Pool | KeptContexts:
-    """Questions of one's own: over their documents as they are, or with distractors drawn.
+    """Your own questions, over their documents as they are or hidden among distractors.
 
-    A record has `question`, `answers` (accepted ones, the preferred one first), `documents` of `text` and, if
-    they have one, `title` (`paragraphs` is another name), and `evidence`: the numbers of the documents that
-    the answer needs, from 0, in the order of the reasoning; only drawn tasks must have it. `id` is the
-    record's number unless it is given; `meta` is kept. With a corpus, documents and evidence are ids of it.
-    Where no record has documents they are for searching: among the corpus, if there is one.
+    A record has `question`, `answers` (accepted ones, the preferred one first), `documents` of `text` and an
+    optional `title`, and `evidence`: the numbers, from 0, of the documents that the answer needs, in the
+    order of the reasoning; it may be missing where documents are read as they are. `id` is the record's
+    number unless it is given; `meta` is kept. With a corpus, documents and evidence are ids of it. If no
+    record has documents, they are for searching: in the corpus, if there is one.
 
     Args:
         source: a line a question: question, answers, documents of title and text, evidence (numbers of those
             needed, from 0); or hf:NAME[:CONFIG] with these columns.
-        pool: more paragraphs to draw distractors from, a line each: title and text.
+        pool: more documents to draw distractors from, a line each: title and text.
         corpus: documents that the questions name by id, a line each: id and contents.
         documents: documents of a task (default: those of the question, as they are).
         tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
-        questions: of one context asked in a task, at most (`keep_contexts`).
-        split: name of the split; with the seed it decides every random choice.
+        questions: most consecutive questions of one context in a task (`keep_contexts`).
 
     Raises:
         ValueError: an argument that does not suit another, or a file of another form.
     """
-    listed = read_corpus(corpus)
+    listed = {} if corpus is None else _read_corpus(corpus)
+    records = read_records(source, split, _Record, _WHAT)
     if documents is None and tokens is None:
         if pool is not None:
             raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
-        return _own_contexts(source, split, listed)
+        return _own_contexts(list(records), source, listed)
     if questions > 1:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
-    records = read_records(source, split, _Record, _WHAT)
     examples = (_example(record, i, source, listed, drawn=True) for i, record in enumerate(records))
-    return Pool(list(usable(examples, source)), [*_read_pool(pool, split), *listed.values()])
+    more = read_records(pool, split, _Document, _POOL) if pool else ()
+    extra = [*((one.title, one.text) for one in more), *listed.values()]
+    return Pool(list(usable(examples, source)), extra)
 
 
-def read_corpus(path: str | None) -> Corpus:
-    """(title, text) of the documents of a corpus by their ids; none without a path.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line is no document, or two have one id.
-    """
-    documents: dict[str, tuple[str, str]] = {}
-    if path is None:
-        return documents
+def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
+    """(title, text) of the documents of a corpus by their ids."""
     if not Path(path).is_file():
         raise FileNotFoundError(f'no file at {path}; --corpus wants JSON Lines of {{"id", "contents"}}')
+    documents: dict[str, tuple[str, str]] = {}
     for passage in read_passages(path):
         if passage.id in documents:
             raise ValueError(f"{path} has two documents of the id {passage.id!r}; give each its own")
@@ -109,16 +97,9 @@ def read_corpus(path: str | None) -> Corpus:
     return documents
 
 
-def _read_pool(source: str | None, split: str) -> list[tuple[str, str]]:
-    if source is None:
-        return []
-    return [(one.title, one.text) for one in read_records(source, split, _Document, _POOL)]
-
-
-def _own_contexts(source: str, split: str, corpus: Corpus) -> KeptContexts:
+def _own_contexts(records: list[_Record], source: str, corpus: Corpus) -> KeptContexts:
     """The records with their documents as they are, in their order."""
-    records = list(read_records(source, split, _Record, _WHAT))
-    bare = [record.given is None for record in records]
+    bare = [not record.documents for record in records]
     if any(bare) and not all(bare):
         raise ValueError(
             f"record {bare.index(True)} of {source} has no documents and others have some; build them apart"
@@ -143,7 +124,7 @@ def _example(record: _Record, number: int, source: str, corpus: Corpus, drawn: b
     if corpus:
         paragraphs, needed = _of_corpus(record, corpus, drawn, where)
     else:
-        given = convert(record.given or [], list[_Document], f"{where}: documents", _DOCUMENT)
+        given = convert(record.documents or [], list[_Document], f"{where}: documents", _DOCUMENT)
         paragraphs = tuple((one.title, one.text) for one in given)
         needed = [i for i in evidence if isinstance(i, int) and 0 <= i < len(paragraphs)]
         if len(needed) < len(evidence):
@@ -166,9 +147,8 @@ def _of_corpus(
 ) -> tuple[tuple[tuple[str, str], ...], list[int]]:
     """The documents of a question and which of them it needs, by ids of a corpus."""
     needed = [str(id_) for id_ in record.evidence or []]
-    named = [str(id_) for id_ in record.given or ([] if drawn else corpus)]
+    named = [str(id_) for id_ in record.documents or ([] if drawn else corpus)]
     ids = list(dict.fromkeys([*named, *needed]))
     if unknown := next((id_ for id_ in ids if id_ not in corpus), None):
         raise ValueError(f"{where} names document {unknown!r:.80}, which --corpus does not have; add it")
-    places = {id_: place for place, id_ in enumerate(ids)}
-    return tuple(corpus[id_] for id_ in ids), [places[id_] for id_ in needed]
+    return tuple(corpus[id_] for id_ in ids), [ids.index(id_) for id_ in needed]

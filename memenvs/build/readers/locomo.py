@@ -52,37 +52,32 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
 
     Args:
         source: locomo10.json, or hf:NAME[:CONFIG].
-        split: of an `hf:` data set.
         category: of the questions: multi-hop (1), temporal (2), open-domain (3), single-hop (4), adversarial
             (5); default: all.
 
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    examples = _examples(source, split, category)
-    return KeptContexts(examples, Layout("Session {i}. ", "\n\n"), "locomo_f1", source)
 
+    def examples() -> Iterator[Example]:
+        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+            documents, turns = _sessions(record.conversation, f"{source}: record {number}.conversation")
+            for order, asked in enumerate(record.qa):
+                if category not in (None, str(asked.category)):
+                    continue
+                named = [(int(s), int(t)) for one in asked.evidence or [] for s, t in _TURN.findall(one)]
+                spans = tuple(dict.fromkeys(turns[key] for key in named if key in turns))
+                yield Example(
+                    f"{record.sample_id}-{order}",
+                    asked.question,
+                    _answers(asked),
+                    documents,
+                    tuple(dict.fromkeys(place for place, _, _ in spans)),
+                    spans,
+                    {"category": CATEGORIES[asked.category]},
+                )
 
-def _examples(source: str, split: str, category: str | None) -> Iterator[Example | None]:
-    for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
-        documents, turns = _sessions(record.conversation, f"{source}: record {number}.conversation")
-        for order, asked in enumerate(record.qa):
-            if category not in (None, str(asked.category)):
-                continue
-            if not (answers := _answers(asked)):
-                yield None
-                continue
-            named = [(int(s), int(t)) for one in asked.evidence or [] for s, t in _TURN.findall(one)]
-            spans = tuple(dict.fromkeys(turns[key] for key in named if key in turns))
-            yield Example(
-                f"{record.sample_id}-{order}",
-                asked.question,
-                answers,
-                documents,
-                tuple(dict.fromkeys(place for place, _, _ in spans)),
-                spans,
-                {"category": CATEGORIES[asked.category]},
-            )
+    return KeptContexts(examples(), Layout("Session {i}. ", "\n\n"), "locomo_f1", source)
 
 
 def _sessions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -36,7 +36,6 @@ def read_longbench(source: str, split: str = "train") -> KeptContexts:
     Args:
         source: narrativeqa.jsonl, qasper.jsonl, 2wikimqa.jsonl, musique.jsonl … of data.zip, or
             hf:NAME[:CONFIG].
-        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else, or of a task that another metric scores.
@@ -46,23 +45,24 @@ def read_longbench(source: str, split: str = "train") -> KeptContexts:
         if record.dataset.removesuffix("_e") not in TASKS:
             raise ValueError(f"{source} is not {_WHAT}: record {number} is of {record.dataset!r:.40}")
     layout = _find_layout([record.context for record in records])
-    return KeptContexts(_examples(records, layout), layout, "longbench_f1", source)
+    examples = (
+        Example(
+            str(record._id),
+            record.input,
+            scorable(record.answers),
+            split_documents(record.context, layout),
+            evidence=(),
+            meta={"dataset": record.dataset, "length": record.length},
+        )
+        for record in records
+    )
+    return KeptContexts(examples, layout, "longbench_f1", source)
 
 
 def _find_layout(contexts: Sequence[str]) -> Layout:
     """The layout of a file: passages with the longest separator that finds as many, or the whole text."""
     layouts = [Layout("Passage {i}:\n", separator) for separator in ("\n", "\n\n")]
-    counts = [[len(split_documents(context, layout) or ()) for context in contexts] for layout in layouts]
+    counts = [[len(split_documents(context, layout)) for context in contexts] for layout in layouts]
     if 0 in counts[0]:
         return WHOLE
     return layouts[counts[0] == counts[1]]
-
-
-def _examples(records: Sequence[_Record], layout: Layout) -> Iterator[Example | None]:
-    for record in records:
-        documents = (("", record.context),) if layout is WHOLE else split_documents(record.context, layout)
-        if not (answers := scorable(record.answers)):
-            yield None
-            continue
-        meta = {"dataset": record.dataset, "length": record.length}
-        yield Example(str(record._id), record.input, answers, documents or (), evidence=(), meta=meta)

@@ -13,7 +13,6 @@ from memenvs.build.readers.records import Answer, Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "LongMemEval's longmemeval_s_cleaned.json, longmemeval_m_cleaned.json or longmemeval_oracle.json"
-_LAYOUT = Layout("### Session {i}:\n", "\n\n")
 
 
 class _Turn(msgspec.Struct):
@@ -55,41 +54,39 @@ def read_longmemeval(source: str, split: str = "train") -> KeptContexts:
     Args:
         source: longmemeval_s_cleaned.json, longmemeval_m_cleaned.json, longmemeval_oracle.json, or
             hf:NAME[:CONFIG].
-        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    return KeptContexts(_examples(source, split), _LAYOUT, "f1", source)
 
+    def examples() -> Iterator[Example]:
+        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+            columns = (record.haystack_dates, record.haystack_session_ids, record.haystack_sessions)
+            if len({len(column) for column in columns}) > 1 or not record.haystack_dates:
+                raise ValueError(
+                    f"{source}: record {number} has another number of haystack_sessions than of their dates "
+                    f"or ids; give {_WHAT}"
+                )
+            sessions = sorted(zip(*columns, strict=True), key=lambda one: one[0])
+            documents, evidence, spans = [], [], []
+            for place, (date, session, turns) in enumerate(sessions):
+                text, marked = _session(turns)
+                documents.append((f"Session Date: {date}", text))
+                spans += [(place, start, end) for start, end in marked]
+                if marked or session in record.answer_session_ids:
+                    evidence.append(place)
+            kind, id_ = record.question_type, str(record.question_id)
+            yield Example(
+                f"{kind}/{id_}",
+                f"Current date: {record.question_date}\n{record.question}",
+                scorable([record.answer]),
+                tuple(documents),
+                tuple(evidence),
+                tuple(spans),
+                {"type": kind, "answerable": not id_.endswith("_abs")},
+            )
 
-def _examples(source: str, split: str) -> Iterator[Example | None]:
-    for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
-        columns = (record.haystack_dates, record.haystack_session_ids, record.haystack_sessions)
-        if len({len(column) for column in columns}) > 1 or not record.haystack_dates:
-            where = f"{source}: record {number}"
-            raise ValueError(f"{where} has another number of haystack_sessions than of their dates or ids")
-        sessions = sorted(zip(*columns, strict=True), key=lambda one: one[0])
-        documents, evidence, spans = [], [], []
-        for place, (date, session, turns) in enumerate(sessions):
-            text, marked = _session(turns)
-            documents.append((f"Session Date: {date}", text))
-            spans += [(place, start, end) for start, end in marked]
-            if marked or session in record.answer_session_ids:
-                evidence.append(place)
-        if not (answers := scorable([record.answer])):
-            yield None
-            continue
-        kind, id_ = record.question_type, str(record.question_id)
-        yield Example(
-            f"{kind}/{id_}",
-            f"Current date: {record.question_date}\n{record.question}",
-            answers,
-            tuple(documents),
-            tuple(evidence),
-            tuple(spans),
-            {"type": kind, "answerable": not id_.endswith("_abs")},
-        )
+    return KeptContexts(examples(), Layout("### Session {i}:\n", "\n\n"), "f1", source)
 
 
 def _session(turns: list[_Turn]) -> tuple[str, list[tuple[int, int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -66,7 +66,6 @@ def read_memagent(source: str, split: str = "train") -> KeptContexts:
 
     Args:
         source: hotpotqa_train.parquet, hotpotqa_dev.parquet, eval_*.json, or hf:NAME[:CONFIG].
-        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names it.
@@ -77,29 +76,29 @@ def read_memagent(source: str, split: str = "train") -> KeptContexts:
     metric = "boxed_em" if first.reward_model else "memagent_sub_em"
     if layout is WHOLE and first.outputs and not first.answers:
         metric = "string_match_all"
-    return KeptContexts(_examples(itertools.chain([first], records), source, layout), layout, metric, source)
 
-
-def _examples(records: Iterable[_Record], source: str, layout: Layout) -> Iterator[Example | None]:
-    for number, record in enumerate(records):
-        where = f"{source}: record {number}"
-        if record.asked is None:
-            raise ValueError(f"{where} has neither input and answers, nor prompt and reward_model")
-        question, answers, facts = record.asked
-        documents = (("", record.context),) if layout is WHOLE else split_documents(record.context, layout)
-        if not documents or not record.context:
-            raise ValueError(
-                f"{where} has a context without 'Document 1:' at its beginning, where the first has it"
+    def examples() -> Iterator[Example]:
+        for number, record in enumerate(itertools.chain([first], records)):
+            where = f"{source}: record {number}"
+            if record.asked is None:
+                raise ValueError(
+                    f"{where} has neither input and answers, nor prompt and reward_model; give {_WHAT}"
+                )
+            documents = split_documents(record.context, layout)
+            if not documents or not record.context:
+                raise ValueError(
+                    f"{where} has a context without 'Document 1:' at its beginning, where the first has it; "
+                    "build the two forms apart"
+                )
+            question, answers, facts = record.asked
+            meta = {"num_docs": facts.num_docs, "length": facts.length}
+            yield Example(
+                str(number if facts.index is None else facts.index),
+                question,
+                scorable(answers),
+                documents,
+                evidence=(),
+                meta={key: value for key, value in meta.items() if value is not None},
             )
-        meta = {"num_docs": facts.num_docs, "length": facts.length}
-        if not (accepted := scorable(answers)):
-            yield None
-            continue
-        yield Example(
-            str(number if facts.index is None else facts.index),
-            question,
-            accepted,
-            documents,
-            evidence=(),
-            meta={key: value for key, value in meta.items() if value is not None},
-        )
+
+    return KeptContexts(examples(), layout, metric, source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -70,33 +70,29 @@ def read_memoryagentbench(source: str, split: str = "train", subset: str | None 
         )
     mine = [record for record in records if record.metadata.source == chosen]
     layout = Layout() if all(split_documents(record.context, Layout()) for record in mine) else WHOLE
-    return KeptContexts(_examples(mine, source, layout), layout, metric, source)
 
-
-def _examples(records: Sequence[_Record], source: str, layout: Layout) -> Iterator[Example | None]:
-    for place, record in enumerate(records):
-        documents = (("", record.context),) if layout is WHOLE else split_documents(record.context, layout)
-        questions, answers, about = record.questions, record.answers, record.metadata
-        if len(questions) == 1 < len(answers):
-            answers = [[one for one in answers if not isinstance(one, list)]]
-        if len(questions) != len(answers):
-            counts = f"{len(questions)} questions and answers to {len(answers)}"
-            raise ValueError(f"{source}: record {place} of {about.source} has {counts}; give {_WHAT}")
-        kinds, ids = (
-            values if values and len(values) == len(questions) else [None] * len(questions)
-            for values in (about.question_types, about.qa_pair_ids)
-        )
-        for number, question in enumerate(questions):
-            given, kind = answers[number], kinds[number]
-            if not (accepted := scorable(given if isinstance(given, list) else [given])):
-                yield None
-                continue
-            id_ = ids[number] or f"{about.source}-{place}-{number}"
-            yield Example(
-                f"{kind}/{id_}" if kind else str(id_),
-                question,
-                accepted,
-                documents or (),
-                evidence=(),
-                meta={"type": kind} if kind else {},
+    def examples() -> Iterator[Example]:
+        for place, record in enumerate(mine):
+            documents = split_documents(record.context, layout)
+            questions, answers, about = record.questions, record.answers, record.metadata
+            if len(questions) == 1 < len(answers):
+                answers = [[one for one in answers if not isinstance(one, list)]]
+            if len(questions) != len(answers):
+                counts = f"{len(questions)} questions and answers to {len(answers)}"
+                raise ValueError(f"{source}: record {place} of {about.source} has {counts}; give {_WHAT}")
+            kinds, ids = (
+                values if values and len(values) == len(questions) else [None] * len(questions)
+                for values in (about.question_types, about.qa_pair_ids)
             )
+            for number, (question, given) in enumerate(zip(questions, answers, strict=True)):
+                kind, id_ = kinds[number], ids[number] or f"{about.source}-{place}-{number}"
+                yield Example(
+                    f"{kind}/{id_}" if kind else str(id_),
+                    question,
+                    scorable(given if isinstance(given, list) else [given]),
+                    documents,
+                    evidence=(),
+                    meta={"type": kind} if kind else {},
+                )
+
+    return KeptContexts(examples(), layout, metric, source)

@@ -1,4 +1,4 @@
-"""Read OpenAI's MRCR: which of several alike requests of a long conversation was answered how."""
+"""Read OpenAI's MRCR: how one of several equal requests in a long conversation was answered."""
 
 from __future__ import annotations
 
@@ -45,28 +45,29 @@ def read_mrcr(source: str, split: str = "train") -> KeptContexts:
 
     Args:
         source: 2needle.parquet, 4needle.parquet, 8needle.parquet, or hf:NAME[:CONFIG].
-        split: of an `hf:` data set.
 
     Raises:
         ValueError: the source is something else; the line names the record.
     """
-    return KeptContexts(_examples(source, split), Layout("", "\n\n"), "mrcr_ratio", source)
 
+    def examples() -> Iterator[Example]:
+        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+            where = f"{source}: record {number}.prompt"
+            messages: list[_Message] = decode(record.prompt, _Messages, where, f"give {_WHAT}")
+            *history, asked = messages
+            wanted = record.answer[MRCR_PREFIX:].strip()
+            places = [i for i, message in enumerate(history) if message.content.strip() == wanted]
+            place = record.desired_msg_index
+            if place not in places:
+                place = next(iter(places), None)
+            meta = {name: getattr(record, name) for name in ("n_needles", "total_messages", "n_chars")}
+            yield Example(
+                str(number),
+                asked.content,
+                (record.answer,),
+                tuple(("", f"{message.role.capitalize()}: {message.content}") for message in history),
+                () if place is None else tuple(range(max(0, place - 1), place + 1)),
+                meta={name: value for name, value in meta.items() if value is not None},
+            )
 
-def _examples(source: str, split: str) -> Iterator[Example]:
-    for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
-        where = f"{source}: record {number}"
-        messages: list[_Message] = decode(record.prompt, _Messages, f"{where}.prompt", f"give {_WHAT}")
-        *history, asked = messages
-        wanted = record.answer[MRCR_PREFIX:].strip()
-        places = [i for i, message in enumerate(history) if message.content.strip() == wanted]
-        place = record.desired_msg_index if record.desired_msg_index in places else next(iter(places), None)
-        meta = {name: getattr(record, name) for name in ("n_needles", "total_messages", "n_chars")}
-        yield Example(
-            str(number),
-            asked.content,
-            (record.answer,),
-            tuple(("", f"{message.role.capitalize()}: {message.content}") for message in history),
-            () if place is None else tuple(range(max(0, place - 1), place + 1)),
-            meta={name: value for name, value in meta.items() if value is not None},
-        )
+    return KeptContexts(examples(), Layout("", "\n\n"), "mrcr_ratio", source)

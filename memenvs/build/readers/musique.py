@@ -41,32 +41,30 @@ def read_musique(source: str, split: str = "train") -> Pool:
 
     Args:
         source: musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl, or hf:NAME[:CONFIG].
-        split: of an `hf:` data set; with the seed it also decides every random choice.
 
     Raises:
         ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.
     """
-    return Pool(list(usable(_examples(source, split), source)))
 
+    def examples() -> Iterator[Example]:
+        for record in read_records(source, split, _Record, _WHAT):
+            if not record.answerable:
+                continue
+            where, steps = f"question {record.id} of {source}", record.question_decomposition or []
+            supporting = [i for i, paragraph in enumerate(record.paragraphs) if paragraph.is_supporting]
+            positions = {i if one.idx is None else one.idx: i for i, one in enumerate(record.paragraphs)}
+            named = [step.paragraph_support_idx for step in steps]
+            hops = [positions[idx] for idx in named if idx in positions and positions[idx] in supporting]
+            evidence = tuple(dict.fromkeys([*hops, *supporting]))
+            if not evidence:
+                raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")
+            yield Example(
+                str(record.id),
+                record.question,
+                read_answers(record.answer, record.answer_aliases or [], where),
+                tuple((one.title, one.paragraph_text) for one in record.paragraphs),
+                evidence,
+                meta={"hops": len(evidence), "steps": [step.question for step in steps]},
+            )
 
-def _examples(source: str, split: str) -> Iterator[Example]:
-    for record in read_records(source, split, _Record, _WHAT):
-        if not record.answerable:
-            continue
-        where, steps = f"question {record.id} of {source}", record.question_decomposition or []
-        supporting = [i for i, paragraph in enumerate(record.paragraphs) if paragraph.is_supporting]
-        positions = {i if one.idx is None else one.idx: i for i, one in enumerate(record.paragraphs)}
-        hops = [
-            positions[step.paragraph_support_idx] for step in steps if step.paragraph_support_idx in positions
-        ]
-        evidence = tuple(dict.fromkeys([*(hop for hop in hops if hop in supporting), *supporting]))
-        if not evidence:
-            raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")
-        yield Example(
-            str(record.id),
-            record.question,
-            read_answers(record.answer, record.answer_aliases or [], where),
-            tuple((one.title, one.paragraph_text) for one in record.paragraphs),
-            evidence,
-            meta={"hops": len(evidence), "steps": [step.question for step in steps]},
-        )
+    return Pool(list(usable(examples(), source)))

@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +23,11 @@ _ROWS = 16  # records of Parquet in memory at once; a context may have megabytes
 
 
 def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[R]:
-    """Records of a JSON array, of JSON Lines (gzip too), of Parquet, or of `hf:NAME[:CONFIG]`, one by one.
+    """Records of a JSON array, of JSON Lines (gzip too), of Parquet, or of a Hugging Face data set.
 
     Args:
-        source: a file, or `hf:NAME` or `hf:NAME:CONFIG` for a data set read through `datasets`.
-        split: the split of a Hugging Face data set.
+        source: a file, or `hf:NAME[:CONFIG]`.
+        split: of a Hugging Face data set.
         kind: what a record becomes; fields that it does not have are ignored.
         what: the kind of file that is wanted, for errors.
 
@@ -78,10 +78,9 @@ def _from_hub(source: str, split: str) -> Iterable[Any]:
     datasets = require("datasets", "hub")
     name, _, config = source.removeprefix("hf:").partition(":")
     try:
-        rows: Iterable[Any] = datasets.load_dataset(name, config or None, split=split)
+        return cast(Iterable[Any], datasets.load_dataset(name, config or None, split=split))
     except Exception as error:  # the hub client raises many kinds
         raise ValueError(f"cannot load {source} (split {split!r}): {error_line(error, 160)}") from error
-    return rows
 
 
 def read_answers(preferred: str, aliases: Iterable[str], where: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ HotpotQA's shape whose evidence is marked to the sentence. Nothing is downloaded
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,16 +34,48 @@ Hops = Annotated[Sequence[Annotated[int, Meta(ge=1, le=4)]], Meta(min_length=1)]
 
 @dataclass(frozen=True)
 class World:
-    """`documents` are (title, text) pairs, document i about entity i; `questions` point into them."""
+    """An invented world and questions about it.
 
-    documents: tuple[tuple[str, str], ...]
-    questions: tuple[Question, ...]
+    Attributes:
+        facts: what holds in it.
+        pages: its documents; number i is about entity i.
+        asked: the questions, each with its logical form.
+    """
+
+    facts: FactTable
+    pages: list[prose.Document]
+    asked: list[Asked]
+
+    @functools.cached_property
+    def documents(self) -> tuple[tuple[str, str], ...]:
+        """(title, text) of the pages."""
+        return tuple((page.title, page.text) for page in self.pages)
+
+    @functools.cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions, which point into the documents."""
+        return tuple(question for _, question in self.asked)
 
     def examples(self, split: str) -> list[Example]:
         """The questions with ids "world-SPLIT-0", "world-SPLIT-1", … and their evidence alone."""
-        return [_example(self, question, f"world-{split}-{i}") for i, question in enumerate(self.questions)]
+        examples = []
+        for i, question in enumerate(self.questions):
+            place = {document: position for position, document in enumerate(question.evidence)}
+            examples.append(
+                Example(
+                    f"world-{split}-{i}",
+                    question.question,
+                    question.answers,
+                    tuple(self.documents[document] for document in question.evidence),
+                    tuple(range(len(question.evidence))),
+                    tuple((place[document], start, end) for document, start, end in question.spans),
+                    {"type": question.kind, "hops": len(question.evidence)},
+                )
+            )
+        return examples
 
 
+@checked
 def generate(
     entities: Entities, questions: Count, *, split: Split, seed: Whole, hops: Hops = (1, 2, 3, 4)
 ) -> World:
@@ -52,75 +85,18 @@ def generate(
         entities: documents, 20 to 200,000; each has 4 to 8 sentences and 60 to 110 words.
         questions: 1 or more; the first n are the same however many are asked.
         split: "train", "validation" or "test"; no two splits share an entity's name, whatever their seeds.
-        seed: 0 or more.
         hops: numbers of documents to chain, each 1 to 4, asked equally often. A fifth of the 2-hop questions
             compare two documents.
 
     Raises:
         ValueError: an argument out of range, or more questions than the world holds (the line says how many).
     """
-    _, documents, pairs = generate_forms(entities, questions, split=split, seed=seed, hops=hops)
-    return World(tuple((d.title, d.text) for d in documents), tuple(question for _, question in pairs))
-
-
-@checked
-def generate_forms(
-    entities: Entities, questions: Count, *, split: Split, seed: Whole, hops: Hops = (1, 2, 3, 4)
-) -> tuple[FactTable, list[prose.Document], list[Asked]]:
-    """The world of `generate` with its facts, and with the logical form of each question.
-
-    Raises:
-        ValueError: see `generate`.
-    """
-    facts, documents = _write_world(entities, split, seed)
-    asker = Asker(facts, documents, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
-    return facts, documents, asker.ask(questions)
-
-
-@checked
-def generate_aggregates(
-    entities: Entities,
-    questions: Count,
-    *,
-    split: Split,
-    seed: Whole,
-    operations: Sequence[Operation] = OPERATIONS,
-) -> tuple[tuple[tuple[str, str], ...], list[Example]]:
-    """The documents of the world that `generate` makes too, and questions over many of them at once.
-
-    Args:
-        entities: documents, 20 to 200,000.
-        questions: 1 or more; the first n are the same however many are asked.
-        split: "train", "validation" or "test".
-        seed: 0 or more.
-        operations: of "count", "extreme", "sum" and "common", asked in turn.
-
-    Raises:
-        ValueError: an argument out of range, or more questions than the world holds (the line says how many).
-    """
-    facts, documents = _write_world(entities, split, seed)
-    asked = Aggregates(facts, documents, tuple(dict.fromkeys(operations))).ask(questions, split, seed)
-    return tuple((d.title, d.text) for d in documents), list(asked)
-
-
-def entities_for(tokens: int, *, tokenizer: TextTokenizer, split: Split, seed: int) -> int:
-    """Entities of a world whose documents fill `tokens` tokens and a little more, by those of a small world.
-
-    Raises:
-        ValueError: no world is so large.
-    """
-    documents = generate(_SAMPLE, 1, split=split, seed=seed).documents
-    texts = [f"Document 99:\n{title}\n{text}\n\n" for title, text in documents]
-    a_document = sum(tokenizer.counts(texts)) / _SAMPLE
-    wanted = math.ceil(1.05 * tokens / a_document) + SMALLEST
-    if wanted > LARGEST:
-        most = int(LARGEST / 1.05 * a_document)
-        raise ValueError(f"--tokens {tokens} is more than a world fills; ask for at most {most:,}")
-    return wanted
+    facts, pages = _write_world(entities, split, seed)
+    asker = Asker(facts, pages, split=split, seed=seed, hops=tuple(dict.fromkeys(hops)))
+    return World(facts, pages, asker.ask(questions))
 
 
 def _write_world(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.Document]]:
-    """The facts of a world, and document i about entity i."""
     facts = chronicle.build(entities, split, seed)
     return facts, [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
 
@@ -139,9 +115,7 @@ def world(
     Args:
         entities: people, places and works of the world, a document each.
         hops: documents that a question chains, asked equally often.
-        count: tasks.
         split: of the world; no two splits share an entity's name.
-        seed: decides every random choice.
 
     Raises:
         ValueError: an argument out of range, or more tasks than the world holds.
@@ -154,7 +128,7 @@ def world(
 def aggregate(
     *,
     tokenizer: TextTokenizer,
-    ask: Sequence[Operation] = OPERATIONS,
+    ask: Annotated[Sequence[Operation], Meta(min_length=1)] = OPERATIONS,
     entities: Entities | None = None,
     documents: Count | None = None,
     tokens: Count | None = None,
@@ -162,36 +136,33 @@ def aggregate(
     split: Split = "train",
     seed: Whole = 0,
 ) -> Pool:
-    """The questions of `generate_aggregates`, to be asked over documents of the same world.
+    """Questions over many documents at once of the world that `generate` makes, asked over documents of it.
 
     Args:
-        tokenizer: counts the tokens.
         ask: what is asked, in turn.
         entities: documents of the world (default: as many as a task reads).
         documents: documents of a task.
         tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
-        count: tasks.
+        count: tasks; the first n are the same however many are asked.
         split: of the world; no two splits share an entity's name.
-        seed: decides every random choice.
 
     Raises:
-        ValueError: an argument out of range, or more tasks than the world holds.
+        ValueError: an argument out of range, or more tasks than the world holds (the line says how many).
     """
     if entities is None and tokens is not None:
-        entities = entities_for(tokens, tokenizer=tokenizer, split=split, seed=seed)
-    entities = entities or max(documents or 0, SMALLEST)
-    texts, examples = generate_aggregates(entities, count, split=split, seed=seed, operations=ask)
-    return Pool(examples, texts)
+        entities = _entities_for(tokens, tokenizer, split, seed)
+    facts, pages = _write_world(entities or max(documents or 0, SMALLEST), split, seed)
+    examples = Aggregates(facts, pages, tuple(dict.fromkeys(ask))).ask(count, split, seed)
+    return Pool(list(examples), [(page.title, page.text) for page in pages])
 
 
-def _example(world: World, question: Question, name: str) -> Example:
-    positions = {document: position for position, document in enumerate(question.evidence)}
-    return Example(
-        name,
-        question.question,
-        question.answers,
-        tuple(world.documents[document] for document in question.evidence),
-        tuple(range(len(question.evidence))),
-        tuple((positions[document], start, end) for document, start, end in question.spans),
-        {"type": question.kind, "hops": question.hops},
-    )
+def _entities_for(tokens: int, tokenizer: TextTokenizer, split: Split, seed: int) -> int:
+    """Entities of a world whose documents fill a little more than `tokens`, judged by a small world."""
+    _, pages = _write_world(_SAMPLE, split, seed)
+    texts = [f"Document 99:\n{page.title}\n{page.text}\n\n" for page in pages]
+    a_document = sum(tokenizer.counts(texts)) / _SAMPLE
+    wanted = math.ceil(1.05 * tokens / a_document) + SMALLEST
+    if wanted > LARGEST:
+        most = int(LARGEST / 1.05 * a_document)
+        raise ValueError(f"--tokens {tokens} is more than a world fills; ask for at most {most:,}")
+    return wanted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from memenvs.build.examples import Example
 from memenvs.build.worldgen.lexicon import COMMON, CONDITIONS, EXTREMES, PLURALS, RELATIONS, SUMS
@@ -24,38 +24,32 @@ TRIES = 2000  # draws of a question before the world is said to hold no more
 _INVERSES = (("masterpiece", "creator"), ("design", "architect"), ("company", "founder"))
 
 Stated = tuple[int, str]  # the entity whose document states a fact, and by which relation
+Told = dict[str, dict[int, tuple[Value, Stated]]]  # by relation and entity: its value, and where it is stated
 
 
-class Memberships:
-    """The entities of a world by their values, and which document states each.
+def facts_told(facts: FactTable) -> Told:
+    """The facts of a world by relation and entity.
 
     Who made a thing is stated in its document or in its maker's; here it is a fact of the thing either way.
     """
+    told: Told = {name: {} for name in RELATIONS}
+    for number, entity in enumerate(facts.entities):
+        for name, value in entity.values.items():
+            told[name][number] = value, (number, name)
+    for of_maker, of_thing in _INVERSES:
+        for maker, (thing, stated) in told[of_maker].items():
+            told[of_thing][int(thing)] = maker, stated
+    return {name: dict(sorted(rows.items())) for name, rows in told.items()}
 
-    def __init__(self, facts: FactTable) -> None:
-        self.facts = facts
-        self.values: dict[str, dict[int, Value]] = {name: {} for name in RELATIONS}
-        self._told: dict[tuple[str, int], Stated] = {}
-        for number, entity in enumerate(facts.entities):
-            for name, value in entity.values.items():
-                self.values[name][number] = value
-        for of_maker, of_thing in _INVERSES:
-            for maker, thing in self.values[of_maker].items():
-                self.values[of_thing][int(thing)] = maker
-                self._told[of_thing, int(thing)] = maker, of_maker
-        self._holders: dict[str, dict[Value, list[int]]] = {}
-        for name in CONDITIONS:
-            index = self._holders[name] = {}
-            for number in sorted(self.values[name]):
-                index.setdefault(self.values[name][number], []).append(number)
 
-    def holders(self, relation: str, value: Value) -> list[int]:
-        """The entities with a value, ascending."""
-        return self._holders[relation].get(value, [])
+class Group(NamedTuple):
+    """Entities with something in common; `key` tells the group from others."""
 
-    def stated(self, relation: str, entity: int) -> Stated:
-        """Where a fact is stated."""
-        return self._told.get((relation, entity), (entity, relation))
+    words: str  # what they are called
+    members: list[int]
+    stated: list[Stated]  # that they are members
+    hops: int
+    key: Hashable
 
 
 class Aggregates:
@@ -68,10 +62,14 @@ class Aggregates:
     """
 
     def __init__(self, facts: FactTable, documents: Sequence[Document], operations: Sequence[str]) -> None:
-        self._groups, self._facts, self._documents = Memberships(facts), facts, documents
-        self._operations = operations
+        self._facts, self._documents, self._operations = facts, documents, operations
+        self._told = facts_told(facts)
+        self._bearers = {name: tuple(rows) for name, rows in self._told.items()}  # who has a value at all
+        self._holders: dict[str, dict[Value, list[int]]] = {name: {} for name in CONDITIONS}
+        for name, holders in self._holders.items():
+            for number, (value, _) in self._told[name].items():
+                holders.setdefault(value, []).append(number)
         self._asked: set[Hashable] = set()
-        self._known: dict[str, list[int]] = {}
 
     def ask(self, count: int, split: str, seed: int) -> Iterator[Example]:
         """The first `count` questions.
@@ -80,116 +78,112 @@ class Aggregates:
             ValueError: the world holds fewer.
         """
         for item in range(count):
-            rolls = dice(seed, split, item, AGGREGATE)
-            drawn = (
-                self._draw_question(self._operations[item % len(self._operations)], rolls)
-                for _ in range(TRIES)
-            )
-            found = next((example for example in drawn if example), None)
-            if found is None:
+            name, rolls = f"aggregate-{split}-{item}", dice(seed, split, item, AGGREGATE)
+            operation = self._operations[item % len(self._operations)]
+            drawn = (self._draw_question(name, operation, rolls) for _ in range(TRIES))
+            example = next((one for one in drawn if one), None)
+            if example is None:
                 raise ValueError(
                     f"{count} questions are more than this world of {len(self._documents)} documents holds; "
                     f"ask for at most {item}, or for more documents"
                 )
-            question, answers, stated, meta = found
-            yield self._example(f"aggregate-{split}-{item}", question, answers, stated, meta)
+            yield example
 
-    def _draw_question(
-        self, operation: str, rolls: Dice
-    ) -> tuple[str, tuple[str, ...], list[Stated], dict[str, object]] | None:
-        """A question, its answers, where its facts are stated, its meta; None where the draw gives none."""
+    def _draw_question(self, name: str, operation: str, rolls: Dice) -> Example | None:
+        """A question; None where the draw gives none."""
         relation = rolls.pick(tuple(CONDITIONS))
-        hops = 1 + rolls.chance(0.5)
-        group = self._group(relation, hops, rolls)
+        group = self._group(relation, 1 + rolls.chance(0.5), rolls)
         if group is None:
             return None
-        words, members, stated, path = group
-        of_kind = [name for name, schema in RELATIONS.items() if schema.domain == RELATIONS[relation].domain]
-        by, order = "", ""
+        asked: tuple[str, tuple[str, ...], list[Stated], tuple[str, ...]] | None
         if operation == "count":
-            question = f"How many {words} do the documents tell of?"
-            answers: tuple[str, ...] = (str(len(members)),)
+            question = f"How many {group.words} do the documents tell of?"
+            asked = question, (str(len(group.members)),), [], ("", "")
         else:
-            named = {"extreme": [*EXTREMES], "sum": [*SUMS], "common": [*COMMON]}[operation]
-            options = [name for name in of_kind if name in named and name != relation]
-            if not options or len(members) <= LEAST_GROUP:
-                return None
-            by = rolls.pick(options)
-            values = [self._groups.values[by].get(member) for member in members]
-            known = [value for value in values if value is not None]
-            if operation == "common":
-                ranked = Counter(known).most_common(2)
-                if not ranked or ranked[0][1] < 2 or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
-                    return None
-                question = f"What is the most common {COMMON[by]} of the {words}?"
-                answers = accepted(self._facts, by, ranked[0][0])
-            elif len(known) < len(members):
-                return None
-            elif operation == "sum":
-                question = SUMS[by].format(group=words)
-                answers = accepted(self._facts, by, sum(map(int, known)))
-            else:
-                order = rolls.pick(("least", "most"))
-                best = (min if order == "least" else max)(map(int, known))
-                if known.count(best) > 1:
-                    return None
-                question = f"Which of the {words} {EXTREMES[by][order == 'most']}?"
-                answers = names_of(self._facts, members[known.index(best)])
-            stated += [
-                self._groups.stated(by, member)
-                for member, value in zip(members, values, strict=True)
-                if value is not None
-            ]
-        if len({number for number, _ in stated}) > MOST_EVIDENCE:
+            asked = self._compare(operation, relation, group, rolls)
+        if asked is None:
             return None
-        if (key := (operation, by, order, path)) in self._asked or any(
-            said(one, question) for one in answers
-        ):
+        question, answers, stated, by = asked
+        stated = [*group.stated, *stated]
+        key = (operation, *by, group.key)
+        if len({number for number, _ in stated}) > MOST_EVIDENCE or key in self._asked:
+            return None
+        if any(said(one, question) for one in answers):
             return None
         self._asked.add(key)
-        return question, answers, stated, {"type": operation, "hops": hops, "members": len(members)}
+        meta = {"type": operation, "hops": group.hops, "members": len(group.members)}
+        return self._example(name, question, answers, stated, meta)
 
-    def _group(
-        self, relation: str, hops: int, rolls: Dice
-    ) -> tuple[str, list[int], list[Stated], Hashable] | None:
-        """What a group is called, its members, where it is stated that they are, and what tells it apart.
-
-        With two hops the members' value is not named but described by a value of its own.
-        """
-        groups, schema = self._groups, RELATIONS[relation]
-        if not groups.values[relation]:
+    def _compare(
+        self, operation: str, relation: str, group: Group, rolls: Dice
+    ) -> tuple[str, tuple[str, ...], list[Stated], tuple[str, ...]] | None:
+        """A question about a value of each member, its answers, where they are stated, what is compared."""
+        words, members, domain = group.words, group.members, RELATIONS[relation].domain
+        named = {"extreme": [*EXTREMES], "sum": [*SUMS], "common": [*COMMON]}[operation]
+        options = [
+            name
+            for name, schema in RELATIONS.items()
+            if schema.domain == domain and name in named and name != relation
+        ]
+        if not options or len(members) <= LEAST_GROUP:
             return None
-        value, second = groups.values[relation][rolls.pick(self._facts_of(relation))], ""
-        means, end = [value], value
+        by, order = rolls.pick(options), ""
+        rows = [self._told[by][member] for member in members if member in self._told[by]]
+        known, stated = [value for value, _ in rows], [place for _, place in rows]
+        if operation == "common":
+            ranked = Counter(known).most_common(2)
+            if not ranked or ranked[0][1] < 2 or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
+                return None
+            question = f"What is the most common {COMMON[by]} of the {words}?"
+            answers = accepted(self._facts, by, ranked[0][0])
+        elif len(known) < len(members):
+            return None
+        elif operation == "sum":
+            question = SUMS[by].format(group=words)
+            answers = accepted(self._facts, by, sum(map(int, known)))
+        else:
+            order = rolls.pick(("least", "most"))
+            best = (min if order == "least" else max)(map(int, known))
+            if known.count(best) > 1:
+                return None
+            question = f"Which of the {words} {EXTREMES[by][order == 'most']}?"
+            answers = names_of(self._facts, members[known.index(best)])
+        return question, answers, stated, (by, order)
+
+    def _group(self, relation: str, hops: int, rolls: Dice) -> Group | None:
+        """The entities with one value of a relation; None where they are too few or too many.
+
+        With two hops the value is not named but described by a value of its own.
+        """
+        told, schema = self._told[relation], RELATIONS[relation]
+        if not told:
+            return None
+        value, _ = told[rolls.pick(self._bearers[relation])]
+        second, means, end = "", [value], value
         x = self._facts.shown(relation, value)
         if hops == 2:
             further = [name for name in CONDITIONS if RELATIONS[name].domain == schema.range]
-            further = [name for name in further if int(value) in groups.values[name]]
+            further = [name for name in further if int(value) in self._told[name]]
             if not further:
                 return None
             second = rolls.pick(further)
-            end = groups.values[second][int(value)]
-            means = list[Value](groups.holders(second, end))
+            end, _ = self._told[second][int(value)]
+            means = list[Value](self._holders[second][end])
             x = f"a {schema.range} {CONDITIONS[second][0].format(x=self._facts.shown(second, end))}"
         members: list[int] = []
         for mean in means:
-            members += groups.holders(relation, mean)
+            members += self._holders[relation].get(mean, [])
             if len(members) > MOST_EVIDENCE:
                 return None
-        members.sort()
-        if not LEAST_GROUP <= len(members) <= MOST_EVIDENCE:
+        if len(members) < LEAST_GROUP:
             return None
+        members.sort()
         stated: list[Stated] = []
         for member in members:
-            if second:
-                stated.append(groups.stated(second, int(groups.values[relation][member])))
-            stated.append(groups.stated(relation, member))
+            mean, place = told[member]
+            stated += [self._told[second][int(mean)][1], place] if second else [place]
         words = f"{PLURALS[schema.domain]} {CONDITIONS[relation][1].format(x=x)}"
-        return words, members, stated, (relation, second, end)
-
-    def _facts_of(self, relation: str) -> list[int]:
-        """The entities that have a value of a relation."""
-        return self._known.setdefault(relation, sorted(self._groups.values[relation]))
+        return Group(words, members, stated, hops, (relation, second, end))
 
     def _example(
         self,
@@ -197,14 +191,10 @@ class Aggregates:
         question: str,
         answers: tuple[str, ...],
         stated: Sequence[Stated],
-        meta: dict[str, object],
+        meta: dict[str, Any],
     ) -> Example:
-        numbers = list(dict.fromkeys(number for number, _ in stated))
-        place = {number: i for i, number in enumerate(numbers)}
-        spans = dict.fromkeys((place[number], *self._documents[number].spans[by]) for number, by in stated)
-        paragraphs = tuple(
-            (self._documents[number].title, self._documents[number].text) for number in numbers
-        )
-        return Example(
-            name, question, answers, paragraphs, tuple(range(len(numbers))), tuple(sorted(spans)), meta
-        )
+        place = {number: i for i, number in enumerate(dict.fromkeys(number for number, _ in stated))}
+        spans = {(place[number], *self._documents[number].spans[by]) for number, by in stated}
+        pages = [self._documents[number] for number in place]
+        paragraphs = tuple((page.title, page.text) for page in pages)
+        return Example(name, question, answers, paragraphs, tuple(place.values()), tuple(sorted(spans)), meta)

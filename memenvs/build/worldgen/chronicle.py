@@ -1,6 +1,6 @@
 """The facts of an invented world.
 
-Who made a thing is stated once, in its own document or in its maker's; both would spare a reader a hop.
+Who made a thing is stated once, in its own document or in its maker's: in both, it would save a reader a hop.
 
 Time runs one way: a school is older than its pupils, a teacher than the pupil; makers are adults.
 """
@@ -242,7 +242,7 @@ def landmarks(world: Chronicle) -> None:
 
 
 def _made(world: Chronicle, number: int, relation: str, maker: int, best: str, rolls: Dice) -> None:
-    """Date a thing in its maker's working life; as the maker's best, the maker's document tells of it."""
+    """Date a thing in its maker's working life; if it is the maker's best, the maker's document states it."""
     born = world[maker].year
     world[number].year = rolls.between(born + 24, min(NOW, born + 66))
     if best not in world[maker].values and rolls.chance(0.35):

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
-TEXTS = Path(__file__).parent / "texts"
+from memenvs.build.draft import Words, read_lists
+
 FIELD = re.compile(r"\{(\w*)\}")
-Words = tuple[str, ...]
-
-
-def read_lists(name: str, spaced: bool = False) -> dict[str, Words]:
-    """The lists of a file of texts/ by name, in its order.
-
-    A list begins with `[name]`, or `[name, name]`, on a line; each further line is an entry, or with `spaced`
-    several between spaces. A `#` opens a line of comment.
-    """
-    lists: dict[str, list[str]] = {}
-    for line in map(str.strip, (TEXTS / f"{name}.txt").read_text(encoding="utf-8").splitlines()):
-        if line.startswith("["):
-            entries: list[str] = []
-            lists |= dict.fromkeys(map(str.strip, line.strip("[]").split(",")), entries)
-        elif line and not line.startswith("#"):
-            entries += line.split() if spaced else [line]
-    return {name: tuple(entries) for name, entries in lists.items()}
+_lists_of = partial(read_lists, Path(__file__).parent / "texts")
 
 
 def _under(lists: dict[str, Words], prefix: str) -> dict[str, Words]:
@@ -33,7 +19,7 @@ def _under(lists: dict[str, Words], prefix: str) -> dict[str, Words]:
     return {name.removeprefix(start): entries for name, entries in lists.items() if name.startswith(start)}
 
 
-_relations = read_lists("relations")
+_relations = _lists_of("relations")
 SHARES = {kind: float(share) for kind, share in map(str.split, _relations["kinds"])}  # of a world's entities
 KINDS = tuple(SHARES)
 
@@ -82,12 +68,12 @@ class Culture:
 _PARTS = tuple(field.name for field in fields(Culture))
 
 
-_syllables = read_lists("syllables", spaced=True)
+_syllables = _lists_of("syllables", spaced=True)
 _cultures = dict.fromkeys(name.rpartition(" ")[0] for name in _syllables if " " in name)
 CULTURES = tuple(Culture(*(_syllables[f"{name} {part}"] for part in _PARTS)) for name in _cultures)
 BANNED = _syllables["banned"]
 
-TITLE_WORDS = read_lists("titles")
+TITLE_WORDS = _lists_of("titles")
 TITLES = TITLE_WORDS.pop("titles")
 
 _works = [row.split(" | ") for row in _relations["works"]]
@@ -95,7 +81,7 @@ MAKING = {  # plain noun of a work: the words that its documents and questions s
     noun: dict(zip(("made", "active", "maker", "out", "outing", "set_in"), words, strict=True))
     for noun, _, *words in _works
 }
-_things = read_lists("things")
+_things = _lists_of("things")
 # A creator's profession fixes what they make.
 FORMS = {profession: (noun, _things[f"forms of a {noun}"]) for noun, profession, *_ in _works}
 FOUNDERS, SURVEYORS = _things["founders"], _things["surveyors"]
@@ -118,10 +104,10 @@ RESERVED = frozenset(  # no invented word is one of these
     for word in entry.split()
 )
 
-FILLERS = read_lists("fillers")
+FILLERS = _lists_of("fillers")
 SELF = frozenset({"N", "S", "s", "Ss", "ss", "o", "n"})  # fields that name the subject
-SENTENCES = read_lists("sentences")  # openers and facts of a kind, colour of a kind or a noun
-_questions = read_lists("questions")
+SENTENCES = _lists_of("sentences")  # openers and facts of a kind, colour of a kind or a noun
+_questions = _lists_of("questions")
 ASK, DESCRIBE = _under(_questions, "ask"), _under(_questions, "describe")
 COMPARE, PICK, SAME = (_under(_questions, sort) for sort in ("compare", "pick", "same"))
 SINGLE_OUT: dict[str, dict[Words, Words]] = {kind: {} for kind in KINDS}  # kind -> conditions -> wordings
@@ -132,7 +118,7 @@ for _name, _wordings in _under(_questions, "single out").items():
 # What is said of many things at once: of each line the name, then the words.
 _aggregates = {
     name: {row[0]: row[1:] for row in (line.split(" | ") for line in lines)}
-    for name, lines in read_lists("aggregates").items()
+    for name, lines in _lists_of("aggregates").items()
 }
 PLURALS = {kind: words[0] for kind, words in _aggregates["plurals"].items()}
 CONDITIONS, EXTREMES = _aggregates["conditions"], _aggregates["extremes"]

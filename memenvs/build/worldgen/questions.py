@@ -32,20 +32,20 @@ Where = tuple[tuple[str, Value], ...]
 class Question:
     """One question over a world's documents.
 
-    `answers` are the accepted forms, `answer` first. `evidence` numbers the documents that state the facts
-    needed, in hop order, none twice. `spans` are (document, start, end) in characters: the sentences that
-    state them, each one whole, a bridge's answer in the last. `kind` is "bridge" or "comparison",
-    `hops` the number of evidence documents; `subjects` are the names the question gives.
+    Attributes:
+        question: the question.
+        answers: the accepted forms, the one in the documents first.
+        evidence: the documents that state the facts needed, in hop order, none twice.
+        spans: (document, start, end) in characters: the sentences that state them, whole, a bridge's answer
+            in the last.
+        kind: "bridge" or "comparison".
     """
 
     question: str
-    answer: str
     answers: tuple[str, ...]
     evidence: tuple[int, ...]
     spans: tuple[tuple[int, int, int], ...]
     kind: str
-    hops: int
-    subjects: tuple[str, ...]
 
 
 class Register:
@@ -64,7 +64,6 @@ class Register:
         answers: tuple[str, ...],
         *,
         stated: Sequence[tuple[int, str]],
-        names: Sequence[int],
         kind: str,
         choice: bool = False,
     ) -> Question | None:
@@ -75,7 +74,6 @@ class Register:
             text: the question.
             answers: accepted forms, the first as the documents have it.
             stated: the facts needed as (entity, relation), in hop order.
-            names: the entities the question names.
             kind: "bridge" or "comparison".
             choice: the question names its answer by nature ("Which is longer, A or B?").
         """
@@ -88,8 +86,7 @@ class Register:
         sentences = [(i, *self._documents[i].spans[relation]) for i, relation in stated]
         sentences = list(dict.fromkeys(reversed(sentences)))[::-1]  # one that states two facts: kept last
         spans = tuple(sorted(sentences, key=lambda span: evidence.index(span[0])))
-        subjects = tuple(dict.fromkeys(self.facts.entities[i].name for i in names))
-        return Question(text, answers[0], answers, evidence, spans, kind, len(evidence), subjects)
+        return Question(text, answers, evidence, spans, kind)
 
 
 def accepted(facts: FactTable, relation: str, value: Value) -> tuple[str, ...]:
@@ -179,7 +176,6 @@ class Chains:
             ask_chain(chain, visited, facts, rolls),
             accepted(facts, path[-1], steps[-1]),
             stated=[*((entity, key) for key, _ in where), *zip(visited, path, strict=False)],
-            names=names,
             kind="bridge",
         )
         return (chain, asked) if asked else None
@@ -231,7 +227,6 @@ class Comparisons:
             ask_comparison(form, winner, self._facts, rolls),
             answers,
             stated=stated,
-            names=(form.left, form.right),
             kind="comparison",
             choice=winner is not None and not form.ask,
         )

@@ -22,7 +22,7 @@ from memenvs.core.files import path_in_errors, read_json, write_json, write_text
 from memenvs.core.progress import Progress
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.vector import TextVectorEnv
-from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog
+from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog, read_tasks, show_tasks
 from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise, total_cost
@@ -124,13 +124,13 @@ def evaluate(
         title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
         episodes = [log.episodes[pair] for pair in pairs]
         seconds = before + (time.monotonic() - started if missing else 0.0)
-        cost = total_cost((one.metrics for one in episodes if not one.error), seconds, price)
+        cost = total_cost([one.metrics for one in episodes if not one.error], seconds, price)
         summary = replace(summarise(episodes, samples, title=title), cost=cost)
         if out:
             played = {"setting": setting, "task": show_tasks(numbers)}
             write_json(Path(out) / RESULTS, {**played, **summary.to_json()})
             write_text(Path(out) / TABLE, str(summary))
-            write_json(cost_file, cost._asdict())
+            write_json(cost_file, cost)
     return summary
 
 
@@ -159,50 +159,6 @@ def _play_missing(
                 log.keep(completed(session), encoder)
                 failed += bool(session.episode.error)
                 progress.add(failed=failed)
-
-
-def read_tasks(text: str, n_tasks: int) -> list[int]:
-    """Numbers of tasks, each once, in the order given.
-
-    Args:
-        text: numbers and half-open ranges, separated by commas; a range without an end goes to the last task.
-        n_tasks: of the environment.
-
-    Raises:
-        ValueError: a part is neither, is empty, or goes beyond the last task.
-
-    >>> read_tasks("7,0:3", 10)
-    [7, 0, 1, 2]
-    """
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, colon, end = (piece.strip() for piece in part.partition(":"))
-        try:
-            start = int(first or "0" if colon else first)
-            stop = int(end or n_tasks) if colon else start + 1
-        except ValueError:
-            start = stop = -1
-        if not 0 <= start < stop <= n_tasks:
-            raise ValueError(
-                f"tasks must be numbers and ranges such as 0:100 in 0 to {n_tasks - 1}, got {part!r}"
-            )
-        numbers += range(start, stop)
-    return list(dict.fromkeys(numbers))
-
-
-def show_tasks(numbers: Iterable[int]) -> str:
-    """Numbers of tasks in rising order, as `read_tasks` reads them.
-
-    >>> show_tasks([7, 0, 1, 2])
-    '0:3,7'
-    """
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][1]:
-            ranges[-1][1] += 1
-        else:
-            ranges.append([number, number + 1])
-    return ",".join(str(start) if stop == start + 1 else f"{start}:{stop}" for start, stop in ranges)
 
 
 def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:

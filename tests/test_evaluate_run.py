@@ -17,10 +17,11 @@ from command_line import evaluate as main
 from command_line import play
 
 from memenvs.core import http as json_http
+from memenvs.core import trackers
 from memenvs.envs.tool_qa import ToolQAEnv
-from memenvs.evaluation.log import Pair
+from memenvs.evaluation.log import Pair, read_tasks
 from memenvs.evaluation.policies import FunctionSampler, ModelOptions
-from memenvs.evaluation.run import begin, evaluate, read_tasks
+from memenvs.evaluation.run import begin, evaluate
 from memenvs.evaluation.summary import bootstrap, summarise
 from memenvs.rollout.engine import Answer
 from memenvs.rollout.records import Episode, text_reply
@@ -272,19 +273,39 @@ def test_a_run_resumes_with_the_same_model_at_another_address_and_refuses_anothe
     assert 'model = "tiny", not "large"' in capsys.readouterr().err
 
 
-def test_a_resumed_run_says_what_is_kept_and_reports_progress_without_a_terminal(
-    monkeypatch, tmp_path, capsys
-):
-    run(*TOOL, "--policy", "gold", "--task", "0:2", out=tmp_path)
-    assert capsys.readouterr().err == "2 episodes: 0 kept, 2 to play\n"
-    monkeypatch.setattr("memenvs.core.progress.SAY_EVERY", 0.0)
-    run(*TOOL, "--policy", "gold", "--task", "0:4", out=tmp_path)
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "4 episodes: 2 kept, 2 to play",
-        "3 of 4 episodes done, 0 failed",
-        "4 of 4 episodes done, 0 failed",
-    ]
+def test_a_run_says_what_is_kept_also_where_nothing_is_left_to_play(tmp_path, capsys):
+    for tasks, said in [
+        ("0:2", "2 episodes: 0 kept, 2 to play\n"),
+        ("0:2", "2 episodes: 2 kept, 0 to play\n"),
+    ]:
+        run(*TOOL, "--policy", "gold", "--task", tasks, out=tmp_path)
+        assert capsys.readouterr().err == said
+
+
+def test_progress_is_reported_without_a_terminal_while_an_episode_takes_long(chat, monkeypatch, capsys):
+    monkeypatch.setattr("memenvs.core.progress.SAY_EVERY", 0.05)
+    stub = chat(lambda fields: time.sleep(0.3) or by_seed(fields))
+    run(*TOOL, "--policy", f"openai:{stub.url}", "--task", "0")
+    assert "0 of 1 episodes done\n" in capsys.readouterr().err
+
+
+def test_means_and_cost_go_to_trackers_at_the_number_of_episodes(tmp_path, monkeypatch, capsys):
+    sent, ids = [], []
+
+    def begin(folder, config, step, id):
+        ids.append(id)
+        log = lambda step, metrics: sent.append((step, metrics["success"]))  # noqa: E731
+        return trackers.Tracker(log, lambda failed: sent.append(failed), "run-7")
+
+    monkeypatch.setitem(trackers._TRACKERS, "wandb", begin)
+    monkeypatch.setitem(sys.modules, "wandb", trackers)  # some module: the real one may not be installed
+    command = (*TOOL, "--policy", "gold", "--track", "wandb")
+    for tasks in ("0:2", "0:3"):
+        assert run(*command, "--task", tasks, out=tmp_path) == 0
+    assert sent == [(2, 1.0), False, (3, 1.0), False]
+    assert ids == ["", "run-7"]
+    assert run(*command) == 2
+    assert "give --out" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, capsys):

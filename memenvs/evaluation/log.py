@@ -31,7 +31,8 @@ class RunLog:
     """The episodes of a run, kept in a folder where one is given.
 
     Finished episodes of an earlier run are kept; failed ones and an incomplete last line are dropped, to be
-    played again. `episodes` holds their results without turns and replies, which may be long.
+    played again. `episodes` holds their results without turns and replies, which may be long; `seconds` is
+    what playing them took.
 
     Args:
         folder: made if it does not exist; None keeps nothing on disk.
@@ -45,6 +46,7 @@ class RunLog:
 
     def __init__(self, folder: Path | None, setting: dict[str, Any], *, texts: bool = True) -> None:
         self.episodes: dict[Pair, Episode] = {}
+        self.seconds = 0.0
         self._writer: EpisodeWriter | None = None
         self._open = contextlib.ExitStack()
         if folder is None:
@@ -58,6 +60,8 @@ class RunLog:
                     lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
             check_folder(folder, setting, begun=bool(lines))
             write_text(path, "".join(lines.values()))
+            if (folder / COST).exists():
+                self.seconds = float(read_json(folder / COST)["seconds"])
             self._writer = opened.enter_context(EpisodeWriter(path, texts=texts))
             self._open = opened.pop_all()
 

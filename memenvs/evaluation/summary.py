@@ -137,8 +137,9 @@ def total_cost(
         return int(sum(counted)) if metrics and len(counted) == len(metrics) else None
 
     read, written = count("model_prompt_tokens"), count("reply_tokens")
-    known = price is not None and read is not None and written is not None
-    paid = (price[0] * read + price[1] * written) / 1e6 if known else None
+    paid = None
+    if price is not None and read is not None and written is not None:
+        paid = (price[0] * read + price[1] * written) / 1e6
     return {"seconds": seconds, "prompt_tokens": read, "reply_tokens": written, "price": paid}
 
 

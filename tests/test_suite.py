@@ -17,8 +17,8 @@ NEEDLES = "niah --tokens 600 --num-tasks 3 --seed 1 --split test"
 def tiny(monkeypatch, tmp_path):
     """Needles of a few hundred tokens and three levels in place of `small`."""
     parts = [
-        SuitePart("short needles", "MemNIAH-v0", "success", NEEDLES, {"chunk_size": 300}, 3),
-        SuitePart("Sokoban", "MemSokoban-v0", "success", "", {"level_split": "test"}, 3),
+        SuitePart("short needles", "MemNIAH-v0", "return", 3, NEEDLES, {"chunk_size": 300}),
+        SuitePart("Sokoban", "MemSokoban-v0", "success", 3, env_args={"level_split": "test"}),
     ]
     monkeypatch.setitem(SUITES, "small", parts)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

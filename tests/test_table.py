@@ -58,7 +58,7 @@ def test_tamtrls_table_shows_its_own_rows_above(tmp_path, capsys):
     head, _, *rows = body(printed)
     paper = "HotpotQA RULER-QA NIAH 2Wikimqa Musique Narrativeqa Qasper".split()
     assert head == ["Methods", *paper, "Average"]
-    by_name = {row[0]: row[1:] for row in rows[9:]}  # of Qwen3-1.7B, which stands last
+    by_name = {row[0]: row[1:] for row in rows[9:]}  # of Qwen3-1.7B, which comes last
     # the averages of Table 1
     assert by_name["TAMTRL (paper)"][-1] == "43.21"
     assert by_name["Base (paper)"][-1] == "16.85"

@@ -356,10 +356,10 @@ class Record(msgspec.Struct, kw_only=True):
     overlong_prompts: int
     signals: dict[str, list[Number]]
     credits: dict[str, list[dict[str, Any]]]
-    question: str = ""
-    answers: list[Any] = []
-    target: str = ""
-    evidence: list[Any] = []
+    question: str
+    answers: list[Any]
+    target: str
+    evidence: list[Any]
     sentences: list[str] = []
     turns: list[TurnRecord]
     tokens: list[TokensRecord]
@@ -371,6 +371,7 @@ _COPIED = (
     *("replaces_outcome", "truncated_replies", "overlong_prompts"),
 )
 """Fields that are the same in an `Episode` and its `Record`."""
+_FACTS = ("question", "answers", "target", "evidence", "sentences")
 _NUMBERS = ("turn_rewards", "metrics", "rewards", "signals")
 
 _BEGINNING = b'{"version":1,"env":'  # of a line that `EpisodeWriter` wrote
@@ -505,11 +506,8 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Re
         rewards=dict(episode.rewards or component_sums(components)),
         signals=dict(signals),
         credits={name: [credit._asdict() for credit in some] for name, some in credits.items()},
-        **{
-            name: privileged[name]
-            for name in ("question", "answers", "target", "evidence", "sentences")
-            if name in privileged
-        },
+        **{name: str(privileged.get(name, "")) for name in ("question", "target")},
+        **{name: privileged.get(name, []) for name in ("answers", "evidence", "sentences")},
         turns=_turns(turns, components, texts),
         tokens=_tokens(episode, policy),
         replies=[reply.text for reply in episode.replies] or [turn.action for turn in turns],
@@ -604,10 +602,8 @@ def to_episode(record: Record) -> Episode:
         advantages = [own.advantages for own in record.tokens if own.advantages is not None]
         if len(advantages) == len(record.tokens):
             episode.advantages = np.array(list(itertools.chain(*advantages)), np.float64)
-    played = list(zip(record.turns, record.replies, strict=False))
-    infos = [_info_after(record, k) for k in range(len(played) + 1)]
-    following = ""
-    for k, (turn, reply) in enumerate(played):
+    infos, following = _infos(record), ""
+    for k, (turn, reply) in enumerate(zip(record.turns, record.replies, strict=False)):
         observation = following if turn.observation is None else turn.observation
         if episode.turns:
             episode.turns[-1] = episode.turns[-1]._replace(next_observation=observation)
@@ -618,30 +614,29 @@ def to_episode(record: Record) -> Episode:
     return episode
 
 
-def _info_after(record: Record, k: int) -> Info:
-    """What the file has of the info after k turns."""
-    last = record.turns[k - 1] if k else TurnRecord(rewards={}, feedback="")
-    coming = record.turns[k] if k < len(record.turns) else TurnRecord(rewards={}, feedback="")
-    return {
-        "task": record.task,
-        "turn": k,
-        "context": record.context,
-        "feedback": last.feedback,
-        "rewards": _with_nan(last.rewards),
-        "turn_rewards": _with_nan(record.turn_rewards[:k]),
-        "metrics": _with_nan(record.metrics) if k == len(record.replies) else {},
-        "privileged": {
-            "question": record.question,
-            "target": record.target,
-            "answers": record.answers,
-            "evidence": record.evidence,
-            "sentences": record.sentences,
-            "evidence_in_chunk": coming.evidence_in_chunk,
-            "chunk_span": coming.chunk_span,
-            "memory": last.memory,
-            "memory_span": last.memory_span,
-        },
-    }
+def _infos(record: Record) -> list[Info]:
+    """What the file has of the info before the first turn and after each."""
+    facts = {name: getattr(record, name) for name in _FACTS}
+    none = TurnRecord(rewards={}, feedback="")
+    return [
+        {
+            "task": record.task,
+            "turn": k,
+            "context": record.context,
+            "feedback": last.feedback,
+            "rewards": _with_nan(last.rewards),
+            "turn_rewards": _with_nan(record.turn_rewards[:k]),
+            "metrics": _with_nan(record.metrics) if k == len(record.replies) else {},
+            "privileged": {
+                **facts,
+                "evidence_in_chunk": coming.evidence_in_chunk,
+                "chunk_span": coming.chunk_span,
+                "memory": last.memory,
+                "memory_span": last.memory_span,
+            },
+        }
+        for k, (last, coming) in enumerate(itertools.pairwise([none, *record.turns, none]))
+    ]
 
 
 def _credit(plain: Mapping[str, Any]) -> Credit:

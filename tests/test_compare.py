@@ -145,7 +145,7 @@ def test_a_failed_episode_is_in_no_mean(two, tmp_path):
     assert "- base: policy lexical; 3 episodes finished, 1 failed" in str(comparison)
 
 
-def test_what_the_folder_holds_beyond_its_results_is_not_compared(tmp_path):
+def test_episodes_outside_the_results_are_not_compared(tmp_path):
     for policy in ("gold", "silent"):
         for tasks, samples in ((":6", 2), ("1:3", 1)):
             evaluate("MemToolQA-v0", policy, tasks=tasks, samples=samples, out=tmp_path / policy)
@@ -323,7 +323,7 @@ def test_a_number_that_is_another_task_is_refused(two, capsys):
     assert "task 0 is 'question 0' in other and 'task 0' in base; compare runs of one task set" in said
 
 
-def test_what_is_no_run_is_refused(two, tmp_path, capsys):
+def test_a_folder_without_results_is_refused(two, tmp_path, capsys):
     base, other = two({0: [0.0]}, {0: [1.0]})
     for runs in ([base], [base, base]):
         assert "needs two or more different runs" in refused(runs, capsys)

@@ -780,6 +780,6 @@ def test_your_own_sampler_is_asked_for_the_turns_of_many_episodes():
     assert sampler.most == 3
 
 
-def test_what_is_no_policy_is_refused():
+def test_an_object_of_another_kind_is_refused_as_a_policy():
     with pytest.raises(TypeError, match="policy must be a name, a function or a policy over"):
         evaluate("MemSokoban-v0", 7)

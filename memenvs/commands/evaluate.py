@@ -59,7 +59,7 @@ def run(
     Args:
         task: numbers and ranges: 0:100, 7, 3,5,90:; by default all.
         samples: episodes of each task.
-        concurrency: episodes under way at once.
+        concurrency: episodes played at once.
         seed: decides every random choice.
         out: folder for episodes and results; an existing run is resumed.
         texts: keep replies alone, not what was read (smaller files).
@@ -128,7 +128,7 @@ def suite(
         out: folder for the episodes and results of each part, and suite.json.
         source: the official file of a suite that needs one.
         samples: episodes of each task.
-        concurrency: episodes under way at once.
+        concurrency: episodes played at once.
 
     Returns:
         0; 1 if an episode failed; 130 if it was interrupted.

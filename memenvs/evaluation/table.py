@@ -83,8 +83,8 @@ def main_table(
         format: latex is a tabular with the rules of booktabs.
 
     Raises:
-        ValueError: the paper has no such rows, a folder has no run or one of no column, there is no number to
-            show, a return includes what reward methods paid, or runs of one task set have different tasks,
+        ValueError: the paper has no such rows, a folder has no run or one without a column, there is nothing
+            to show, a return includes what reward methods paid, or runs of one task set have different tasks,
             data, or samples of a task.
     """
     chosen, folders = SHAPES[shape], [Path(method) for method in methods]

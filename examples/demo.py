@@ -8,7 +8,7 @@ import gymnasium as gym
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import show
 from memenvs.commands.build import main as build
-from memenvs.evaluation.summary import share_interval
+from memenvs.evaluation.summary import metric_interval
 from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
 from memenvs.wrappers import TAMTRL
 
@@ -40,7 +40,7 @@ def main() -> None:
         print(f"3. Three policies on {TASKS} tasks: mean and 95% interval.\n")
         print(f"{'policy':10}{'EM':>23}{'F1':>23}{'sub_em':>23}")
         for name, metrics in scores.items():
-            columns = [share_interval(metrics[m]) for m in ("em", "f1", "sub_em")]
+            columns = [metric_interval(m, metrics[m]) for m in ("em", "f1", "sub_em")]
             print(f"{name:10}" + "".join(f"{column!s:>23}" for column in columns))
         print("\nA small language model reads: make demo-lm")
 

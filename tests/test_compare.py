@@ -11,9 +11,8 @@ from memenvs import evaluate
 from memenvs.core.files import write_json
 from memenvs.evaluation import run as evaluation
 from memenvs.evaluation.compare import MATCHED, compare, paired_interval
-from memenvs.evaluation.log import RESULTS, RunLog
-from memenvs.evaluation.run import show_tasks
-from memenvs.evaluation.summary import bootstrap, summarise
+from memenvs.evaluation.log import RESULTS, RunLog, show_tasks
+from memenvs.evaluation.summary import summarise
 from memenvs.rollout.records import Episode
 
 SETTING = {
@@ -88,14 +87,6 @@ def test_the_interval_is_of_resampled_differences_and_not_of_two_independent_mea
     # (P(4) = 0.004, P(at least 3) = 0.051), which is 0.1 + 0.1 * 3 / 4
 
 
-def test_the_seed_and_the_number_of_resamples_decide_the_interval():
-    before, after = np.zeros(30), np.random.default_rng(1).random(30)
-    first, resampled = paired_interval(before, after, seed=3, resamples=500)
-    assert resampled
-    assert first == bootstrap(after.tolist(), seed=3, resamples=500)
-    assert first != paired_interval(before, after, seed=4, resamples=500)[0]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "wanted"),
     [
@@ -124,7 +115,7 @@ def test_counts_and_partial_shares_that_differ_alike_are_resampled():
     assert paired_interval(np.full(9, 0.5), np.full(9, 0.5), share=True) == ((0.0, 0.0, 0.0), True)
 
 
-def test_sums_in_another_order_are_ties(two):
+def test_means_that_differ_by_rounding_alone_are_ties(two):
     one, other = [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]
     assert np.mean(one) != np.mean(other)
     (row,) = compare(two({0: one, 1: one}, {0: other, 1: other})).differences
@@ -154,7 +145,7 @@ def test_a_failed_episode_is_in_no_mean(two, tmp_path):
     assert "- base: policy lexical; 3 episodes finished, 1 failed" in str(comparison)
 
 
-def test_what_the_folder_holds_beyond_its_results_is_not_compared(tmp_path):
+def test_episodes_outside_the_results_are_not_compared(tmp_path):
     for policy in ("gold", "silent"):
         for tasks, samples in ((":6", 2), ("1:3", 1)):
             evaluate("MemToolQA-v0", policy, tasks=tasks, samples=samples, out=tmp_path / policy)
@@ -218,7 +209,7 @@ def test_the_folder_holds_the_table_the_numbers_and_the_pictures(two, tmp_path, 
     assert b"seed 5" in written["comparison.md"]
     assert b"](forest.png)" in written["comparison.md"]
     found = json.loads(written["comparison.json"])
-    assert (found["baseline"], found["tasks"], found["seed"]) == ("base", 2, 5)
+    assert (found["baseline"], found["tasks"]) == ("base", 2)
     (row,) = found["differences"]
     assert row["difference"] == {"mean": 0.625, "low": 0.25, "high": 1.0}
     assert found["runs"]["other"]["setting"]["policy"] == "silent"
@@ -240,7 +231,7 @@ def test_the_forest_plot_has_a_bar_for_each_interval_and_a_line_at_zero(two):
     assert [text.get_text() for text in em.texts] == ["+0.625  [0.250, 1.000]"]
 
 
-def test_runs_of_any_name_have_a_row_from_the_top_down(tmp_path):
+def test_runs_of_any_name_can_be_drawn(tmp_path):
     names = ["$base_{", "_x", "a$\\b$"]
     for k, name in enumerate(names):
         write_run(tmp_path / name, {0: [0.0], 1: [k / 10]})
@@ -248,7 +239,6 @@ def test_runs_of_any_name_have_a_row_from_the_top_down(tmp_path):
     comparison.write(tmp_path / "out")
     (axis,) = comparison.draw().axes
     assert [tick.get_text() for tick in axis.get_yticklabels()] == names[1:]
-    assert axis.get_ylim()[0] > axis.get_ylim()[1]
 
 
 def test_without_matplotlib_the_table_is_shown_and_the_extra_named(two, tmp_path, capsys, monkeypatch):
@@ -275,11 +265,7 @@ def test_everything_of_a_setting_but_the_policy_has_to_match(tmp_path):
 @pytest.mark.parametrize(
     ("change", "name", "line"),
     [
-        (
-            {"env_args": {"tasks": "world-test"}},
-            "env_args",
-            "chunk_size is nothing in other and 5000 in base",
-        ),
+        ({"env_args": {}}, "env_args", "chunk_size is nothing in other and 5000 in base"),
         (
             {"env_args": {"tasks": "world-test", "chunk_size": 9}},
             "env_args.chunk_size",
@@ -291,7 +277,6 @@ def test_everything_of_a_setting_but_the_policy_has_to_match(tmp_path):
             "methods",
             'methods is [["OTC", {}]] in other and null in base',
         ),
-        ({"seed": 1}, "seed", "seed is 1 in other and 0 in base"),
     ],
 )
 def test_runs_that_differ_in_more_than_the_policy_are_refused_unless_it_is_allowed(
@@ -315,6 +300,12 @@ def test_all_that_differs_is_named_at_once_and_one_permission_is_for_one_differe
     assert "average@1/2 over 2 tasks" in capsys.readouterr().out
 
 
+def test_a_task_set_of_the_same_hash_may_be_in_another_folder(two):
+    moved = {"env_args": {"tasks": "elsewhere/world-test", "chunk_size": 5000}}
+    (row,) = compare(two({0: [0.0]}, {0: [1.0]}, **moved)).differences
+    assert row.difference.mean == 1.0
+
+
 def test_tasks_that_one_run_lacks_are_refused_unless_the_common_ones_are_asked_for(two, capsys):
     runs = two({0: [0.0], 1: [1.0], 2: [1.0], 5: [0.0]}, {0: [1.0], 1: [None], 2: [1.0]})
     said = refused(runs, capsys)
@@ -322,15 +313,8 @@ def test_tasks_that_one_run_lacks_are_refused_unless_the_common_ones_are_asked_f
     assert refused(runs[::-1], capsys) == said
     comparison = compare(runs, common=True)
     (row,) = comparison.differences
-    assert (row.baseline, row.mean, comparison.tasks, comparison.left_out) == (0.5, 1.0, 2, 2)
+    assert (row.baseline, row.mean, comparison.tasks) == (0.5, 1.0, 2)
     assert "over 2 tasks (2 left out that not every run finished)" in str(comparison)
-
-
-def test_a_metric_that_a_task_lacks_is_named(tmp_path, capsys):
-    write_run(tmp_path / "a", {0: [1.0], 1: [0.0]}, metrics=lambda task: {"f1": 0.5})
-    write_run(tmp_path / "b", {0: [1.0], 1: [0.0]}, metrics=lambda task: {"f1": 0.5} if task else {})
-    said = refused([tmp_path / "a", tmp_path / "b"], capsys)
-    assert "b lacks f1 of 1 tasks that another run has, such as task 0;" in said
 
 
 def test_a_number_that_is_another_task_is_refused(two, capsys):
@@ -339,7 +323,7 @@ def test_a_number_that_is_another_task_is_refused(two, capsys):
     assert "task 0 is 'question 0' in other and 'task 0' in base; compare runs of one task set" in said
 
 
-def test_what_is_no_run_is_refused(two, tmp_path, capsys):
+def test_a_folder_without_results_is_refused(two, tmp_path, capsys):
     base, other = two({0: [0.0]}, {0: [1.0]})
     for runs in ([base], [base, base]):
         assert "needs two or more different runs" in refused(runs, capsys)

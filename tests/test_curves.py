@@ -71,7 +71,7 @@ def test_a_line_has_the_steps_of_all_seeds_and_each_is_smoothed_by_itself(tmp_pa
     np.testing.assert_array_equal(steps, [1, 2])
     np.testing.assert_allclose(values, [[0.0, 1.0], [0.5, 0.25]])
     # Weight 0.5: (0.5 * 0.5 * first + 0.5 * second) / 0.75
-    np.testing.assert_allclose(curve(runs, "success", 0.5).values[:, 1], [2 / 3, 1 / 3])
+    np.testing.assert_allclose(curve(runs, "success", 0.5)[1][:, 1], [2 / 3, 1 / 3])
 
 
 def test_a_band_reaches_from_the_lowest_to_the_highest_seed_and_says_so(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The engine: each episode goes on as soon as its own reply is there, and plays what it would play alone."""
+"""The engine: each episode continues as soon as it has its own reply, and plays what it would play alone."""
 
 import itertools
 
@@ -143,7 +143,7 @@ def test_texts_alone_leave_no_training_sequences():
         _ = session.prompt
 
 
-def test_a_fork_goes_on_by_itself():
+def test_a_fork_continues_by_itself():
     session = Session(RandomMoves())
     session.begin("Who?", {"context": "append"})
     info = {"context": "append", "feedback": " No.", "rewards": {"outcome": 0.5}}

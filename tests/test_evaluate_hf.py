@@ -49,3 +49,21 @@ def test_a_saved_policy_keeps_its_chat_form(tiny_model, tmp_path):
     (plain,) = run(tmp_path / "plain", *options, "--policy", f"hf:{tmp_path / 'policy'}")
     (chat,) = run(tmp_path / "chat", *options, "--policy", f"hf:{tiny_model}")
     assert plain["metrics"]["model_prompt_tokens"] < chat["metrics"]["model_prompt_tokens"]
+
+
+def test_a_system_prompt_and_examples_go_before_the_observation(tiny_model, tmp_path, capsys):
+    examples = tmp_path / "examples.jsonl"
+    examples.write_text('{"user": "2 + 2?", "assistant": "4"}\n')
+    opening = ("--system-prompt", "Be brief.", "--examples", str(examples))
+    options = (*SOKOBAN, "--temperature", "0", "--max-new-tokens", "8", "--task", "0")
+    (line,) = run(tmp_path / "run", *options, "--policy", f"hf:{tiny_model}", *opening)
+    policy = HFPolicy(str(tiny_model), sampling_params=SamplingParams(temperature=0.0))
+    observation, _ = gym.make("MemSokoban-v0").reset(options={"task": 0})
+    said = [("system", "Be brief."), ("user", "2 + 2?"), ("assistant", "4"), ("user", observation)]
+    chat = [{"role": role, "content": content} for role, content in said]
+    prompt = policy.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+    (reply,) = policy.sample([np.array(prompt)], [np.random.default_rng(0)], 8)
+    assert line["replies"][0] == reply.text
+    HFPolicy(str(tiny_model), chat=False).save(tmp_path / "plain")
+    assert main([*options, "--policy", f"hf:{tmp_path / 'plain'}", *opening]) == 2
+    assert "has no chat template; leave out --system-prompt" in capsys.readouterr().err

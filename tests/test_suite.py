@@ -2,26 +2,28 @@
 
 import functools
 import json
+from dataclasses import asdict
 
 import pytest
 from command_line import compare, run
 
+from memenvs.core.files import write_json
 from memenvs.evaluation import suite as suites
-from memenvs.evaluation.suite import SUITES, SuitePart, compare_parts, read_suite
+from memenvs.evaluation.suite import SUITES, SuitePart, SuiteResult, compare_parts, read_suite
 
 main = functools.partial(run, "evaluate suite")
 NEEDLES = "niah --tokens 600 --num-tasks 3 --seed 1 --split test"
 
 
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch, tmp_path):
+def tiny(monkeypatch, tmp_path_factory):
     """Needles of a few hundred tokens and three levels in place of `small`."""
     parts = [
-        SuitePart("short needles", "MemNIAH-v0", "success", NEEDLES, {"chunk_size": 300}, 3),
-        SuitePart("Sokoban", "MemSokoban-v0", "success", "", {"level_split": "test"}, 3),
+        SuitePart("short needles", "MemNIAH-v0", "return", 3, NEEDLES, {"chunk_size": 300}),
+        SuitePart("Sokoban", "MemSokoban-v0", "success", 3, env_args={"level_split": "test"}),
     ]
     monkeypatch.setitem(SUITES, "small", parts)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def table(text):
@@ -82,10 +84,11 @@ def test_results_of_a_suite_are_compared_part_by_part(tmp_path, capsys):
     assert (tmp_path / "compared" / "short-needles" / "comparison.md").exists()
 
 
-def test_results_of_different_suites_are_refused(tmp_path, capsys, monkeypatch):
-    assert main(["small", "--policy", "gold", "--out", tmp_path / "a"]) == 0
-    monkeypatch.setattr(suites, "VERSION", 2)
-    assert main(["small", "--policy", "silent", "--out", tmp_path / "b"]) == 0
+def test_results_of_different_suites_are_refused(tmp_path, capsys):
+    for name, version in (("a", 1), ("b", 2)):
+        (tmp_path / name).mkdir()
+        result = SuiteResult("small", version, "gold", 1, "2026-01-01", "0.1.0", {})
+        write_json(tmp_path / name / "suite.json", asdict(result))
     assert compare([tmp_path / "a", tmp_path / "b"]) == 2
     assert "small of version 1 and small of version 2" in capsys.readouterr().err
 

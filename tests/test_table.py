@@ -4,7 +4,7 @@ import pytest
 from command_line import table as main
 from test_compare import write_run
 
-from memenvs.evaluation.table import SHAPES, main_table, published_rows
+from memenvs.evaluation.table import SHAPES, main_table
 
 
 def fill(folder, **runs):
@@ -58,19 +58,12 @@ def test_tamtrls_table_shows_its_own_rows_above(tmp_path, capsys):
     head, _, *rows = body(printed)
     paper = "HotpotQA RULER-QA NIAH 2Wikimqa Musique Narrativeqa Qasper".split()
     assert head == ["Methods", *paper, "Average"]
-    by_name = {row[0]: row[1:] for row in rows[9:]}  # of Qwen3-1.7B, which stands last
+    by_name = {row[0]: row[1:] for row in rows[9:]}  # of Qwen3-1.7B, which comes last
     # the averages of Table 1
     assert by_name["TAMTRL (paper)"][-1] == "43.21"
     assert by_name["Base (paper)"][-1] == "16.85"
     assert by_name["mine"] == ["50.00", "", "75.00", "", "", "", "", ""]
     assert "em: HotpotQA" in printed
-
-
-def test_infomems_table_has_three_digits_and_no_average(tmp_path):
-    mine = fill(tmp_path / "mine", longmemeval=(1.0, 0.0, 1.0))
-    assert body(main_table("infomem", [mine]))[::2] == [["Methods", "LongMemEval"], ["mine", "50.000"]]
-    published = body(main_table("infomem", [mine], published=True))
-    assert published[4] == ["with InfoMem (paper)", "19.453", "12.800", "0.279", "36.848"]
 
 
 def test_a_number_may_have_its_interval(tmp_path):
@@ -124,12 +117,6 @@ def test_runs_of_one_column_over_different_tasks_are_refused(tmp_path, capsys, t
     assert "other/a and base/a differ in their data, tasks or samples" in said
 
 
-def part_of_a_mean(title, columns):
-    """The places of the columns whose mean a column is, by its metric."""
-    parts = next(column.parts for column in columns if column.title == title)
-    return [k for k, column in enumerate(columns) if len(column.parts) == 1 and column.parts[0] in parts]
-
-
 @pytest.mark.parametrize(
     ("shape", "title"),
     [
@@ -138,22 +125,21 @@ def part_of_a_mean(title, columns):
     ],
 )
 def test_the_papers_rows_have_the_papers_averages(shape, title):
-    columns = SHAPES[shape].columns
-    place = [column.title for column in columns].index(title)
-    digits = SHAPES[shape].digits
-    for rows in published_rows(shape).values():
+    columns, digits = SHAPES[shape].columns, SHAPES[shape].digits
+    place, parts = list(columns).index(title), columns[title]
+    single = [k for k, own in enumerate(columns.values()) if len(own) == 1 and own[0] in parts]
+    for rows in SHAPES[shape].published.values():
         for name, values in rows.items():
             if len(values) > place:
-                mean = sum(values[k] for k in part_of_a_mean(title, columns)) / len(columns[place].parts)
+                mean = sum(values[k] for k in single) / len(parts)
                 # the paper rounds both its columns and their mean
                 assert values[place] == pytest.approx(mean, abs=1.01 * 10**-digits), name
 
 
-@pytest.mark.parametrize("shape", [name for name in SHAPES if published_rows(name)])
+@pytest.mark.parametrize("shape", [name for name, shape in SHAPES.items() if shape.published])
 def test_a_papers_row_has_all_columns_unless_the_paper_prints_no_format(shape):
-    columns = SHAPES[shape].columns
-    rows = {name: row for rows in published_rows(shape).values() for name, row in rows.items()}
-    short = {name for name, row in rows.items() if len(row) < len(columns)}
+    rows = {name: row for rows in SHAPES[shape].published.values() for name, row in rows.items()}
+    short = {name for name, row in rows.items() if len(row) < len(SHAPES[shape].columns)}
     copied = {"GRPO-MR (Search-R1)", "PPO-MR (Search-R1)", "GRPO (OTC)", "PPO (OTC)"}
     assert short == (copied if shape == "mt_ppo" else set())
 

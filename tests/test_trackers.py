@@ -175,7 +175,7 @@ def test_a_tracker_that_fails_is_reported_once_and_sent_everything_later(flaky, 
         assert client.tries == {0: 1, 59: 1, 60: 2, 120: 6}[seconds]
     sent.close()
     (warning,) = shown
-    assert warning.startswith("warning: wandb fails (ConnectionError: no route to host); the training")
+    assert warning.startswith("warning: wandb fails (ConnectionError: no route to host); the run continues")
     assert client.sent == [(step, step / 2) for step in range(1, 5)]
     assert client.ended is False
 
@@ -188,7 +188,7 @@ def test_what_never_reached_a_tracker_is_counted_at_the_end(flaky, tmp_path):
     sent.log(2, {"return": 0.0})
     sent.close(failed=True)
     assert len(told) == 2
-    assert told[1] == "warning: 2 steps were not sent to wandb; log.jsonl has them"
+    assert told[1] == "warning: 2 steps were not sent to wandb; the run's folder has them"
     assert Flaky.last.ended is True
 
 

@@ -1,5 +1,6 @@
-"""The report of episodes: what it holds, and how it behaves in a real browser."""
+"""The report of episodes: what it holds, how it is served, and the terminal's."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -12,70 +13,21 @@ import time
 import webbrowser
 from pathlib import Path
 
-import gymnasium as gym
-import numpy as np
 import pytest
 from command_line import view as main
+from viewer_runs import EVIL, play_runs, read_with, write
 
-import memenvs  # noqa: F401  # registers the environments
-from memenvs import TextVectorEnv, collect
-from memenvs.models import ScriptedPolicy
-from memenvs.rollout.records import (
-    Episode,
-    EpisodeWriter,
-    RecordEpisodes,
-    text_reply,
-)
-from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.rollout.records import Episode, text_reply
 from memenvs.view import write_report
 from memenvs.view.follow import progress
 from memenvs.view.report import make_report
 from memenvs.view.server import follow_server, report_server
 from memenvs.view.terminal import line_diff
-from memenvs.wrappers import RewardWrapper
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
-
-
-def write(path, episodes, policy=None):
-    with EpisodeWriter(path) as writer:
-        for episode in episodes:
-            writer.write(episode, policy)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A reading run under reward methods, a search, and a training step of Sokoban with advantages."""
-    folder = tmp_path_factory.mktemp("runs")
-    reading = gym.make("MemChunkQA-v0", tasks="world-test", chunk_size=1200, n_documents=16)
-    env = RewardWrapper(reading, ["TAMTRL", "InfoMem"], scorer="lexical")
-    for member, name in enumerate(("gold", "silent")):
-        play_episode(env, make_policy(name, env), task=3, seed=5)
-        episode = env.record
-        episode.number, episode.member = 3, member
-        write(folder / "read" / "episodes.jsonl", [episode])
-    search = RecordEpisodes(gym.make("MemSearchQA-v0", tasks="world-test"), folder / "s" / "episodes.jsonl")
-    play_episode(search, make_policy("lexical", search), task=2, seed=0)
-    replies = iter(["Up", "Left || Left", "Down || Down", "Right"] * 4)
-    policy = ScriptedPolicy(lambda _: f"<think>I look.</think><answer>{next(replies)}</answer>")
-    boards = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled")
-    group = collect(boards, policy, [2**62], 2)
-    for episode in group:
-        episode.advantages, episode.step, episode.phase = np.linspace(-1, 1, episode.tokens), 7, "train"
-    write(folder / "train" / "episodes.jsonl", group, policy)
-    return folder
-
-
-def read_with(path, replies, **arguments):
-    """Write the episode of a reader of two chunks that replies so."""
-    chunks = {"tasks": "world-test", "chunk_size": 1200, "n_documents": 16}
-    env = RecordEpisodes(gym.make("MemChunkQA-v0", **chunks, **arguments), path)
-    rest = iter(replies)
-    play_episode(env, lambda *_: next(rest), task=3, seed=5)
-
-
-# Without a browser.
+    return play_runs(tmp_path_factory.mktemp("runs"))
 
 
 def test_a_report_holds_every_episode_and_names_no_other_place(runs, tmp_path, capsys):
@@ -165,58 +117,48 @@ def test_a_report_too_large_for_one_file_names_the_folder(runs, tmp_path, monkey
         write_report([runs], tmp_path / "r.html")
 
 
-def test_the_server_answers_this_machine_alone(runs):
-    server = report_server([runs])
-    assert server.server_address[0] == "127.0.0.1"
+@contextlib.contextmanager
+def serving(server):
+    """Gives what asks a server for a path: its status and the body."""
+
+    def ask(path, **headers):
+        call = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+        call.request("GET", path, headers=headers)
+        answer = call.getresponse()
+        with contextlib.closing(call):
+            return answer.status, answer.read()
+
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        answers = {}
-        for name, path, host in (
-            ("page", "/", ""),
-            ("block", "/episodes/0.js", ""),
-            ("other", "/etc", ""),
-            ("foreign", "/", "evil.example"),
-        ):
-            call = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
-            call.request("GET", path, headers={"Host": host} if host else {})
-            answer = call.getresponse()
-            answers[name] = answer.status, b"memenvs episodes" in answer.read()
-            call.close()
+        yield ask
     finally:
         server.shutdown()
         server.server_close()
-    assert answers == {
-        "page": (200, True),
-        "block": (200, False),
-        "other": (404, False),
-        "foreign": (403, False),
-    }
+
+
+def test_the_server_answers_this_machine_alone(runs):
+    server = report_server([runs])
+    assert server.server_address[0] == "127.0.0.1"
+    with serving(server) as ask:
+        status, page = ask("/")
+        assert (status, b"memenvs episodes" in page) == (200, True)
+        assert ask("/episodes/0.js")[0] == 200
+        assert ask("/etc")[0] == 404
+        assert ask("/", Host="evil.example")[0] == 403
 
 
 def test_the_server_answers_from_the_old_report_while_it_makes_a_new_one(runs, tmp_path, monkeypatch):
     file = shutil.copy(runs / "s" / "episodes.jsonl", tmp_path)
-    server = report_server([file])
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     during = []
+    with serving(report_server([file])) as ask:
 
-    def ask(path):
-        call = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
-        call.request("GET", path)
-        status = call.getresponse().status
-        call.close()
-        return status
+        def slow(paths):
+            during.append(ask("/episodes/0.js")[0])
+            return make_report(paths)
 
-    def slow(paths):
-        during.append(ask("/episodes/0.js"))
-        return make_report(paths)
-
-    monkeypatch.setattr("memenvs.view.server.make_report", slow)
-    try:
+        monkeypatch.setattr("memenvs.view.server.make_report", slow)
         os.utime(file, (0, 0))
-        assert ask("/") == 200
-    finally:
-        server.shutdown()
-        server.server_close()
+        assert ask("/")[0] == 200
     assert during == [200]
 
 
@@ -231,17 +173,9 @@ def test_a_run_is_followed_by_its_new_lines_and_newest_episodes(runs, tmp_path):
     then = progress(tmp_path, first["log_at"], first["episodes_at"])
     assert then["log"] == [{"step": 2, "return": 1.0}]
     assert [one["step"] for one in then["episodes"]] == [7, 7]
-    server = follow_server(tmp_path)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        call = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
-        call.request("GET", f"/data?log={first['log_at']}&episodes=0")
-        assert json.loads(call.getresponse().read()) == then
-        call.request("GET", "/report")
-        assert b"memenvs episodes" in call.getresponse().read()
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(follow_server(tmp_path)) as ask:
+        assert json.loads(ask(f"/data?log={first['log_at']}&episodes=0")[1]) == then
+        assert b"memenvs episodes" in ask("/report")[1]
 
 
 def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys):

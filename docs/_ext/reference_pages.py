@@ -48,7 +48,7 @@ MODULES: dict[str, list[str]] = {
         *("memenvs.evaluation.summary.Interval", "memenvs.evaluation.summary.summarise"),
         *("memenvs.evaluation.summary.bootstrap", "memenvs.evaluation.summary.wilson"),
         *("memenvs.evaluation.compare.compare", "memenvs.evaluation.compare.PairedComparison"),
-        *("memenvs.evaluation.compare.MetricDifference", "memenvs.evaluation.compare.EvaluatedRun"),
+        *("memenvs.evaluation.compare.MetricDifference", "memenvs.evaluation.log.EvaluatedRun"),
         "memenvs.evaluation.compare.paired_interval",
     ],
     "memenvs.baselines": [

@@ -15,6 +15,7 @@ from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.data import Count, checked
 from memenvs.core.files import path_in_errors, write_text
+from memenvs.core.trackers import TrackerName
 from memenvs.evaluation.by import scores_by
 from memenvs.evaluation.compare import PairedComparison
 from memenvs.evaluation.policies import ModelOptions
@@ -41,6 +42,7 @@ def run(
     out: Path | None = None,
     texts: bool = True,
     price: tuple[float, float] | None = None,
+    track: tuple[TrackerName, ...] = (),
 ) -> int:
     r"""Play every task n times and average every metric, with bootstrap intervals.
 
@@ -57,11 +59,12 @@ def run(
     Args:
         task: numbers and ranges: 0:100, 7, 3,5,90:; by default all.
         samples: episodes of each task.
-        concurrency: episodes under way at once.
+        concurrency: episodes played at once.
         seed: decides every random choice.
         out: folder for episodes and results; an existing run is resumed.
         texts: keep replies alone, not what was read (smaller files).
         price: of a million tokens that the model reads, and of a million that it writes; gives the cost.
+        track: experiment trackers that get the means: tensorboard, wandb, mlflow, trackio; needs --out.
 
     Returns:
         0; 1 if an episode failed; 130 if it was interrupted.
@@ -83,6 +86,7 @@ def run(
             methods=read_methods(policy.methods),
             scorer=policy.scorer,
             price=price,
+            track=track,
         )
     except KeyboardInterrupt:
         kept = f"finished episodes are in {out}" if out else "nothing was kept, as there is no --out"
@@ -124,7 +128,7 @@ def suite(
         out: folder for the episodes and results of each part, and suite.json.
         source: the official file of a suite that needs one.
         samples: episodes of each task.
-        concurrency: episodes under way at once.
+        concurrency: episodes played at once.
 
     Returns:
         0; 1 if an episode failed; 130 if it was interrupted.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -36,23 +36,29 @@ class Progress:
     ) -> None:
         self._bar = tqdm(total=total, initial=done, desc=label, delay=delay, leave=leave, disable=None)
         self._total, self._label, self._done = total, label, done
-        self._said = time.monotonic()
+        self._counts: dict[str, int] = {}
+        self._over = threading.Event()
 
     def add(self, items: int = 1, **counts: int) -> None:
         """Count items as done, and show other counts beside them."""
         self._done += items
+        self._counts = counts
         self._bar.update(items)
         if counts:
             self._bar.set_postfix(counts)
-        if self._bar.disable and time.monotonic() - self._said >= SAY_EVERY:
-            self._said = time.monotonic()
-            more = "".join(f", {count:,} {name}" for name, count in counts.items())
-            sys.stderr.write(f"{self._done:,} of {self._total:,} {self._label} done{more}\n")
 
     def __enter__(self) -> Progress:
+        if self._bar.disable:
+            threading.Thread(target=self._say_lines, daemon=True).start()
         return self
 
+    def _say_lines(self) -> None:
+        while not self._over.wait(SAY_EVERY):
+            more = "".join(f", {count:,} {name}" for name, count in self._counts.items())
+            sys.stderr.write(f"{self._done:,} of {self._total:,} {self._label} done{more}\n")
+
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         self._bar.close()
 
 

@@ -109,7 +109,7 @@ class Trackers:
             self._attempt(name, tracker.close, failed)
             if tracker.waiting:
                 left = len(tracker.waiting)
-                self._show(f"warning: {left} steps were not sent to {name}; log.jsonl has them")
+                self._show(f"warning: {left} steps were not sent to {name}; the run's folder has them")
 
     def _send(self, name: str) -> None:
         tracker = self._trackers[name]
@@ -124,8 +124,8 @@ class Trackers:
             tracker.retry_at = time.monotonic() + RETRY
             if not tracker.failed:
                 self._show(
-                    f"warning: {name} fails ({error_line(error)}); the training continues, numbers that were "
-                    "not sent are sent again later, and log.jsonl has them all"
+                    f"warning: {name} fails ({error_line(error)}); the run continues, and numbers that were "
+                    "not sent are sent again later"
                 )
             tracker.failed = True
             return False

@@ -11,8 +11,8 @@ import numpy as np
 
 from memenvs.cli import closest_first, env_parameters
 from memenvs.core.data import checked
-from memenvs.evaluation.compare import EvaluatedRun, read_run
-from memenvs.evaluation.summary import SHARES, bootstrap, markdown_table, share_interval, show_number
+from memenvs.evaluation.log import EvaluatedRun, read_run
+from memenvs.evaluation.summary import markdown_table, metric_interval, show_number
 from memenvs.tasks.taskset import Task, open_questions
 
 _MOST_VALUES, _RANGES = 8, 4  # a number with more values than that is cut into ranges
@@ -44,7 +44,7 @@ def scores_by(field: str, run: str | Path, *, metrics: Sequence[str] | None = No
         cells = [label, f"{len(tasks):,}"]
         for name in names:
             means = [played.means[name][task] for task in tasks if task in played.means[name]]
-            interval = (share_interval if name in SHARES else bootstrap)(means) if means else None
+            interval = metric_interval(name, means) if means else None
             cells.append(f"{show_number(interval.mean)} ({interval.span()})" if interval else "")
         rows.append(cells)
     return "\n".join(markdown_table([field, "tasks", *names], rows)) + "\n"

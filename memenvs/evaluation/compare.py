@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import msgspec
 import numpy as np
 from msgspec import Meta
 
 from memenvs.cli import closest_first
-from memenvs.core.data import Seed, checked, convert
-from memenvs.core.files import names_apart, read_json, resolved, whole_file, write_json, write_text
+from memenvs.core.data import Seed, checked
+from memenvs.core.files import names_apart, resolved, whole_file, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.credit import Array
-from memenvs.evaluation.log import EPISODES, RESULTS, Pair, pair_of, without_texts
-from memenvs.evaluation.run import read_tasks
-from memenvs.evaluation.summary import (
-    NORMAL,
-    SHARES,
-    Interval,
-    bootstrap,
-    markdown_table,
-    show_number,
-    task_means,
-)
-from memenvs.rollout.records import read_records
+from memenvs.evaluation.log import EvaluatedRun, read_run
+from memenvs.evaluation.summary import NORMAL, SHARES, Interval, bootstrap, markdown_table, show_number
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must share: the setting of the evaluation without the policy, and the samples of a task."""
 
-_AGAIN = "run the same command again: it plays only what has not ended"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """The lines of a plot; the colour-blind can tell them apart (Okabe and Ito, 2008)."""
 _ROW, _PANEL = 0.21, 0.55  # inches of a plot: a row, and the rest of a panel
@@ -65,33 +54,6 @@ class MetricDifference(NamedTuple):
     resampled: bool
 
 
-class EvaluatedRun(NamedTuple):
-    """A run as its folder holds it.
-
-    Attributes:
-        name: in tables.
-        folder: of the run.
-        setting: of the evaluation, and `samples` of a task.
-        tasks: the id of each task that was played, by its number.
-        means: by metric and number of the task, without failed episodes.
-        finished: number of episodes that ended.
-        failed: number of episodes that failed.
-    """
-
-    name: str
-    folder: Path
-    setting: dict[str, Any]
-    tasks: dict[int, str]
-    means: dict[str, dict[int, float]]
-    finished: int
-    failed: int
-
-    @property
-    def measured(self) -> set[int]:
-        """The tasks with a finished episode."""
-        return set().union(*self.means.values())
-
-
 @dataclass(frozen=True)
 class PairedComparison:
     """Runs compared with a baseline, paired by task.
@@ -100,73 +62,25 @@ class PairedComparison:
         runs: the baseline first.
         differences: by metric, and for each metric by run.
         tasks: number of tasks that every run finished.
-        left_out: number of tasks that only some runs finished.
-        allowed: a sentence on each difference besides the policy.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        caption: what is compared, how, and which differences besides the policy were allowed, in sentences.
     """
 
     runs: tuple[EvaluatedRun, ...]
     differences: tuple[MetricDifference, ...]
     tasks: int
-    left_out: int
-    allowed: tuple[str, ...]
-    resamples: int
-    seed: int
-
-    @property
-    def caption(self) -> str:
-        """What the table and the plot show, in sentences."""
-        base = self.runs[0]
-        arguments = ", ".join(
-            f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-            for name, value in base.setting["env_args"].items()
-        )
-        samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in self.runs))
-        left_out = f" ({self.left_out:,} left out that not every run finished)" if self.left_out else ""
-        sentences = [
-            f"Differences from {base.name} on {base.setting['env']}{f' ({arguments})' if arguments else ''}, "
-            f"paired by task: average@{samples} over {self.tasks:,} tasks{left_out}.",
-            f"95% percentile intervals of {self.resamples:,} bootstrap resamples of tasks, seed {self.seed}.",
-        ]
-        if not all(row.resampled for row in self.differences):
-            sentences.append("*: the same on every task, Tango's score interval.")
-        sentences.append("Win, tie, loss: tasks where the mean of a metric is higher, equal, lower.")
-        return " ".join([*sentences, *self.allowed])
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "baseline": self.runs[0].name,
-            "runs": {
-                run.name: {
-                    "folder": str(run.folder),
-                    "finished": run.finished,
-                    "failed": run.failed,
-                    "setting": run.setting,
-                }
-                for run in self.runs
-            },
-            "tasks": self.tasks,
-            "tasks_left_out": self.left_out,
-            "allowed": list(self.allowed),
-            "resamples": self.resamples,
-            "seed": self.seed,
-            "differences": [
-                {**row._asdict(), "difference": row.difference._asdict()} for row in self.differences
-            ],
-        }
+    caption: str
 
     def __str__(self) -> str:
         """A Markdown table, with its caption above and the runs below."""
-        rows: list[list[str]] = []
-        for row in self.differences:
-            if row.run == self.runs[1].name:
-                rows.append([row.metric, self.runs[0].name, show_number(row.baseline), "", "", ""])
-            interval = row.difference.span() + ("" if row.resampled else " *")
-            counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
-            change = show_number(row.difference.mean, "+")
-            rows.append(["", row.run, show_number(row.mean), change, interval, counts])
+        base, rows = self.runs[0], list[list[str]]()
+        for metric, group in itertools.groupby(self.differences, lambda row: row.metric):
+            found = list(group)
+            rows.append([metric, base.name, show_number(found[0].baseline), "", "", ""])
+            for row in found:
+                interval = row.difference.span() + ("" if row.resampled else " *")
+                counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
+                change = show_number(row.difference.mean, "+")
+                rows.append(["", row.run, show_number(row.mean), change, interval, counts])
         columns = ["metric", "run", "mean", "difference", "95% interval", "win/tie/loss"]
         lines = [self.caption, "", *markdown_table(columns, rows), ""]
         for run in self.runs:
@@ -191,27 +105,27 @@ class PairedComparison:
         others = len(self.runs) - 1
         size = (7.0, len(metrics) * (others * _ROW + _PANEL) + 0.5)
         figure = figure_class(figsize=size, dpi=200, layout="constrained")
-        axes = figure.subplots(len(metrics), squeeze=False)[:, 0]
-        shares = [axis for axis, metric in zip(axes, metrics, strict=True) if metric in SHARES]
+        axes = dict(zip(metrics, figure.subplots(len(metrics), squeeze=False)[:, 0], strict=True))
+        shares = [axis for metric, axis in axes.items() if metric in SHARES]
         for axis in shares[1:]:
             axis.sharex(shares[0])
-        for axis, metric in zip(axes, metrics, strict=True):
-            rows = [row for row in self.differences if row.metric == metric]
+        for metric, axis in axes.items():
             axis.axvline(0, color="0.4", linewidth=0.8, zorder=0)
-            for y, row in enumerate(rows):
-                mean, low, high = row.difference
-                axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
-                axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
-                text = f"{show_number(mean, '+')}  [{show_number(low)}, {show_number(high)}]"
-                axis.text(1.02, y, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8)
             axis.set_title(metric, loc="left", fontsize=9)
-            axis.set_yticks(range(others), [row.run for row in rows], fontsize=9, parse_math=False)
+            names = [run.name for run in self.runs[1:]]
+            axis.set_yticks(range(others), names, fontsize=9, parse_math=False)
             axis.set_ylim(others - 0.5, -0.5)
             axis.margins(x=0.08)
             axis.tick_params(axis="y", length=0)
             axis.tick_params(axis="x", labelsize=8)
             axis.spines[["left", "right", "top"]].set_visible(False)
             axis.grid(axis="x", alpha=0.25)
+        for k, row in enumerate(self.differences):
+            axis, y, (mean, low, high) = axes[row.metric], k % others, row.difference
+            axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
+            axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
+            text = f"{show_number(mean, '+')}  [{show_number(low)}, {show_number(high)}]"
+            axis.text(1.02, y, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8)
         title = f"Differences from {self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
         figure.suptitle(title, fontsize=10, parse_math=False)
         return figure
@@ -227,12 +141,25 @@ class PairedComparison:
             OSError: a file cannot be written; with its path.
         """
         figure, folder = self.draw(), Path(folder)
-        paths = [folder / name for name in ("comparison.md", "comparison.json", "forest.png", "forest.svg")]
-        write_text(paths[0], f"{self}\n![Forest plot of the differences](forest.png)\n")
-        write_json(paths[1], self.to_json())
-        for path in paths[2:]:
-            save_figure(figure, path)
-        return paths
+        names = ("comparison.md", "comparison.json", "forest.png", "forest.svg")
+        page, numbers, *pictures = (folder / name for name in names)
+        write_text(page, f"{self}\n![Forest plot of the differences](forest.png)\n")
+        plain = {
+            "baseline": self.runs[0].name,
+            "caption": self.caption,
+            "tasks": self.tasks,
+            "runs": {
+                run.name: {"finished": run.finished, "failed": run.failed, "setting": run.setting}
+                for run in self.runs
+            },
+            "differences": [
+                {**row._asdict(), "difference": row.difference._asdict()} for row in self.differences
+            ],
+        }
+        write_json(numbers, plain)
+        for picture in pictures:
+            save_figure(figure, picture)
+        return [page, numbers, *pictures]
 
 
 def save_figure(figure: Any, path: Path) -> None:
@@ -288,27 +215,41 @@ def compare(
         raise ValueError(f"a comparison needs two or more different runs, got {listed}")
     known = [read_run(path, name) for path, name in zip(folders, names_apart(folders), strict=True)]
     if baseline is not None:
-        places = [k for k, run in enumerate(known) if str(baseline) in (run.name, str(run.folder))]
+        places = [k for k, run in enumerate(known) if str(baseline) in (run.name, str(folders[k]))]
         if not places:
             names = ", ".join(run.name for run in known)
             raise ValueError(f"baseline must be one of the runs {names}, got {str(baseline)!r}")
         known.insert(0, known.pop(places[0]))
-    allowed = check_matched(known, allow)
+    allowed = _allowed_differences(known, allow)
+    if failures := [run.name for run in known if not run.finished]:
+        raise ValueError(
+            f"no episode of {failures[0]} finished, so there is nothing to compare; play it again"
+        )
+    shared = [name for name in known[0].means if all(name in run.means for run in known)]
+    for name in metrics or ():
+        if name not in shared:
+            listed = ", ".join(closest_first(name, shared))
+            raise ValueError(f"metric must be one that every run has ({listed}), got {name!r}")
     rows = []
-    for name in _choose_metrics(known, metrics):
+    for name in dict.fromkeys(shared if metrics is None else metrics):
         tasks = _shared_tasks(known, name, common)
         before, *others = (np.array([run.means[name][task] for task in tasks]) for run in known)
         for run, after in zip(known[1:], others, strict=True):
-            rows.append(_difference(name, run.name, before, after, resamples, seed))
-    shared = set.intersection(*(run.measured for run in known))
+            interval, resampled = paired_interval(
+                before, after, share=name in SHARES, resamples=resamples, seed=seed
+            )
+            equal = np.isclose(after, before, rtol=1e-12, atol=1e-12)  # samples summed in another order
+            wins, losses = int(((after > before) & ~equal).sum()), int(((after < before) & ~equal).sum())
+            means = float(before.mean()), float(after.mean())
+            counts = wins, len(tasks) - wins - losses, losses
+            rows.append(MetricDifference(name, run.name, *means, interval, *counts, resampled))
+    shared_tasks = set.intersection(*(run.measured for run in known))
+    left_out = len(set.union(*(run.measured for run in known)) - shared_tasks)
     return PairedComparison(
         tuple(known),
         tuple(rows),
-        tasks=len(shared),
-        left_out=len(set.union(*(run.measured for run in known)) - shared),
-        allowed=tuple(allowed),
-        resamples=resamples,
-        seed=seed,
+        tasks=len(shared_tasks),
+        caption=_caption(known, rows, len(shared_tasks), left_out, allowed, resamples, seed),
     )
 
 
@@ -339,63 +280,11 @@ def paired_interval(
     return Interval(found.mean, max(-1.0, found.mean - reach), min(1.0, found.mean + reach)), False
 
 
-class _Setting(msgspec.Struct):
-    env: str
-    policy: Any
-    n_tasks: int
-    env_args: dict[str, Any]
-    data: dict[str, Any]
-
-
-class _Results(msgspec.Struct):
-    setting: _Setting
-    samples: int
-    task: str
-
-
-def read_run(folder: Path, name: str) -> EvaluatedRun:
-    """A run from its folder, with the episodes that its results are about.
-
-    An episode that failed and is being played again counts as failed.
+def _allowed_differences(runs: Sequence[EvaluatedRun], allow: Sequence[str]) -> list[str]:
+    """A sentence on each difference from the first run besides the policy.
 
     Raises:
-        ValueError: the run has not ended, or a file holds something else.
-        OSError: a file does not exist.
-    """
-    if not (folder / RESULTS).exists():
-        raise FileNotFoundError(
-            f"{folder} has no {RESULTS}; give a folder of `evaluate run --out` whose run has ended"
-        )
-    results = read_json(folder / RESULTS, _AGAIN)
-    known = convert(results, _Results, f"{folder / RESULTS}: results", _AGAIN)
-    numbers = read_tasks(known.task, known.setting.n_tasks)
-    pairs = {Pair(task, sample) for task in numbers for sample in range(known.samples)}
-    kept = (without_texts(episode) for _, episode in read_records(folder / EPISODES))
-    episodes = {pair_of(episode): episode for episode in kept if pair_of(episode) in pairs}
-    finished = [episode for _, episode in sorted(episodes.items()) if not episode.error]
-    return EvaluatedRun(
-        name,
-        folder,
-        setting={**results["setting"], "samples": known.samples},
-        tasks={pair.task: episode.task for pair, episode in sorted(episodes.items()) if episode.task},
-        means=task_means(finished),
-        finished=len(finished),
-        failed=len(pairs) - len(finished),
-    )
-
-
-def check_matched(runs: Sequence[EvaluatedRun], allow: Sequence[str] = ()) -> list[str]:
-    """Refuse runs that differ from the first in anything but the policy.
-
-    Args:
-        runs: to be compared.
-        allow: what may differ; see `compare`.
-
-    Returns:
-        A sentence on each difference that was allowed.
-
-    Raises:
-        ValueError: with all other differences, and both values of each.
+        ValueError: with all differences that `allow` does not have, and both values of each.
     """
     first, allowed, refused = runs[0], list[str](), dict[str, str]()
     wanted = _matched_settings(first.setting)
@@ -422,27 +311,18 @@ def check_matched(runs: Sequence[EvaluatedRun], allow: Sequence[str] = ()) -> li
     return allowed
 
 
-def _matched_settings(setting: dict[str, Any]) -> dict[str, str]:
-    """What must match, as JSON by name; values of an object by `name.key`."""
+def _matched_settings(setting: Mapping[str, Any]) -> dict[str, str]:
+    """What must match, as JSON by name; values of an object by `name.key`.
+
+    A task set with a hash is compared by it, because its folder has another path on another machine.
+    """
     flat: dict[str, Any] = {}
     for name in MATCHED:
         value = setting.get(name)
-        flat |= (
-            {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-        )
+        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+    if "data.tasks" in flat:
+        flat.pop("env_args.tasks", None)
     return {name: json.dumps(value, ensure_ascii=False, sort_keys=True) for name, value in flat.items()}
-
-
-def _choose_metrics(runs: Sequence[EvaluatedRun], asked: Sequence[str] | None) -> list[str]:
-    for run in runs:
-        if not run.finished:
-            raise ValueError(f"no episode of {run.name} finished, so there is nothing to compare; {_AGAIN}")
-    shared = [name for name in runs[0].means if all(name in run.means for run in runs)]
-    for name in asked or ():
-        if name not in shared:
-            listed = ", ".join(closest_first(name, shared))
-            raise ValueError(f"metric must be one that every run has ({listed}), got {name!r}")
-    return shared if asked is None else list(dict.fromkeys(asked))
 
 
 def _shared_tasks(runs: Sequence[EvaluatedRun], metric: str, common: bool) -> list[int]:
@@ -459,14 +339,28 @@ def _shared_tasks(runs: Sequence[EvaluatedRun], metric: str, common: bool) -> li
     return sorted(shared)
 
 
-def _difference(
-    metric: str, run: str, before: Array, after: Array, resamples: int, seed: int
-) -> MetricDifference:
-    share = metric in SHARES
-    interval, resampled = paired_interval(before, after, share=share, resamples=resamples, seed=seed)
-    equal = np.isclose(after, before, rtol=1e-12, atol=1e-12)  # sums of the same samples in another order
-    wins, ties, losses = (
-        int(np.count_nonzero(one)) for one in ((after > before) & ~equal, equal, (after < before) & ~equal)
+def _caption(
+    runs: Sequence[EvaluatedRun],
+    rows: Sequence[MetricDifference],
+    tasks: int,
+    left_out: int,
+    allowed: Sequence[str],
+    resamples: int,
+    seed: int,
+) -> str:
+    base = runs[0]
+    arguments = ", ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in base.setting["env_args"].items()
     )
-    means = float(before.mean()), float(after.mean())
-    return MetricDifference(metric, run, *means, interval, wins, ties, losses, resampled)
+    samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in runs))
+    without = f" ({left_out:,} left out that not every run finished)" if left_out else ""
+    sentences = [
+        f"Differences from {base.name} on {base.setting['env']}{f' ({arguments})' if arguments else ''}, "
+        f"paired by task: average@{samples} over {tasks:,} tasks{without}.",
+        f"95% percentile intervals of {resamples:,} bootstrap resamples of tasks, seed {seed}.",
+    ]
+    if not all(row.resampled for row in rows):
+        sentences.append("*: the same on every task, Tango's score interval.")
+    sentences.append("Win, tie, loss: tasks where the mean of a metric is higher, equal, lower.")
+    return " ".join([*sentences, *allowed])

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+import numpy as np
+
+from memenvs.core.data import convert
 from memenvs.core.files import hold_folder, read_json, write_json, write_text
 from memenvs.rollout.records import Episode, EpisodeWriter, read_records
 
@@ -26,7 +31,8 @@ class RunLog:
     """The episodes of a run, kept in a folder where one is given.
 
     Finished episodes of an earlier run are kept; failed ones and an incomplete last line are dropped, to be
-    played again. `episodes` holds their results without turns and replies, which may be long.
+    played again. `episodes` holds their results without turns and replies, which may be long; `seconds` is
+    what playing them took.
 
     Args:
         folder: made if it does not exist; None keeps nothing on disk.
@@ -40,6 +46,7 @@ class RunLog:
 
     def __init__(self, folder: Path | None, setting: dict[str, Any], *, texts: bool = True) -> None:
         self.episodes: dict[Pair, Episode] = {}
+        self.seconds = 0.0
         self._writer: EpisodeWriter | None = None
         self._open = contextlib.ExitStack()
         if folder is None:
@@ -53,6 +60,8 @@ class RunLog:
                     lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
             check_folder(folder, setting, begun=bool(lines))
             write_text(path, "".join(lines.values()))
+            if (folder / COST).exists():
+                self.seconds = float(read_json(folder / COST)["seconds"])
             self._writer = opened.enter_context(EpisodeWriter(path, texts=texts))
             self._open = opened.pop_all()
 
@@ -104,3 +113,124 @@ def pair_of(episode: Episode) -> Pair:
 def without_texts(episode: Episode) -> Episode:
     """An episode without its texts and tokens."""
     return replace(episode, turns=[], replies=[], samples=[], credits={}, advantages=None)
+
+
+class EvaluatedRun(NamedTuple):
+    """A run as its folder holds it.
+
+    Attributes:
+        name: in tables.
+        setting: of the evaluation, and `samples` of a task.
+        tasks: the id of each task that was played, by its number.
+        means: by metric and number of the task, without failed episodes.
+        finished: number of episodes that ended.
+        failed: number of episodes that failed.
+    """
+
+    name: str
+    setting: dict[str, Any]
+    tasks: dict[int, str]
+    means: dict[str, dict[int, float]]
+    finished: int
+    failed: int
+
+    @property
+    def measured(self) -> set[int]:
+        """The tasks with a finished episode."""
+        return set().union(*self.means.values())
+
+
+class _Results(msgspec.Struct):
+    setting: dict[str, Any]
+    samples: int
+    task: str
+
+
+def read_run(folder: Path, name: str) -> EvaluatedRun:
+    """A run from its folder, with the episodes that its results are about.
+
+    An episode that failed and is being played again counts as failed.
+
+    Raises:
+        ValueError: the run has not ended, or a file holds something else.
+        OSError: a file does not exist.
+    """
+    path, again = folder / RESULTS, "run the same command again: it plays only what has not ended"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{folder} has no {RESULTS}; give a folder of `evaluate run --out` whose run has ended"
+        )
+    results = convert(read_json(path, again), _Results, f"{path}: results", again)
+    numbers = read_tasks(results.task, results.setting["n_tasks"])
+    pairs = {Pair(task, sample) for task in numbers for sample in range(results.samples)}
+    kept = (without_texts(episode) for _, episode in read_records(folder / EPISODES))
+    episodes = {pair_of(episode): episode for episode in kept if pair_of(episode) in pairs}
+    finished = [episode for _, episode in sorted(episodes.items()) if not episode.error]
+    return EvaluatedRun(
+        name,
+        setting={**results.setting, "samples": results.samples},
+        tasks={pair.task: episode.task for pair, episode in sorted(episodes.items()) if episode.task},
+        means=task_means(finished),
+        finished=len(finished),
+        failed=len(pairs) - len(finished),
+    )
+
+
+def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
+    """The mean of every metric over each task's episodes, by metric and number of the task.
+
+    Args:
+        episodes: without failed ones, by task and sample.
+    """
+    values: dict[str, dict[int, list[float]]] = {}
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            values.setdefault(name, {}).setdefault(pair_of(episode).task, []).append(value)
+    return {
+        name: {task: float(np.mean(given)) for task, given in by_task.items()}
+        for name, by_task in values.items()
+    }
+
+
+def read_tasks(text: str, n_tasks: int) -> list[int]:
+    """Numbers of tasks, each once, in the order given.
+
+    Args:
+        text: numbers and half-open ranges, separated by commas; a range without an end goes to the last task.
+        n_tasks: of the environment.
+
+    Raises:
+        ValueError: a part is neither, is empty, or goes beyond the last task.
+
+    >>> read_tasks("7,0:3", 10)
+    [7, 0, 1, 2]
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, colon, end = (piece.strip() for piece in part.partition(":"))
+        try:
+            start = int(first or "0" if colon else first)
+            stop = int(end or n_tasks) if colon else start + 1
+        except ValueError:
+            start = stop = -1
+        if not 0 <= start < stop <= n_tasks:
+            raise ValueError(
+                f"tasks must be numbers and ranges such as 0:100 in 0 to {n_tasks - 1}, got {part!r}"
+            )
+        numbers += range(start, stop)
+    return list(dict.fromkeys(numbers))
+
+
+def show_tasks(numbers: Iterable[int]) -> str:
+    """Numbers of tasks in rising order, as `read_tasks` reads them.
+
+    >>> show_tasks([7, 0, 1, 2])
+    '0:3,7'
+    """
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1]:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([number, number + 1])
+    return ",".join(str(start) if stop == start + 1 else f"{start}:{stop}" for start, stop in ranges)

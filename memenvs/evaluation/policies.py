@@ -36,7 +36,7 @@ KEY = "OPENAI_API_KEY"
 _log = logging.getLogger(__name__)
 
 _PAUSE = 0.5  # seconds before the second try
-_OF_ENDPOINTS = ("model", "conversation", "system_prompt", "examples", "body", "timeout", "tries")
+_OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
 
 
@@ -56,8 +56,8 @@ class ModelOptions:
         dtype: of a model in this process; see `memenvs.models.loading.load_model`.
         model: name of the model at the endpoint; None where it serves only one.
         conversation: send an endpoint the episodes of context `"append"` as messages.
-        system_prompt: of an endpoint's chats, as text or the name of a file that holds it.
-        examples: file of JSON lines {"user", "assistant"}, turns that an endpoint reads before every chat.
+        system_prompt: text, or the name of a file that holds it; begins every chat.
+        examples: file of JSON lines {"user", "assistant"}: turns before those of every chat.
         body: more fields of a request to the endpoint; None leaves a field out.
         timeout: seconds to wait for the endpoint's answer.
         tries: of a request, before its episode fails.
@@ -272,13 +272,19 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
     A folder that `HFPolicy.save` wrote has settings of its own; only the temperature and the options that are
     given replace them.
     """
-    sampling = {name: value for name, value in asdict(options).items() if name not in _OF_ENDPOINTS}
-    setting = {"policy": f"hf:{model}", **sampling, "files": _files(model)}
+    others = (*_OF_ENDPOINTS, "system_prompt", "examples")
+    sampling = {name: value for name, value in asdict(options).items() if name not in others}
+    opening = _opening(options)
+    setting = {"policy": f"hf:{model}", **sampling, "files": _files(model), **opening}
     max_new_tokens = sampling.pop("max_new_tokens")
     given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
 
     def make(venv: TextVectorEnv) -> tuple[TurnSampler, PromptEncoder]:
         policy = models.HFPolicy.load(model, **given)
+        if opening:
+            if not policy.chat:
+                raise ValueError(f"hf:{model} has no chat template; leave out --system-prompt and --examples")
+            policy.opening = [(one["role"], one["content"]) for one in opening["opening"]]
         return turn_sampler(policy, max_new_tokens), policy
 
     return PolicySpec(setting, make)
@@ -323,12 +329,8 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     opening = _opening(options)
     # not the address, so that a server restarted on another port resumes the run
     setting = {"policy": "openai", "model": body["model"], "conversation": options.conversation, "body": body}
-    if opening:
-        setting["opening"] = opening
-    sampler = functools.partial(
-        EndpointSampler, client, body, conversation=options.conversation, opening=opening
-    )
-    return PolicySpec(setting, lambda venv: (sampler(), None))
+    sampler = functools.partial(EndpointSampler, client, body, conversation=options.conversation, **opening)
+    return PolicySpec({**setting, **opening}, lambda venv: (sampler(), None))
 
 
 @dataclass(frozen=True)
@@ -344,8 +346,8 @@ class ExampleTurn:
     assistant: str
 
 
-def _opening(options: ModelOptions) -> list[dict[str, str]]:
-    """The messages of the system prompt and the examples."""
+def _opening(options: ModelOptions) -> dict[str, list[dict[str, str]]]:
+    """The messages of the system prompt and the examples as `opening`; empty where there are none."""
     messages = []
     if (text := options.system_prompt) is not None:
         content = Path(text).read_text(encoding="utf-8") if os.path.isfile(text) else text
@@ -356,4 +358,4 @@ def _opening(options: ModelOptions) -> list[dict[str, str]]:
             where = f"{options.examples}, line {number}:"
             turn = convert(parse_json(line, where), ExampleTurn, f"{where} the example")
             messages += [{"role": role, "content": said} for role, said in asdict(turn).items()]
-    return messages
+    return {"opening": messages} if messages else {}

@@ -18,11 +18,12 @@ import memenvs
 from memenvs.cli import make_env
 from memenvs.core.data import Count, NonNegative, Seed, checked
 from memenvs.core.env import text_env_of
-from memenvs.core.files import path_in_errors, read_json, write_json, write_text
+from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.progress import Progress
 from memenvs.core.spaces import UnicodeText
+from memenvs.core.trackers import TrackerName, Trackers, check_clients
 from memenvs.core.vector import TextVectorEnv
-from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog
+from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog, read_tasks, show_tasks
 from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise, total_cost
@@ -58,6 +59,7 @@ def evaluate(
     methods: Sequence[MethodSpec] = (),
     scorer: ScorerSpec = None,
     price: tuple[NonNegative, NonNegative] | None = None,
+    track: Sequence[TrackerName] = (),
 ) -> Summary:
     """Play every task n times with one policy and average every metric, with 95% intervals.
 
@@ -83,12 +85,20 @@ def evaluate(
         scorer: gives methods log-probabilities; `"policy"` is the model that plays, the default if that
             model runs in this process.
         price: of a million tokens that a model reads, and of a million that it writes; for the cost.
+        track: experiment trackers that get the means and the cost, with the number of episodes as the step;
+            they need `out`.
 
     Raises:
         TypeError: the environment or policy is of another kind.
         ValueError: an argument that does not fit, or a folder of another evaluation.
         ServerError: the endpoint does not say which model it serves.
+        ImportError: a tracker is not installed.
     """
+    if track and not out:
+        raise ValueError(
+            f"--track {track[0]} keeps its run in the folder of the evaluation; give --out FOLDER"
+        )
+    check_clients(track)
     make = functools.partial(make_env, env, dict(env_args or {})) if isinstance(env, str) else env
     first = make()
     name = first.spec.id if first.spec else type(first.unwrapped).__name__
@@ -111,27 +121,40 @@ def evaluate(
         "seed": seed,
         "memenvs": memenvs.__version__,
     }
+    folder = Path(out) if out else None
     with (
         path_in_errors(out),
-        contextlib.closing(RunLog(Path(out) if out else None, setting, texts=texts)) as log,
+        contextlib.closing(RunLog(folder, setting, texts=texts)) as log,
+        contextlib.ExitStack() as stack,
     ):
-        cost_file, started = Path(out or "") / COST, time.monotonic()
-        before = float(read_json(cost_file)["seconds"]) if out and cost_file.exists() else 0.0
-        if missing := [pair for pair in pairs if pair not in log.episodes]:
+        trackers = Trackers(track, folder or Path(), setting, len(log.episodes), _say)
+        stack.push(lambda kind, *_: trackers.close(failed=kind is not None))
+        missing = [pair for pair in pairs if pair not in log.episodes]
+        if missing:
+            started = time.monotonic()
             copies = [lambda: first, *[make] * (min(concurrency, len(missing)) - 1)]
             _play_missing(copies, chosen, seed, missing, log, len(pairs), methods, scorer)
+            log.seconds += time.monotonic() - started
+        else:
+            _say(f"{len(pairs)} episodes: {len(pairs)} kept, 0 to play")
         model = f" ({setting['model']})" if setting.get("model") else ""
         title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
         episodes = [log.episodes[pair] for pair in pairs]
-        seconds = before + (time.monotonic() - started if missing else 0.0)
-        cost = total_cost((one.metrics for one in episodes if not one.error), seconds, price)
+        cost = total_cost([one.metrics for one in episodes if not one.error], log.seconds, price)
         summary = replace(summarise(episodes, samples, title=title), cost=cost)
-        if out:
+        if folder:
             played = {"setting": setting, "task": show_tasks(numbers)}
-            write_json(Path(out) / RESULTS, {**played, **summary.to_json()})
-            write_text(Path(out) / TABLE, str(summary))
-            write_json(cost_file, cost._asdict())
+            write_json(folder / RESULTS, {**played, **summary.to_json()})
+            write_text(folder / TABLE, str(summary))
+            write_json(folder / COST, cost)
+        counted = {f"cost/{name}": value for name, value in cost.items() if value is not None}
+        means = {name: row.interval.mean for name, row in summary.metrics.items()}
+        trackers.log(len(episodes), {**means, "failed": summary.failed, **counted})
     return summary
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def _play_missing(
@@ -152,57 +175,13 @@ def _play_missing(
             made, template = choose_scorer(scorer, encoder)
             played = VectorRewardWrapper(venv, methods, made, template=template)
         sessions = ([Session(encoder, *begin(seed, pair))] for pair in pairs)
-        failed, kept = 0, total - len(pairs)
-        sys.stderr.write(f"{total} episodes: {kept} kept, {len(pairs)} to play\n")
-        with Progress(total, "episodes", done=kept, leave=True) as progress:
+        failed = 0
+        _say(f"{total} episodes: {total - len(pairs)} kept, {len(pairs)} to play")
+        with Progress(total, "episodes", done=total - len(pairs), leave=True) as progress:
             for (session,) in Engine(played, sampler).play(sessions):
                 log.keep(completed(session), encoder)
                 failed += bool(session.episode.error)
                 progress.add(failed=failed)
-
-
-def read_tasks(text: str, n_tasks: int) -> list[int]:
-    """Numbers of tasks, each once, in the order given.
-
-    Args:
-        text: numbers and half-open ranges, separated by commas; a range without an end goes to the last task.
-        n_tasks: of the environment.
-
-    Raises:
-        ValueError: a part is neither, is empty, or goes beyond the last task.
-
-    >>> read_tasks("7,0:3", 10)
-    [7, 0, 1, 2]
-    """
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, colon, end = (piece.strip() for piece in part.partition(":"))
-        try:
-            start = int(first or "0" if colon else first)
-            stop = int(end or n_tasks) if colon else start + 1
-        except ValueError:
-            start = stop = -1
-        if not 0 <= start < stop <= n_tasks:
-            raise ValueError(
-                f"tasks must be numbers and ranges such as 0:100 in 0 to {n_tasks - 1}, got {part!r}"
-            )
-        numbers += range(start, stop)
-    return list(dict.fromkeys(numbers))
-
-
-def show_tasks(numbers: Iterable[int]) -> str:
-    """Numbers of tasks in rising order, as `read_tasks` reads them.
-
-    >>> show_tasks([7, 0, 1, 2])
-    '0:3,7'
-    """
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and number == ranges[-1][1]:
-            ranges[-1][1] += 1
-        else:
-            ranges.append([number, number + 1])
-    return ",".join(str(start) if stop == start + 1 else f"{start}:{stop}" for start, stop in ranges)
 
 
 def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:

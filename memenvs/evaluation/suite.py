@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 import memenvs
 from memenvs.cli import make_env
@@ -24,50 +26,31 @@ RESULT = "suite.json"
 VERSION = 1
 
 
-class SuitePart(NamedTuple):
+@dataclass(frozen=True)
+class SuitePart:
     """One line of a suite.
 
     Attributes:
         name: of the column.
         env: id of the environment.
         metric: the score.
+        tasks: number of tasks, from the first.
         build: `memenvs build` arguments that make its tasks; empty for bundled tasks. SOURCE is the file
             that the user gives.
         env_args: more arguments of the environment.
-        tasks: number of tasks, from the first.
     """
 
     name: str
     env: str
     metric: str
+    tasks: int
     build: str = ""
-    env_args: Mapping[str, Any] = {}  # never changed
-    tasks: int = 100
+    env_args: dict[str, Any] = field(default_factory=dict)
 
 
-def _reading(name: str, source: str, tokens: int, tasks: int = 100) -> SuitePart:
-    chunk = 5000 if tokens > 8000 else 2000
-    build = f"{source} --tokens {tokens} --num-tasks {tasks} --seed 1 --split test"
-    return SuitePart(name, "MemChunkQA-v0", "em", build, {"chunk_size": chunk}, tasks)
-
-
-def _others(tasks: int) -> list[SuitePart]:
-    needles = f"niah --variant multikey_1 --tokens 32000 --num-tasks {tasks} --seed 1 --split test"
-    bundled = {"tasks": "world-test"}
-    return [
-        SuitePart("needles 32k", "MemNIAH-v0", "success", needles, {"chunk_size": 5000}, tasks),
-        SuitePart("search", "MemSearchQA-v0", "em", "", bundled, tasks),
-        SuitePart("tool call", "MemToolQA-v0", "em", "", bundled, tasks),
-        SuitePart("Sokoban", "MemSokoban-v0", "success", "", {"level_split": "test"}, tasks),
-    ]
-
-
-_WORLD, _HOTPOT = "world --entities 20000", "hotpotqa --source SOURCE"
-SUITES: dict[str, list[SuitePart]] = {
-    "world": [_reading(f"reading {n}k", _WORLD, n * 1000) for n in (8, 32, 128)] + _others(100),
-    "small": [_reading("reading 8k", _WORLD, 8000, 20), *_others(20)],
-    "hotpotqa": [_reading(f"HotpotQA {n}k", _HOTPOT, n * 1000) for n in (8, 32, 128)],
-}
+SUITES = msgspec.json.decode(
+    Path(__file__).with_name("suites.json").read_bytes(), type=dict[str, list[SuitePart]]
+)
 """By name: `world` needs no download, `small` is for two cores, `hotpotqa` needs its official file."""
 
 
@@ -143,10 +126,8 @@ def play_suite(
         say: gets a line when a part begins.
 
     Raises:
-        ValueError: no suite of this name, its file is missing, or tasks could not be built.
+        ValueError: the suite's file is missing, or tasks could not be built.
     """
-    if suite not in SUITES:
-        raise ValueError(f"no suite {suite!r}; choose one of {', '.join(SUITES)}")
     parts = SUITES[suite]
     needs_file = any("SOURCE" in part.build for part in parts)
     if needs_file and source is None:
@@ -165,9 +146,13 @@ def play_suite(
             if not folder.exists() and build([*words, "--out", str(folder)]):
                 raise ValueError(f"the tasks of {part.name} could not be built")
             env_args["tasks"] = str(folder)
-        if policy in POLICIES and not _plays(policy, part.env, env_args):
-            say(f"{part.name}: {policy} does not play {part.env}")
-            continue
+        if policy in POLICIES:
+            env = make_env(part.env, env_args)
+            try:
+                make_policy(policy, env)
+            except ValueError:
+                say(f"{part.name}: {policy} does not play {part.env}")
+                continue
         say(part.name)
         summary = evaluate(
             part.env,
@@ -192,16 +177,6 @@ def play_suite(
 def folder_of(part: str) -> str:
     """The name of a part's folder."""
     return part.replace(" ", "-")
-
-
-def _plays(policy: str, env: str, env_args: Mapping[str, Any]) -> bool:
-    """Whether a scripted policy plays an environment."""
-    made = make_env(env, env_args)
-    try:
-        make_policy(policy, made)
-    except ValueError:
-        return False
-    return True
 
 
 def read_suite(path: str | Path) -> SuiteResult:

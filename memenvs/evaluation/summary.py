@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.evaluation.log import pair_of
+from memenvs.evaluation.log import task_means
 from memenvs.rollout.records import Episode
 
 NORMAL = 1.959964  # standard deviations around the mean that hold 95% of a normal distribution
+_COSTS = {
+    **{"seconds": "{:,.1f} s", "prompt_tokens": "{:,} tokens read"},
+    **{"reply_tokens": "{:,} tokens written", "price": "cost {:,.2f}"},
+}
 _DRAWN = 4_000_000  # values of resamples in memory at once
 
 SHARES = frozenset(
@@ -53,32 +57,6 @@ class MetricSummary(NamedTuple):
     episodes: int
 
 
-class Cost(NamedTuple):
-    """What a run took.
-
-    Attributes:
-        seconds: of playing, all calls that ended together.
-        prompt_tokens: that a model read in the finished episodes; None where they were not counted.
-        reply_tokens: that it wrote; likewise.
-        price: of these tokens; None where no price was given or they were not counted.
-    """
-
-    seconds: float
-    prompt_tokens: int | None
-    reply_tokens: int | None
-    price: float | None
-
-    def __str__(self) -> str:
-        parts = [f"{self.seconds:,.1f} s"]
-        if self.prompt_tokens is not None:
-            parts.append(f"{self.prompt_tokens:,} tokens read")
-        if self.reply_tokens is not None:
-            parts.append(f"{self.reply_tokens:,} tokens written")
-        if self.price is not None:
-            parts.append(f"cost {self.price:,.2f}")
-        return ", ".join(parts)
-
-
 @dataclass(frozen=True)
 class Summary:
     """An evaluation in numbers.
@@ -91,7 +69,7 @@ class Summary:
         finished: number of episodes that ended.
         failed: number of episodes that failed, which are in no mean.
         reasons: how often each error occurred, the most frequent first.
-        cost: what the run took.
+        cost: what the run took; see `total_cost`.
     """
 
     title: str
@@ -101,7 +79,7 @@ class Summary:
     finished: int
     failed: int
     reasons: dict[str, int]
-    cost: Cost | None = None
+    cost: Mapping[str, float | None] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -133,33 +111,36 @@ class Summary:
         lines += markdown_table(["metric", f"average@{n}", "95% interval", "episodes"], rows)
         if self.reasons:
             lines += ["", "Failed:", *(f"- {times} times: {why}" for why, times in self.reasons.items())]
-        if self.cost and self.cost.prompt_tokens is not None:
-            lines += ["", f"{self.cost}."]
+        if self.cost.get("prompt_tokens") is not None:
+            known = [
+                text.format(value) for name, text in _COSTS.items() if (value := self.cost[name]) is not None
+            ]
+            lines += ["", f"{', '.join(known)}."]
         return "\n".join(lines) + "\n"
 
 
 def total_cost(
-    metrics: Iterable[Mapping[str, float]], seconds: float, price: tuple[float, float] | None
-) -> Cost:
-    """What a run took.
+    metrics: Sequence[Mapping[str, float]], seconds: float, price: tuple[float, float] | None
+) -> dict[str, float | None]:
+    """What a run took: `seconds`, `prompt_tokens`, `reply_tokens` and their `price`.
+
+    Tokens are None where they were not counted; the price also where none was given.
 
     Args:
         metrics: of each finished episode.
         seconds: of playing.
         price: of a million tokens read, and of a million written.
     """
-    episodes = list(metrics)
 
     def count(name: str) -> int | None:
-        if not episodes or any(name not in one for one in episodes):
-            return None
-        return int(sum(one[name] for one in episodes))
+        counted = [one[name] for one in metrics if name in one]
+        return int(sum(counted)) if metrics and len(counted) == len(metrics) else None
 
     read, written = count("model_prompt_tokens"), count("reply_tokens")
     paid = None
     if price is not None and read is not None and written is not None:
         paid = (price[0] * read + price[1] * written) / 1e6
-    return Cost(seconds, read, written, paid)
+    return {"seconds": seconds, "prompt_tokens": read, "reply_tokens": written, "price": paid}
 
 
 def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> Summary:
@@ -179,8 +160,9 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> 
     rows = {}
     for name, by_task in task_means(finished).items():
         means = [*by_task.values()]
-        interval = share_interval(means) if name in SHARES else bootstrap(means)
-        rows[name] = MetricSummary(interval, len(means), sum(name in one.metrics for one in finished))
+        rows[name] = MetricSummary(
+            metric_interval(name, means), len(means), sum(name in one.metrics for one in finished)
+        )
     reasons = Counter(episode.error for episode in played if episode.error)
     return Summary(
         title,
@@ -191,22 +173,6 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> 
         failed=len(played) - len(finished),
         reasons=dict(reasons.most_common(10)),
     )
-
-
-def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
-    """The mean of every metric over each task's episodes, by metric and number of the task.
-
-    Args:
-        episodes: without failed ones, by task and sample.
-    """
-    values: dict[str, dict[int, list[float]]] = {}
-    for episode in episodes:
-        for name, value in episode.metrics.items():
-            values.setdefault(name, {}).setdefault(pair_of(episode).task, []).append(value)
-    return {
-        name: {task: float(np.mean(given)) for task, given in by_task.items()}
-        for name, by_task in values.items()
-    }
 
 
 def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> Interval:
@@ -238,9 +204,13 @@ def wilson(values: Sequence[float]) -> Interval:
     return Interval(mean, max(0.0, float(centre - reach)), min(1.0, float(centre + reach)))
 
 
-def share_interval(values: Sequence[float]) -> Interval:
-    """Mean of shares (0 to 1) and its 95% interval: `wilson` where each is 0 or 1, otherwise `bootstrap`."""
-    return wilson(values) if {0.0, 1.0}.issuperset(values) else bootstrap(values)
+def metric_interval(metric: str, values: Sequence[float]) -> Interval:
+    """Mean of a metric over tasks, at least one, and its 95% interval.
+
+    It is `wilson` for a share (see `SHARES`) that is 0 or 1 in every task, otherwise `bootstrap`.
+    """
+    is_binary = metric in SHARES and {0.0, 1.0}.issuperset(values)
+    return wilson(values) if is_binary else bootstrap(values)
 
 
 def show_number(value: float, sign: Literal["", "+"] = "") -> str:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from memenvs.core.data import checked
-from memenvs.core.files import names_apart, read_json
-from memenvs.evaluation.compare import EvaluatedRun, read_run
-from memenvs.evaluation.log import RESULTS
+from memenvs.core.files import names_apart
+from memenvs.evaluation.log import RESULTS, EvaluatedRun, read_run
 from memenvs.evaluation.summary import (
-    SHARES,
+    Interval,
     average_interval,
-    bootstrap,
     escape_latex,
     latex_table,
     markdown_table,
-    share_interval,
+    metric_interval,
 )
 
 ShapeName = Literal["memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo"]
@@ -35,15 +34,8 @@ class Part(NamedTuple):
     """
 
     run: str
-    metric: str = "return"
+    metric: str
     scale: float = 100.0
-
-
-class Column(NamedTuple):
-    """A column of a table: the mean of its parts, empty where a run or its metric is missing."""
-
-    title: str
-    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
@@ -51,106 +43,23 @@ class Shape:
     """How a paper lays out its table: a row for each method.
 
     Attributes:
-        columns: of the table; none: a column for each run, the shortest texts first, and their mean.
         unit: of the numbers.
         digits: after the decimal point.
+        columns: by title; a column is the mean of its parts. Empty: a column for each run, the shortest
+            texts first, and their mean.
+        published: the numbers that the paper prints, by a heading and the method. A row lacks the last
+            columns where the paper leaves them empty.
     """
 
-    columns: Sequence[Column] = ()
     unit: str = "Percent"
     digits: int = 2
+    columns: dict[str, tuple[Part, ...]] = field(default_factory=dict)
+    published: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
 
-def _columns(titles: Mapping[str, str], metric: str = "return", suffix: str = "") -> list[Column]:
-    """A column for each run, by its folder's name."""
-    return [Column(title + suffix, (Part(run, metric),)) for run, title in titles.items()]
-
-
-def _averaged(columns: Sequence[Column], title: str) -> list[Column]:
-    """The columns, followed by their mean."""
-    return [*columns, Column(title, tuple(part for column in columns for part in column.parts))]
-
-
-def _mempo_columns() -> list[Column]:
-    """F1 and EM for each number of objectives, then the means of F1, EM, TT and PT."""
-    counts = (2, 4, 6, 8, 10)
-
-    def column(title: str, metric: str, counts: Sequence[int], scale: float | None = None) -> Column:
-        return Column(title, tuple(Part(f"multi{n}", metric, scale or 100 / n) for n in counts))
-
-    scores = {"F1": "f1_sum", "EM": "em_sum"}
-    return [
-        *(column(f"{n}-objective {name}", metric, [n]) for n in counts for name, metric in scores.items()),
-        *(column(f"Avg {name}", metric, counts) for name, metric in scores.items()),
-        column("Avg TT", "model_tokens", counts, 1e-4),
-        column("Avg PT", "model_tokens_peak", counts, 1e-4),
-    ]
-
-
-_MT_PPO = {
-    **{"nq": "NQ", "triviaqa": "TriviaQA", "popqa": "PopQA"},
-    **{"hotpotqa": "HotpotQA", "2wiki": "2wiki", "musique": "Musique"},
-}
-_TAMTRL = {
-    **{"hotpotqa": "HotpotQA", "ruler-qa": "RULER-QA", "niah": "NIAH", "2wikimqa": "2Wikimqa"},
-    **{"musique": "Musique", "narrativeqa": "Narrativeqa", "qasper": "Qasper"},
-}
-
-SHAPES: dict[ShapeName, Shape] = {
-    "memagent": Shape(),
-    "mt_grpo": Shape(
-        [
-            Column("Tool Execution", (Part("triviaqa", "called", 0.2),)),
-            Column("Search Answer", (Part("triviaqa", "retrieved", 0.5),)),
-            Column("XML Format", (Part("triviaqa", "xml_format", 0.2),)),
-            Column("Exact Match", (Part("triviaqa", "em", 1.0),)),
-        ],
-        unit="Rewards",
-        digits=4,
-    ),
-    "mt_ppo": Shape(
-        [
-            *_averaged(_columns(_MT_PPO, "em"), "Avg."),
-            *_averaged(_columns(_MT_PPO, "format", " format"), "Avg. format"),
-        ],
-        digits=1,
-    ),
-    "mt_ppo_sokoban": Shape(
-        [
-            *_columns({"sokoban": "Success Rate"}, "success"),
-            *_columns({"sokoban": "Effective Action Rate"}, "effective_player"),
-        ]
-    ),
-    "tamtrl": Shape(
-        _averaged(
-            [
-                Column(title, (Part(run, "return" if run == "niah" else "em"),))
-                for run, title in _TAMTRL.items()
-            ],
-            "Average",
-        )
-    ),
-    "infomem": Shape(
-        [
-            *_columns({"corpusqa": "CorpusQA", "longmemeval": "LongMemEval", "mrcr-8needle": "MRCR-8needle"}),
-            *_columns({"ruler-synthetic-qa": "RULER synthetic QA"}, "f1"),
-        ],
-        digits=3,
-    ),
-    "mempo": Shape(_mempo_columns(), unit="Percent; TT and PT in 10,000 tokens"),
-}
+SHAPES = msgspec.json.decode(Path(__file__).with_name("tables.json").read_bytes(), type=dict[str, Shape])
 """By name: MemAgent's files, MT-GRPO's Table 2, MT-PPO's Tables 2 and 5, TAMTRL's Table 1, InfoMem's Table 2,
 and the local search of MemPO's table of 4.4."""
-
-
-@functools.cache
-def published_rows(shape: str) -> dict[str, dict[str, list[float]]]:
-    """The numbers that the paper prints, by a heading and the method; empty where it has no such table.
-
-    A row may lack the last columns, where the paper leaves them empty.
-    """
-    rows: dict[str, Any] = read_json(Path(__file__).with_name("published.json"))
-    return dict(rows.get(shape, {}))
 
 
 @checked
@@ -174,49 +83,45 @@ def main_table(
         format: latex is a tabular with the rules of booktabs.
 
     Raises:
-        ValueError: the paper has no such rows, a folder has no run or one of no column, there is no number to
-            show, a return includes what reward methods paid, or runs of one task set have different tasks,
+        ValueError: the paper has no such rows, a folder has no run or one without a column, there is nothing
+            to show, a return includes what reward methods paid, or runs of one task set have different tasks,
             data, or samples of a task.
     """
-    chosen = SHAPES[shape]
-    folders = [Path(method) for method in methods]
+    chosen, folders = SHAPES[shape], [Path(method) for method in methods]
     rows = {name: _runs(folder) for name, folder in zip(names_apart(folders), folders, strict=True)}
     runs = [run for found in rows.values() for run in found.items()]
-    known = list(dict.fromkeys(part.run for column in chosen.columns for part in column.parts))
+    known = list(dict.fromkeys(part.run for parts in chosen.columns.values() for part in parts))
     if known and (unknown := sorted({name for name, _ in runs} - {*known})):
         raise ValueError(
             f"the {shape} table has no column for {unknown[0]!r}; name the folders of runs {', '.join(known)}"
         )
-    papers = published_rows(shape) if published else {}
-    if published and (metric is not None or not papers):
+    if published and (metric is not None or not chosen.published):
         raise ValueError(f"--published: no numbers are published for these {shape} columns; leave it out")
-    columns = chosen.columns
-    if metric is not None or not columns:
-        names = {name: name for name, _ in sorted(runs, key=lambda one: (_length(one[1]), one[0]))}
-        chosen, columns = Shape(), _averaged(_columns(names, metric or "return"), "Average")
+    if metric is not None or not known:
+        chosen = _a_column_for_each(runs, metric or "return")
     _check_alike(runs)
-    values = {name: [_value(found, column) for column in columns] for name, found in rows.items()}
+    values = {
+        name: [_value(found, parts) for parts in chosen.columns.values()] for name, found in rows.items()
+    }
     filled = {k for row in values.values() for k, value in enumerate(row) if value is not None}
     if not filled:
         first = runs[0][1]
         raise ValueError(
             f"no run has {metric or 'what a column needs'}; {first.name} has {', '.join(sorted(first.means))}"
         )
-    shown = [k for k in range(len(columns)) if published or k in filled]
+    shown = {k: title for k, title in enumerate(chosen.columns) if published or k in filled}
     lines = []
-    for model, methods_of_paper in papers.items():
-        lines += [[f"*{model}*", *[""] * len(columns)]] if model else []
-        for name, numbers in methods_of_paper.items():
-            padded = [*numbers, *[None] * (len(columns) - len(numbers))]
-            lines.append([f"{name} (paper)", *(_cell(number, chosen.digits) for number in padded)])
+    for model, printed in chosen.published.items() if published else ():
+        lines += [[f"*{model}*", *[""] * len(shown)]] if model else []
+        for name, numbers in printed.items():
+            cells = [f"{number:.{chosen.digits}f}" for number in numbers]
+            lines.append([f"{name} (paper)", *cells, *[""] * (len(shown) - len(cells))])
     for name, row in values.items():
-        cells = [_cell(row[k], chosen.digits) for k in shown]
-        if intervals:
-            spans = [_span(rows[name], columns[k], chosen.digits) for k in shown]
-            cells = [cell and f"{cell} {span}" for cell, span in zip(cells, spans, strict=True)]
-        lines.append([name, *cells])
-    head = ["Methods", *(columns[k].title for k in shown)]
-    caption = _caption([run for _, run in runs], [columns[k] for k in shown], chosen.unit)
+        lines.append([name, *(_cell(row[k], chosen.digits, intervals) for k in shown)])
+    head = ["Methods", *shown.values()]
+    caption = _caption(
+        [run for _, run in runs], {title: chosen.columns[title] for title in head[1:]}, chosen.unit
+    )
     if intervals:
         caption += " In brackets: 95% intervals over tasks."
     if format == "latex":
@@ -234,9 +139,16 @@ def _runs(folder: Path) -> dict[str, EvaluatedRun]:
     return {place.name: read_run(place, f"{folder.name}/{place.name}") for place in places}
 
 
-def _length(run: EvaluatedRun) -> float:
-    """Tokens of its texts."""
-    return _mean(run, "prompt_tokens") if "prompt_tokens" in run.means else 0.0
+def _a_column_for_each(runs: Iterable[tuple[str, EvaluatedRun]], metric: str) -> Shape:
+    """A column for each task set, the shortest texts first, and their mean."""
+
+    def length(run: EvaluatedRun) -> float:
+        tokens = run.means.get("prompt_tokens", {0: 0.0})
+        return sum(tokens.values()) / len(tokens)
+
+    names = dict.fromkeys(name for name, _ in sorted(runs, key=lambda one: (length(one[1]), one[0])))
+    columns = {name: (Part(name, metric),) for name in names}
+    return Shape(columns={**columns, "Average": tuple(Part(name, metric) for name in names)})
 
 
 def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]]) -> None:
@@ -252,52 +164,40 @@ def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]]) -> None:
             )
 
 
-def _mean(run: EvaluatedRun, metric: str) -> float:
-    """The mean over tasks, without failed episodes."""
-    if metric == "return" and run.setting.get("methods"):
-        raise ValueError(
-            f"the return of {run.name} includes what its reward methods paid; "
-            "evaluate it without --methods, or give --metric"
-        )
-    means = run.means[metric]
-    return sum(means.values()) / len(means)
+def _value(runs: Mapping[str, EvaluatedRun], parts: Sequence[Part]) -> Interval | None:
+    """The mean of parts; None if a run, or its metric, is missing."""
+    samples = []
+    for part in parts:
+        if (run := runs.get(part.run)) is None or part.metric not in run.means:
+            return None
+        if part.metric == "return" and run.setting.get("methods"):
+            raise ValueError(
+                f"the return of {run.name} includes what its reward methods paid; "
+                "evaluate it without --methods, or give --metric"
+            )
+        samples.append([*run.means[part.metric].values()])
+    if len(parts) == 1:
+        return Interval(*(parts[0].scale * end for end in metric_interval(parts[0].metric, samples[0])))
+    return average_interval(
+        [[part.scale * one for one in values] for part, values in zip(parts, samples, strict=True)]
+    )
 
 
-def _value(runs: Mapping[str, EvaluatedRun], column: Column) -> float | None:
-    """The mean of a column's parts; None if a run, or its metric, is missing."""
-    if any(part.run not in runs or part.metric not in runs[part.run].means for part in column.parts):
-        return None
-    return sum(part.scale * _mean(runs[part.run], part.metric) for part in column.parts) / len(column.parts)
-
-
-def _span(runs: Mapping[str, EvaluatedRun], column: Column, digits: int) -> str:
-    """The 95% interval of a column's value; empty as that is."""
-    if _value(runs, column) is None:
+def _cell(value: Interval | None, digits: int, interval: bool) -> str:
+    if value is None:
         return ""
-    samples = [[*runs[part.run].means[part.metric].values()] for part in column.parts]
-    scale = column.parts[0].scale
-    if len(samples) > 1:
-        scaled = [
-            [part.scale * one for one in values] for part, values in zip(column.parts, samples, strict=True)
-        ]
-        found, scale = average_interval(scaled), 1.0
-    else:
-        found = (share_interval if column.parts[0].metric in SHARES else bootstrap)(samples[0])
-    return f"[{scale * found.low:.{digits}f}, {scale * found.high:.{digits}f}]"
+    mean, low, high = (f"{number:.{digits}f}" for number in value)
+    return f"{mean} [{low}, {high}]" if interval else mean
 
 
-def _cell(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def _caption(runs: Sequence[EvaluatedRun], shown: Sequence[Column], unit: str) -> str:
+def _caption(runs: Sequence[EvaluatedRun], shown: Mapping[str, Sequence[Part]], unit: str) -> str:
     """What was measured, and what failed, in sentences."""
     by_metric: dict[str, list[str]] = {}
     listed: set[Part] = set()
-    for column in shown:
-        for metric in dict.fromkeys(part.metric for part in column.parts if part not in listed):
-            by_metric.setdefault(metric, []).append(column.title)
-        listed.update(column.parts)
+    for title, parts in shown.items():
+        for metric in dict.fromkeys(part.metric for part in parts if part not in listed):
+            by_metric.setdefault(metric, []).append(title)
+        listed.update(parts)
     metrics = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in by_metric.items())
     samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in runs))
     lines = [f"{unit}, average@{samples} ({metrics})."]

@@ -150,11 +150,11 @@ class ChatTokens(TokenText):
             return None
         return self.decode(self.prompt("{prompt}")) + (CLOSING if self.opens_thought else "")
 
-    def prompt(self, observation: str) -> Ids:
-        """A fresh prompt (T,)."""
+    def prompt(self, observation: str, opening: Sequence[tuple[str, str]] = ()) -> Ids:
+        """A fresh prompt (T,); in a chat after the messages of `opening`, each with its role."""
         if not self.chat:
             return np.concatenate([self._first, self.encode(observation)])
-        return self.encode(self._render([("user", observation)]))
+        return self.encode(self._render([*opening, ("user", observation)]))
 
     def reply(self, text: str, stop: Sequence[str] = ()) -> Ids:
         """A reply (T,) as it would be sampled: with an end token, unless it ends in a stop string.
@@ -209,7 +209,12 @@ class ChatPolicy:
 
     Args:
         tokens: encodes prompts and feedback, and decodes replies.
+
+    Attributes:
+        opening: messages before every fresh prompt of a chat, such as `[("system", "Be brief.")]`.
     """
+
+    opening: Sequence[tuple[str, str]] = ()
 
     def __init__(self, tokens: ChatTokens) -> None:
         self._tokens = tokens
@@ -221,7 +226,7 @@ class ChatPolicy:
 
     def encode(self, observation: str) -> Ids:
         """A fresh prompt (T,), in the chat template where there is one; see `Policy.encode`."""
-        return self._tokens.prompt(observation)
+        return self._tokens.prompt(observation, self.opening)
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
         """What follows a reply (T,); see `Policy.encode_feedback`."""

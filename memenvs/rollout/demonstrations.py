@@ -101,8 +101,8 @@ def write_demonstrations(file: Path, demonstrations: Iterable[Demonstration]) ->
 def to_samples(policy: HFPolicy, demonstration: Demonstration) -> list[Sample]:
     """The training sequences of the policy, as if it had sampled the replies.
 
-    A reply ends with the end token, unless it ends with a stop string. From the first turn that does not fit
-    the window on, turns are left out.
+    A reply ends with the end token, unless it ends with a stop string. Turns are left out from the first one
+    that does not fit the window.
     """
     context, session = demonstration.context, Session(policy)
     for text, reply in demonstration.turns:

@@ -136,12 +136,7 @@ class StreamingPolicy(Policy, Protocol):
 
 
 class BatchSampler:
-    """A `TurnSampler` that samples replies to all waiting turns in one call of a policy.
-
-    Args:
-        policy: samples.
-        max_new_tokens: tokens of a reply.
-    """
+    """A `TurnSampler` that samples replies to all waiting turns in one call of a policy."""
 
     def __init__(self, policy: Policy, max_new_tokens: int) -> None:
         self.policy, self.max_new_tokens = policy, max_new_tokens
@@ -160,12 +155,7 @@ class BatchSampler:
 
 
 class StreamSampler:
-    """A `TurnSampler` that gives each turn to a `StreamingPolicy` at once.
-
-    Args:
-        policy: samples.
-        max_new_tokens: tokens of a reply.
-    """
+    """A `TurnSampler` that gives each turn to a `StreamingPolicy` at once."""
 
     def __init__(self, policy: StreamingPolicy, max_new_tokens: int) -> None:
         self.policy, self.max_new_tokens = policy, max_new_tokens
@@ -193,10 +183,9 @@ class StreamSampler:
 
 def turn_sampler(policy: Policy, max_new_tokens: int) -> TurnSampler:
     """A policy over token ids as a `TurnSampler`: streamed where possible, otherwise in batches."""
-    stream: Any = policy
-    if hasattr(policy, "submit") and hasattr(policy, "completed"):
-        return StreamSampler(stream, max_new_tokens)
-    return BatchSampler(policy, max_new_tokens)
+    sampler: Any = StreamSampler if hasattr(policy, "submit") else BatchSampler
+    made: TurnSampler = sampler(policy, max_new_tokens)
+    return made
 
 
 class Engine:
@@ -206,12 +195,10 @@ class Engine:
     ready, only in their environments.
 
     Args:
-        venv: a `TextVectorEnv`, or a `VectorRewardWrapper` with the same `group_size`; autoreset mode
-            `"Disabled"`. With `errors="truncate"` an episode whose environment raises an error fails, and the
-            others continue.
+        venv: as in `collect`.
         sampler: gives the replies.
-        group_size: G, a divisor of the number of environments.
-        timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
+        group_size: as in `collect`.
+        timer: as in `collect`.
 
     Raises:
         ValueError: the environments cannot be used this way; the message says why.

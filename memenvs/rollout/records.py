@@ -193,12 +193,19 @@ class Episode:
         return bool(self.error or self.end) or (bool(self.turns) and self.turns[-1].over)
 
     @property
+    def final_metrics(self) -> Mapping[str, float]:
+        """Its metrics, or those of its last info; empty while it is played."""
+        return self.metrics or (self.turns[-1].info.get("metrics", {}) if self.turns and self.over else {})
+
+    @property
     def outcome(self) -> float:
         """What the environment paid for the result, before any reward method changed it."""
-        metrics = self.metrics
-        if not metrics and self.turns and self.over:
-            metrics = self.turns[-1].info.get("metrics", {})
-        return float(metrics.get("outcome", math.fsum(self.outcomes)))
+        return float(self.final_metrics.get("outcome", math.fsum(self.outcomes)))
+
+    @property
+    def success(self) -> bool:
+        """Whether the task was solved (the environment's own metric)."""
+        return self.final_metrics.get("success") == 1.0
 
     @property
     def outcome_rewards(self) -> list[float]:
@@ -215,10 +222,8 @@ class Episode:
     def turn_advantages(self) -> list[float]:
         """(K,) the part of `turn_rewards` that is credit marked as an advantage."""
         sums = [0.0] * len(self.turn_rewards)
-        for credits in self.credits.values():
-            for credit in credits:
-                if credit.advantage and not math.isnan(credit.value):
-                    sums[credit.turn] += credit.value
+        for credit in self._advantages():
+            sums[credit.turn] += credit.value
         return sums
 
     def advantage_credits(self, policy: Policy) -> Floats:
@@ -229,27 +234,28 @@ class Episode:
         Args:
             policy: gives the characters of its tokens.
         """
-        turns = [np.zeros(len(reply.ids)) for reply in self.replies]
-        for credit in (credit for credits in self.credits.values() for credit in credits):
-            if not credit.advantage or math.isnan(credit.value):
-                continue
+        turns = [np.zeros(0), *(np.zeros(length) for length in self._lengths)]
+        for credit in self._advantages():
             inside: Any = slice(None)
             if credit.span is not None:
                 places = policy.spans(self.replies[credit.turn].ids)
                 inside = (places[:, 0] < credit.span[1]) & (places[:, 1] > credit.span[0])
-            turns[credit.turn][inside] += credit.value
-        return np.concatenate(turns) if turns else np.zeros(0)
+            turns[credit.turn + 1][inside] += credit.value
+        return np.concatenate(turns)
+
+    def _advantages(self) -> list[Credit]:
+        every = itertools.chain.from_iterable(self.credits.values())
+        return [credit for credit in every if credit.advantage and not math.isnan(credit.value)]
 
     @property
-    def success(self) -> bool:
-        """Whether the task was solved (the environment's own metric)."""
-        metrics = self.metrics or (self.turns[-1].info["metrics"] if self.turns else {})
-        return metrics.get("success") == 1.0
+    def _lengths(self) -> list[int]:
+        """(K,) tokens of each reply."""
+        return [len(reply.ids) for reply in self.replies]
 
     @property
     def tokens(self) -> int:
         """Tokens sampled, N."""
-        return sum(len(reply.ids) for reply in self.replies)
+        return sum(self._lengths)
 
     @property
     def turn_ends(self) -> NDArray[np.int64]:
@@ -257,8 +263,7 @@ class Episode:
 
         A turn that sampled nothing ends where the turn before it did (a first one at token 0).
         """
-        lengths = [len(reply.ids) for reply in self.replies]
-        return np.maximum(np.cumsum(lengths, dtype=np.int64) - 1, 0)
+        return np.maximum(np.cumsum(self._lengths, dtype=np.int64) - 1, 0)
 
     def split(self, values: Floats) -> list[Floats]:
         """Numbers (N,) for its sampled tokens, sample by sample."""
@@ -267,7 +272,7 @@ class Episode:
 
     def by_token(self, turns: Sequence[float] | Floats) -> Floats:
         """Numbers (K,) of turns, given to each token (N,) that the turn sampled."""
-        return np.repeat(np.asarray(turns, np.float64), [len(reply.ids) for reply in self.replies])
+        return np.repeat(np.asarray(turns, np.float64), self._lengths)
 
 
 def observation_text(observation: Any) -> str:
@@ -366,6 +371,7 @@ _COPIED = (
     *("replaces_outcome", "truncated_replies", "overlong_prompts"),
 )
 """Fields that are the same in an `Episode` and its `Record`."""
+_FACTS = ("question", "answers", "target", "evidence", "sentences")
 _NUMBERS = ("turn_rewards", "metrics", "rewards", "signals")
 
 _BEGINNING = b'{"version":1,"env":'  # of a line that `EpisodeWriter` wrote
@@ -487,19 +493,16 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Re
         names = last.get("signals", {})
         signals = {name: [turn.info["signals"][name] for turn in turns] for name in names}
         credits = last.get("credits", {})
-    methods = {*signals, *credits}
-    components = [
-        {name: value for name, value in turn.info["rewards"].items() if name not in methods} for turn in turns
-    ]
+    paid = {*signals, *credits}  # components that methods paid, which are in the credits
+    components = [{name: v for name, v in turn.info["rewards"].items() if name not in paid} for turn in turns]
     privileged = first.get("privileged", {}) if texts else {}
-    metrics: Any = episode.metrics or (last.get("metrics", {}) if episode.over else {})
     return Record(
         **{name: getattr(episode, name) for name in _COPIED},
         task=episode.task or str(first.get("task", "")),
         context=first.get("context", ""),
         end=episode.end or (turns[-1].end if turns else ""),
         turn_rewards=[*(episode.turn_rewards or last.get("turn_rewards", []))],
-        metrics=dict(metrics),
+        metrics=dict(episode.final_metrics),
         rewards=dict(episode.rewards or component_sums(components)),
         signals=dict(signals),
         credits={name: [credit._asdict() for credit in some] for name, some in credits.items()},
@@ -562,12 +565,11 @@ def _turns(turns: Sequence[Turn], components: Sequence[dict[str, float]], texts:
 
 def _tokens(episode: Episode, policy: Any) -> list[TokensRecord]:
     """The tokens of each reply, with characters and advantages where they are known."""
-    if not any(len(reply.ids) for reply in episode.replies):
+    if not episode.tokens:
         return []
-    lengths = np.cumsum([len(reply.ids) for reply in episode.replies])[:-1]
     parts: Any = [None] * len(episode.replies)
     if episode.advantages is not None and len(episode.advantages) == episode.tokens:
-        parts = np.split(episode.advantages, lengths)
+        parts = np.split(episode.advantages, np.cumsum(episode._lengths)[:-1])
     spans = getattr(policy, "spans", None)
     return [
         TokensRecord(
@@ -603,10 +605,8 @@ def to_episode(record: Record) -> Episode:
         advantages = [own.advantages for own in record.tokens if own.advantages is not None]
         if len(advantages) == len(record.tokens):
             episode.advantages = np.array(list(itertools.chain(*advantages)), np.float64)
-    played = list(zip(record.turns, record.replies, strict=False))
-    infos = [_info_after(record, k) for k in range(len(played) + 1)]
-    following = ""
-    for k, (turn, reply) in enumerate(played):
+    infos, following = _infos(record), ""
+    for k, (turn, reply) in enumerate(zip(record.turns, record.replies, strict=False)):
         observation = following if turn.observation is None else turn.observation
         if episode.turns:
             episode.turns[-1] = episode.turns[-1]._replace(next_observation=observation)
@@ -617,30 +617,29 @@ def to_episode(record: Record) -> Episode:
     return episode
 
 
-def _info_after(record: Record, k: int) -> Info:
-    """What the file has of the info after k turns."""
-    last = record.turns[k - 1] if k else TurnRecord(rewards={}, feedback="")
-    coming = record.turns[k] if k < len(record.turns) else TurnRecord(rewards={}, feedback="")
-    return {
-        "task": record.task,
-        "turn": k,
-        "context": record.context,
-        "feedback": last.feedback,
-        "rewards": _with_nan(last.rewards),
-        "turn_rewards": _with_nan(record.turn_rewards[:k]),
-        "metrics": _with_nan(record.metrics) if k == len(record.replies) else {},
-        "privileged": {
-            "question": record.question,
-            "target": record.target,
-            "answers": record.answers,
-            "evidence": record.evidence,
-            "sentences": record.sentences,
-            "evidence_in_chunk": coming.evidence_in_chunk,
-            "chunk_span": coming.chunk_span,
-            "memory": last.memory,
-            "memory_span": last.memory_span,
-        },
-    }
+def _infos(record: Record) -> list[Info]:
+    """What the file has of the info before the first turn and after each."""
+    facts = {name: getattr(record, name) for name in _FACTS}
+    none = TurnRecord(rewards={}, feedback="")
+    return [
+        {
+            "task": record.task,
+            "turn": k,
+            "context": record.context,
+            "feedback": last.feedback,
+            "rewards": _with_nan(last.rewards),
+            "turn_rewards": _with_nan(record.turn_rewards[:k]),
+            "metrics": _with_nan(record.metrics) if k == len(record.replies) else {},
+            "privileged": {
+                **facts,
+                "evidence_in_chunk": coming.evidence_in_chunk,
+                "chunk_span": coming.chunk_span,
+                "memory": last.memory,
+                "memory_span": last.memory_span,
+            },
+        }
+        for k, (last, coming) in enumerate(itertools.pairwise([none, *record.turns, none]))
+    ]
 
 
 def _credit(plain: Mapping[str, Any]) -> Credit:

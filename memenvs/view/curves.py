@@ -48,18 +48,6 @@ class TrainingRun(NamedTuple):
     rows: dict[int, dict[str, float]]
 
 
-class Curve(NamedTuple):
-    """A metric of the seeds of one line.
-
-    Attributes:
-        steps: (T,) that every seed has logged.
-        values: (seeds, T).
-    """
-
-    steps: Floats
-    values: Floats
-
-
 class CurveFiles(NamedTuple):
     """What `write_curves` wrote.
 
@@ -148,14 +136,8 @@ def group_by_seed(runs: Sequence[TrainingRun]) -> dict[str, list[TrainingRun]]:
     return dict(zip(_labels(list(settings.values())), lines.values(), strict=True))
 
 
-def curve(runs: Sequence[TrainingRun], metric: str, smooth: float = 0.0) -> Curve:
-    """A metric of some runs, at the steps at which all of them logged it.
-
-    Args:
-        runs: of one line.
-        metric: its name.
-        smooth: see `write_curves`.
-    """
+def curve(runs: Sequence[TrainingRun], metric: str, smooth: float = 0.0) -> tuple[Floats, Floats]:
+    """The steps (T,) at which all runs of a line logged a metric, and its values (runs, T), smoothed."""
     rows = []
     for run in runs:
         logged = {step: row[metric] for step, row in run.rows.items() if np.isfinite(row.get(metric, np.nan))}
@@ -163,7 +145,7 @@ def curve(runs: Sequence[TrainingRun], metric: str, smooth: float = 0.0) -> Curv
             rows.append(dict(zip(logged, moving_average(list(logged.values()), smooth), strict=True)))
     steps = sorted(set.intersection(*map(set, rows))) if rows else []
     values = np.array([[row[step] for step in steps] for row in rows], np.float64)
-    return Curve(np.array(steps, np.float64), values.reshape(len(rows), len(steps)))
+    return np.array(steps, np.float64), values.reshape(len(rows), len(steps))
 
 
 def moving_average(values: Sequence[float], smooth: float) -> list[float]:

@@ -1,0 +1,48 @@
+"""Files of episodes for the tests of the viewer."""
+
+import gymnasium as gym
+import numpy as np
+
+import memenvs  # noqa: F401  # registers the environments
+from memenvs import TextVectorEnv, collect
+from memenvs.models import ScriptedPolicy
+from memenvs.rollout.records import EpisodeWriter, RecordEpisodes
+from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.wrappers import RewardWrapper
+
+EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
+
+
+def write(path, episodes, policy=None):
+    with EpisodeWriter(path) as writer:
+        for episode in episodes:
+            writer.write(episode, policy)
+
+
+def play_runs(folder):
+    """A reading run under reward methods, a search, and a training step of Sokoban with advantages."""
+    reading = gym.make("MemChunkQA-v0", tasks="world-test", chunk_size=1200, n_documents=16)
+    env = RewardWrapper(reading, ["TAMTRL", "InfoMem"], scorer="lexical")
+    for member, name in enumerate(("gold", "silent")):
+        play_episode(env, make_policy(name, env), task=3, seed=5)
+        episode = env.record
+        episode.number, episode.member = 3, member
+        write(folder / "read" / "episodes.jsonl", [episode])
+    search = RecordEpisodes(gym.make("MemSearchQA-v0", tasks="world-test"), folder / "s" / "episodes.jsonl")
+    play_episode(search, make_policy("lexical", search), task=2, seed=0)
+    replies = iter(["Up", "Left || Left", "Down || Down", "Right"] * 4)
+    policy = ScriptedPolicy(lambda _: f"<think>I look.</think><answer>{next(replies)}</answer>")
+    boards = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled")
+    group = collect(boards, policy, [2**62], 2)
+    for episode in group:
+        episode.advantages, episode.step, episode.phase = np.linspace(-1, 1, episode.tokens), 7, "train"
+    write(folder / "train" / "episodes.jsonl", group, policy)
+    return folder
+
+
+def read_with(path, replies, **arguments):
+    """Write the episode of a reader of two chunks that replies so."""
+    chunks = {"tasks": "world-test", "chunk_size": 1200, "n_documents": 16}
+    env = RecordEpisodes(gym.make("MemChunkQA-v0", **chunks, **arguments), path)
+    rest = iter(replies)
+    play_episode(env, lambda *_: next(rest), task=3, seed=5)

@@ -39,10 +39,10 @@ def retriever(
         host: address to listen on; 0.0.0.0 opens it to the network.
         port: 0 picks a free one.
         topk: passages a query if a request does not say.
-        encoder: the encoder of the index, a name or a folder, if it is not where it was built.
+        encoder: the encoder of the index if it has moved: a name, a folder or openai:MODEL@URL.
         device: of torch, such as cuda:0; by default a GPU if there is one.
         cache: answers to remember, 0 for none.
-        wait_ms: how long a request waits for others to join it, in milliseconds.
+        wait_ms: how long requests wait for as many others as the last call answered, in milliseconds.
         max_batch: queries in one call; 1 for no batching.
         drain: seconds after SIGTERM in which waiting requests are answered; later ones get 503.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import types
@@ -20,7 +21,7 @@ from memenvs.cli import REQUIRED, USER_ERRORS, Parameter, closest_first, parse, 
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.files import path_in_errors, resolved
 from memenvs.data import bundled_names
-from memenvs.retrieval.encoder import DEFAULT_ENCODER, load_encoder
+from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.sokoban import Generator
 from memenvs.sokoban.generator import Split
@@ -215,6 +216,7 @@ def index(
         raise FileNotFoundError(f"no corpus at {corpus}; give JSON Lines or a task set")
     model = None
     if index != "lexical":
+        os.environ.setdefault(*WAIT)
         model = load_encoder(encoder or DEFAULT_ENCODER, query_prefix, passage_prefix, max_tokens, device)
     lines: list[str] = []
     texts = task_set_corpus(open_tasks(corpus)) if a_set else corpus

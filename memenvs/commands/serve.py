@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from msgspec import Meta
 
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import Count, Whole, checked
+from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.server import DRAIN, create_app, serve
 
@@ -46,6 +48,7 @@ def retriever(
         max_batch: queries in one call; 1 for no batching.
         drain: seconds after SIGTERM in which waiting requests are answered; later ones get 503.
     """
+    os.environ.setdefault(*WAIT)
     opened = open_folder(index, encoder, device)
     about = {
         "index": index,

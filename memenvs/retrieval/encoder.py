@@ -27,6 +27,12 @@ MODULES = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm")  # of se
 PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 OPENAI = "openai:"
 ENDPOINT_BATCH, ENDPOINT_THREADS = 128, 4  # texts in a request, and requests under way
+WAIT = ("OMP_WAIT_POLICY", "PASSIVE")
+"""Variable of the environment and value by which torch's threads sleep while they wait for each other.
+
+A command sets it before torch is imported. By default they spin: beside other work on two cores, encoding a
+query then took 65 times as long.
+"""
 CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; fast on a CPU, and on a GPU
 
 

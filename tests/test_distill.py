@@ -71,7 +71,7 @@ class TestComparison:
     def test_values_and_gradients_are_those_of_whole_logits(self, kind, rows, policies, monkeypatch):
         student, teacher = policies
         vocabulary = student.model.get_output_embeddings().weight.shape[0]
-        monkeypatch.setattr("memenvs.models.hf.LOGITS", rows * 2 * vocabulary)
+        monkeypatch.setattr("memenvs.models.reader.LOGITS", rows * 2 * vocabulary)
         ids, masks = sequences(9, 14, 9)
         read, read_masks = sequences(12, 20, 15)  # the same replies behind other prompts
         with torch.no_grad():

@@ -248,7 +248,7 @@ def test_logits_in_slices_give_the_same(tokenizer, monkeypatch):
     sequences, masks = group(np.random.default_rng(0))
     outputs = []
     for numbers in (4096 * 1000, 4096 * 9):  # 140 response tokens in one slice, or nine tokens each
-        monkeypatch.setattr("memenvs.models.hf.LOGITS", numbers)
+        monkeypatch.setattr("memenvs.models.reader.LOGITS", numbers)
         output = policy.forward(sequences, masks, entropy=True)
         policy.model.zero_grad()
         (output.logprobs.sum() + output.entropy.square().sum()).backward()

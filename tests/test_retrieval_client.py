@@ -21,6 +21,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.script: list[object] = []
         self.asked: list[dict] = []
+        self.proxied: list[tuple[str, str | None]] = []
         self.connections = 0
 
     @property
@@ -39,6 +40,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append(asked)
+        self.server.proxied.append((self.path, self.headers["Proxy-Authorization"]))
         step = self.server.script.pop(0) if self.server.script else 200
         if step == "drop":
             self.close_connection = True
@@ -57,6 +59,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def do_CONNECT(self):
+        self.server.proxied.append((self.path, self.headers["Proxy-Authorization"]))
+        self.send_error(403)
 
     def log_message(self, *args):
         pass
@@ -207,3 +213,33 @@ def test_the_address_of_a_server_is_a_spec(server):
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(ValueError, match="an address is http://host:port"):
         HTTPRetriever(url)
+
+
+@pytest.fixture
+def proxy(server, monkeypatch):
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, server.url.replace("//", "//ann:p%40ss@"))
+    monkeypatch.setenv("no_proxy", "inside.example")
+    return server
+
+
+AUTHORIZATION = "Basic YW5uOnBAc3M="  # ann:p@ss
+
+
+def test_a_server_elsewhere_is_asked_through_the_proxy_of_the_environment(proxy):
+    assert HTTPRetriever("http://search.example:8000/v2").search(["a"], 1).ids == [["id of a"]]
+    assert proxy.proxied == [("http://search.example:8000/v2/retrieve", AUTHORIZATION)]
+
+
+def test_a_proxy_tunnels_to_a_server_of_https(proxy):
+    with pytest.raises(ServerError, match="Tunnel connection failed: 403"):
+        HTTPRetriever("https://search.example", tries=1).search(["a"], 1)
+    assert proxy.proxied == [("search.example:443", AUTHORIZATION)]
+
+
+def test_this_machine_and_what_no_proxy_names_are_asked_directly(proxy):
+    assert HTTPRetriever(proxy.url).search(["a"], 1).ids == [["id of a"]]
+    assert proxy.proxied == [("/retrieve", None)]
+    with pytest.raises(ServerError):
+        HTTPRetriever("http://inside.example:9", tries=1).search(["a"], 1)
+    assert len(proxy.proxied) == 1

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
+from memenvs.build.index import build_index
 from memenvs.core.optional import require
-from memenvs.retrieval.encoder import Encoder, check_encoder
+from memenvs.retrieval.corpus import Corpus
+from memenvs.retrieval.dense import DenseRetriever
+from memenvs.retrieval.encoder import Encoder, check_encoder, load_encoder
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -188,3 +193,61 @@ def test_minilm_finds_a_paraphrase():
     encoder = Encoder(str(folder), device="cpu")
     passages = encoder.passages(["The cat sat on the mat.", "Stocks fell in Tokyo.", "He cooks pasta."])
     assert (encoder.queries(["a feline resting on a rug"]) @ passages.T).argmax() == 0
+
+
+class Embeddings(BaseHTTPRequestHandler):
+    """The vector of a text is (number of its characters, 2); the last text comes first."""
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers["Authorization"], asked))
+        rows = [{"index": i, "embedding": [len(text), 2]} for i, text in enumerate(asked["input"])]
+        data = json.dumps({"data": rows[::-1]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def endpoint(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Embeddings) as server:
+        server.asked = []
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield server
+        server.shutdown()
+
+
+def test_an_endpoint_encodes_with_prefixes_to_unit_vectors(endpoint):
+    encoder = load_encoder(f"openai:tiny@{endpoint.url}/v1", "q ", None, 256, None)
+    np.testing.assert_allclose(encoder.queries(["abc", ""]), [[5 / 29**0.5, 2 / 29**0.5], [0.5**0.5] * 2])
+    asked = {"model": "tiny", "input": ["q abc", "q "]}
+    assert endpoint.asked[-1] == ("/v1/embeddings", "Bearer secret", asked)
+    assert encoder.passages([]).shape == (0, 2)
+
+
+def test_texts_beyond_a_request_keep_their_order(endpoint):
+    texts = ["x" * n for n in range(1, 301)]
+    vectors = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None).passages(texts)
+    np.testing.assert_allclose(2 * vectors[:, 0] / vectors[:, 1], np.arange(1, 301), rtol=1e-5)
+
+
+def test_an_index_of_an_endpoint_is_searched_through_it_also_at_another_address(endpoint, tmp_path):
+    corpus = Corpus.from_documents([("short", "A", "b"), ("long", "A", "b" * 90)])
+    name = f"openai:tiny@{endpoint.url}/v1"
+    build_index(corpus, tmp_path / "index", "flat", load_encoder(name, None, None, 256, None), say=str)
+    moved = DenseRetriever(tmp_path / "index", f"openai:tiny@{endpoint.url}/moved")
+    assert DenseRetriever(tmp_path / "index").search(["c" * 95], 1).ids == [["long"]]
+    assert moved.search(["c" * 95], 1).ids == [["long"]]
+    with pytest.raises(ValueError, match="was built with an encoder of fingerprint"):
+        DenseRetriever(tmp_path / "index", f"openai:other@{endpoint.url}/v1")
+
+
+def test_an_endpoint_without_an_address_is_refused():
+    with pytest.raises(ValueError, match="an encoder is openai:MODEL@http://host:port/v1"):
+        load_encoder("openai:tiny", None, None, 256, None)

@@ -46,8 +46,8 @@ def test_scores_of_any_family_are_those_of_each_request_alone(family, budget, to
 def test_no_padding_is_read_where_keys_depend_on_the_length_of_the_input(tokenizer):
     scorer, rng = HFScorer(build("Phi3"), tokenizer), np.random.default_rng(0)
     shapes = []
-    scorer._backbone.register_forward_pre_hook(
+    scorer.model.base_model.register_forward_pre_hook(
         lambda module, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
     )
     scorer.token_logprobs([TokenPair(rng.integers(3, 101, n).tolist(), [5]) for n in (30, 29, 30)])
-    assert shapes == [(2, 30), (1, 29)]
+    assert shapes == [(2, 31), (1, 30)]

@@ -70,7 +70,7 @@ def test_a_lone_surrogate_is_scored_as_a_replacement_character(scorer):
 def shapes_read(scorer, pairs):
     """Shapes (rows, tokens) of what the model was given to score pairs."""
     shapes = []
-    hook = scorer._backbone.register_forward_pre_hook(
+    hook = scorer.model.base_model.register_forward_pre_hook(
         lambda module, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
     )
     scorer.token_logprobs(pairs)
@@ -92,46 +92,6 @@ def test_what_fits_no_pass_with_others_is_read_in_another(tiny_model):
     pairs = [TokenPair(PROMPT, [5 + i, 7]) for i in range(8)]
     # 200 tokens of the prompt and one of each continuation: five fit, and the other three read it again
     assert shapes_read(small, pairs) == [(1, 205), (1, 203)]
-
-
-@pytest.fixture
-def padding(scorer, monkeypatch):
-    """A scorer of a model that cannot read packed sequences."""
-    monkeypatch.setattr(scorer, "_packs", False)
-    return scorer
-
-
-@pytest.mark.parametrize("budget", [7, None])
-def test_padded_scores_are_those_of_each_request_alone(tiny_model, budget, monkeypatch):
-    scorer = HFScorer(str(tiny_model), max_batch_tokens=budget)
-    monkeypatch.setattr(scorer, "_packs", False)
-    asked = requests()
-    for pair, found in zip(scorer.pairs(asked), scorer.logprobs(asked), strict=True):
-        np.testing.assert_allclose(found, plain_logprobs(scorer.model, pair), rtol=0, atol=1e-4)
-
-
-def test_continuations_that_differ_in_their_last_token_are_one_row(padding):
-    assert shapes_read(padding, [TokenPair(PROMPT, [5, 6, i]) for i in range(3, 11)]) == [(1, 202)]
-
-
-def test_a_shared_prompt_that_saves_less_than_a_pass_costs_is_read_with_each(padding):
-    # a second continuation saves the prompt without its last token: 64, which is what a pass costs, or 65
-    for length, shapes in ((65, [(2, 66)]), (66, [(1, 65), (2, 2)])):
-        pairs = [TokenPair(PROMPT[:length], [5 + i, 7]) for i in range(2)]
-        assert shapes_read(padding, pairs) == shapes
-
-
-def test_a_prompt_longer_than_a_pass_is_read_in_parts(tiny_model):
-    small = HFScorer(str(tiny_model), max_batch_tokens=80)
-    assert shapes_read(small, [TokenPair(PROMPT, [5, 6])]) == [(1, 80), (1, 80), (1, 39), (1, 2)]
-
-
-def test_a_padded_pass_counts_the_prompt_of_each_row(tiny_model, monkeypatch):
-    small = HFScorer(str(tiny_model), max_batch_tokens=420)
-    monkeypatch.setattr(small, "_packs", False)
-    # 199 + 2 tokens a row: two rows fit
-    pairs = [TokenPair(PROMPT, [5 + i, 7]) for i in range(3)]
-    assert shapes_read(small, pairs) == [(1, 199), (2, 2), (1, 2)]
 
 
 def test_each_module_is_left_in_its_mode(tiny_model):

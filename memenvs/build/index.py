@@ -24,7 +24,7 @@ from memenvs.retrieval.dense import (
     open_faiss,
     recall,
 )
-from memenvs.retrieval.encoder import Encoder
+from memenvs.retrieval.encoder import Encoder, PrefixedEncoder
 from memenvs.retrieval.index import CARD, IndexCard
 from memenvs.retrieval.lexical import BM25, index_words
 from memenvs.retrieval.protocol import Passage
@@ -39,7 +39,7 @@ def build_index(
     corpus: Path | str | Corpus,
     out: Path | str,
     index: IndexName = "flat",
-    encoder: Encoder | None = None,
+    encoder: PrefixedEncoder | None = None,
     say: Callable[[str], None] = tqdm.write,
 ) -> IndexCard:
     """Build an index folder for `load_retriever`; a killed build resumes where it stopped.
@@ -99,7 +99,7 @@ def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
     return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 
 
-def _build_dense(corpus: Corpus, out: Path, index: str, encoder: Encoder) -> IndexCard:
+def _build_dense(corpus: Corpus, out: Path, index: str, encoder: PrefixedEncoder) -> IndexCard:
     how = index_settings(index, len(corpus), encoder.dimension)  # refuses before an hour of encoding
     vectors = encode_corpus(corpus, encoder, out)
     measured: dict[str, float] = {}

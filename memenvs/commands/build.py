@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import types
@@ -20,7 +21,7 @@ from memenvs.cli import REQUIRED, USER_ERRORS, Parameter, closest_first, parse, 
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.files import path_in_errors, resolved
 from memenvs.data import bundled_names
-from memenvs.retrieval.encoder import DEFAULT_ENCODER, Encoder
+from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.sokoban import Generator
 from memenvs.sokoban.generator import Split
@@ -198,10 +199,11 @@ def index(
         corpus: JSON Lines of {"id", "contents"} (.gz too), or a task set.
         out: folder; a killed build resumes where it stopped.
         index: flat is exact.
-        encoder: of a dense index: a hub id or a folder; by default intfloat/e5-base-v2.
+        encoder: of a dense index: a hub id, a folder, or openai:MODEL@URL; by default
+            intfloat/e5-base-v2.
         query_prefix: before every query; by default what the encoder wants.
         passage_prefix: before every passage; by default what the encoder wants.
-        max_tokens: tokens of a text that are read.
+        max_tokens: tokens of a text that are read; a server reads its own number.
         device: of torch; by default a GPU if there is one.
     """
     a_set = Path(corpus).is_dir() or corpus in bundled_names()
@@ -209,13 +211,8 @@ def index(
         raise FileNotFoundError(f"no corpus at {corpus}; give JSON Lines or a task set")
     model = None
     if index != "lexical":
-        model = Encoder(
-            encoder or DEFAULT_ENCODER,
-            query_prefix=query_prefix,
-            passage_prefix=passage_prefix,
-            max_tokens=max_tokens,
-            device=device,
-        )
+        os.environ.setdefault(*WAIT)
+        model = load_encoder(encoder or DEFAULT_ENCODER, query_prefix, passage_prefix, max_tokens, device)
     lines: list[str] = []
     texts = task_set_corpus(open_tasks(corpus)) if a_set else corpus
     card = build_index(texts, out, index, model, say=lines.append)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from msgspec import Meta
 
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import Count, Whole, checked
+from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.server import DRAIN, create_app, serve
 
@@ -39,13 +41,14 @@ def retriever(
         host: address to listen on; 0.0.0.0 opens it to the network.
         port: 0 picks a free one.
         topk: passages a query if a request does not say.
-        encoder: the encoder of the index, a name or a folder, if it is not where it was built.
+        encoder: the encoder of the index if it has moved: a name, a folder or openai:MODEL@URL.
         device: of torch, such as cuda:0; by default a GPU if there is one.
         cache: answers to remember, 0 for none.
-        wait_ms: how long a request waits for others to join it, in milliseconds.
+        wait_ms: how long requests wait for as many others as the last call answered, in milliseconds.
         max_batch: queries in one call; 1 for no batching.
         drain: seconds after SIGTERM in which waiting requests are answered; later ones get 503.
     """
+    os.environ.setdefault(*WAIT)
     opened = open_folder(index, encoder, device)
     about = {
         "index": index,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from memenvs.core.data import Count, checked
 from memenvs.core.errors import error_line
@@ -33,7 +34,8 @@ class RequestRefused(ServerError, ValueError):
 class JSONClient:
     """Sends requests to one server, with retries; it may be used from several threads, and after a fork.
 
-    Idle connections are kept open for the next request.
+    Idle connections are kept open for the next request. Requests go through the proxy of the environment's
+    `http_proxy`, `https_proxy` and `no_proxy`, but never to this machine.
 
     Args:
         url: `http://host:port` or `https://…`; its path, if any, comes before the paths of requests.
@@ -67,8 +69,15 @@ class JSONClient:
         self.url = url.rstrip("/")
         self._timeout, self._tries, self._pause, self._fix = timeout, tries, pause, fix
         self._kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._address, self._path = (parts.hostname, parts.port), parts.path.rstrip("/")
+        self._tunnel: dict[str, str] | None = None  # headers of the request for one
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if proxy := _proxy_of(parts):
+            if parts.scheme == "https":
+                self._tunnel = _authorization(proxy)
+            else:
+                self._path, self._headers = self.url, self._headers | _authorization(proxy)
+            self._server, self._address = self._address, (proxy.hostname or "", proxy.port)
         self._idle: deque[HTTPConnection] = deque()
         self._process = os.getpid()
 
@@ -147,7 +156,10 @@ class JSONClient:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._kind(self._host, self._port, timeout=self._timeout)
+            connection = self._kind(*self._address, timeout=self._timeout)
+        if self._tunnel is not None:
+            connection.set_tunnel(*self._server, self._tunnel)
+        return connection
 
     def _close(self) -> None:
         with contextlib.suppress(IndexError):  # other threads may take them meanwhile
@@ -157,6 +169,23 @@ class JSONClient:
     def __del__(self) -> None:
         for connection in getattr(self, "_idle", ()):  # none where the constructor raised
             connection.close()
+
+
+def _proxy_of(server: SplitResult) -> SplitResult | None:
+    """The proxy to a server; None: it is asked directly."""
+    from urllib.request import getproxies, proxy_bypass  # slow, and most programs need none
+
+    host = server.hostname or ""
+    own = host == "localhost" or host.startswith("127.") or host == "::1"
+    address = "" if own or proxy_bypass(host) else getproxies().get(server.scheme, "")
+    return urlsplit(address if "//" in address else f"//{address}") if address else None
+
+
+def _authorization(proxy: SplitResult) -> dict[str, str]:
+    if not proxy.username:
+        return {}
+    user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
 
 
 def _reason(reply: bytes) -> Any:

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memenvs.core.batching import micro_batches, pad_right, padded_tokens
 from memenvs.core.data import Count, checked
 from memenvs.core.files import damage_in_one_line, read_json, whole_folder, write_json
 from memenvs.core.optional import require
@@ -41,18 +39,16 @@ from memenvs.models.lora import (
 )
 from memenvs.models.packaged import resolve
 from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
-from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, packed_tokens, read_packed
+from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
 
 torch = require("torch", "train")
 
-Masks = Sequence[NDArray[np.bool_]]
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
-LOGITS = 2**26  # numbers in a slice of logits: 256 MB in float32
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 
 
-class HFPolicy(ChatPolicy):
+class HFPolicy(SequenceReader, ChatPolicy):
     """A causal language model of Hugging Face transformers as a policy; `add_value_head` gives it values.
 
     It samples with its present weights, so nothing has to be copied after an update. It samples in evaluation
@@ -107,8 +103,8 @@ class HFPolicy(ChatPolicy):
             base = "" if hasattr(model, "config") else model_reference(model)
             self.model = add_adapter(self.model, lora, base)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
-        self._parts = split_model(self.model)
-        super().__init__(ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
+        SequenceReader.__init__(self, self.model)
+        ChatPolicy.__init__(self, ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
         ids = self.model.get_input_embeddings().weight.shape[0]
         if len(self.tokenizer) > ids:
             raise ValueError(
@@ -120,7 +116,6 @@ class HFPolicy(ChatPolicy):
                 f"{type(self.model).__name__} keeps another state than keys and values, from which "
                 "HFPolicy cannot resume; sample with VLLMPolicy"
             )
-        self._packs = can_read_packed(self._parts.backbone)
         config = self.model.config.get_text_config()
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         self._max_batch_tokens = max_batch_tokens
@@ -155,11 +150,6 @@ class HFPolicy(ChatPolicy):
         params = self.sampling_params
         stopping = StoppingCriteria(self._tokens, params.stop, self._vocabulary)
         return TokenSampler(parts, self.device, params, stopping, self.window, self._max_batch_tokens)
-
-    @property
-    def device(self) -> Any:
-        """Where the model takes its ids."""
-        return self.model.get_input_embeddings().weight.device
 
     def parameters(self) -> list[Any]:
         """All parameters that can be trained: the model's, then the value head's."""
@@ -216,10 +206,8 @@ class HFPolicy(ChatPolicy):
     ) -> PolicyOutput:
         """Log-probabilities, entropies and values at response tokens, with gradients where torch keeps them.
 
-        One forward pass over all sequences reads a prefix that several of them share once, without padding; a
-        model that `can_read_packed` refuses, or one with gradient checkpointing, reads them as rows padded at
-        the right. Logits are made at response tokens alone. The N response tokens are those of the first
-        sequence in order, then those of the next.
+        One forward pass reads all sequences; see `SequenceReader`. Logits are made at response tokens alone.
+        The N response tokens are those of the first sequence in order, then those of the next.
 
         Args:
             sequences: (T,) ids each, prompts and replies, within the window.
@@ -245,12 +233,6 @@ class HFPolicy(ChatPolicy):
         """Log-probabilities (N, tokens), nats, of the first `tokens` of the vocabulary."""
         logits = self._parts.lm_head(hidden)[:, :tokens]
         return scale_logits(logits, self.sampling_params.temperature).log_softmax(-1)
-
-    @property
-    def _vocabulary(self) -> int:
-        """The width of the logits, which in some models exceeds the tokenizer's tokens by a few."""
-        size: int = self.model.get_output_embeddings().weight.shape[0]
-        return size
 
     def compare(
         self,
@@ -283,55 +265,9 @@ class HFPolicy(ChatPolicy):
         hidden = self.states(sequences, response_masks)
         return torch.cat(by_slices(compute, (hidden, states), self._vocabulary + other._vocabulary))
 
-    def states(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
-        """Hidden states (N, H) that response tokens are predicted from, in the order of `forward`."""
-        return self._states_before(sequences, response_masks)[0]
-
     def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
         """The value head's values (N,) alone, as `forward` gives them; no logits are made."""
         return self.value_head(self.states(sequences, response_masks).float())[:, 0]
-
-    @property
-    def packs(self) -> bool:
-        """Whether `forward` reads a shared prefix once; not with gradient checkpointing."""
-        checkpoints = any(getattr(part, "gradient_checkpointing", False) for part in self.model.modules())
-        return self._packs and not checkpoints
-
-    def micro_batches(self, sequences: Sequence[Ids], budget: int) -> list[list[int]]:
-        """Numbers of sequences in batches for `forward`, each of at most `budget` tokens that it computes.
-
-        Sequences that share a prefix come together; otherwise those of similar length.
-
-        Args:
-            sequences: (T,) ids each.
-            budget: tokens, at least 1; a longer sequence is a batch of its own.
-        """
-        if self.packs:
-            return pack_batches(sequences, budget)
-        return micro_batches([len(ids) for ids in sequences], budget)
-
-    def computed(self, sequences: Sequence[Ids], batches: Sequence[Sequence[int]]) -> int:
-        """Positions that `forward` computes for batches: padding counts, a shared prefix counts once."""
-        if self.packs:
-            return sum(packed_tokens([sequences[i] for i in batch]) for batch in batches)
-        return padded_tokens([len(ids) for ids in sequences], batches)
-
-    def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
-        """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
-        if self.packs and any(mask.any() for mask in masks):
-            ends = [int(np.flatnonzero(mask)[-1]) if mask.any() else 0 for mask in masks]
-            read = [ids[:end] for ids, end in zip(sequences, ends, strict=True)]
-            batch = PackedBatch(read, self.device)
-            places = [own[np.flatnonzero(m) - 1] for own, m in zip(batch.places, masks, strict=True)]
-            tokens = [np.asarray(ids)[mask] for ids, mask in zip(sequences, masks, strict=True)]
-            states = read_packed(self._parts.backbone, batch)
-            chosen = torch.from_numpy(np.concatenate(places)).to(states.device)
-            return states.index_select(0, chosen), torch.from_numpy(np.concatenate(tokens)).to(self.device)
-        nonzero = np.nonzero(pad_right(masks, np.bool_))
-        rows, places = (torch.from_numpy(indices).to(self.device) for indices in nonzero)
-        inputs = torch.from_numpy(pad_right(sequences)).to(self.device)
-        states = self._parts.backbone(input_ids=inputs, use_cache=False).last_hidden_state
-        return states[rows, places - 1], inputs[rows, places]
 
     def save(self, folder: str | Path) -> None:
         """Write weights, tokenizer, settings and value head; a policy in the folder is replaced as a whole.
@@ -434,24 +370,6 @@ class HFPolicy(ChatPolicy):
         if value_head:
             policy.add_value_head()._read_value_head(path)
         return policy
-
-
-def by_slices(compute: Callable[..., Any], columns: Sequence[Any], width: int) -> list[Any]:
-    """Apply a function to slices of columns (N, …) that give at most `LOGITS` numbers each.
-
-    Where there are several and torch keeps gradients, a slice is computed again in the backward pass, since
-    kept logits would take most of the memory.
-
-    Args:
-        compute: called with a slice of each column.
-        columns: tensors of one length.
-        width: numbers that it computes of a row.
-    """
-    rows = max(1, LOGITS // width)
-    parts = list(zip(*(column.split(rows) for column in columns), strict=True))
-    if len(parts) > 1 and torch.is_grad_enabled():
-        compute = functools.partial(torch.utils.checkpoint.checkpoint, compute, use_reentrant=False)
-    return [compute(*part) for part in parts]
 
 
 def entropy_of(logprobs: Any) -> Any:

@@ -220,15 +220,6 @@ def _cache_name(model: Any) -> str:
     return next((name for name in ("cache", "past_key_values") if name in names), "")
 
 
-def copy_cache(cache: Any, length: int, rows: int) -> Any:
-    """A cache of `rows` rows, each with the first `length` tokens of a cache of one row."""
-    copied = empty_cache()
-    for number, layer in enumerate(cache.layers):
-        states = (one[:, :, :length].expand(rows, -1, -1, -1) for one in (layer.keys, layer.values))
-        copied.update(*states, number)
-    return copied
-
-
 class PackedLinears:
     """Linear layers that multiply by weights in the order in which oneDNN reads them.
 

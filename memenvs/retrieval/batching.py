@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import threading
 import time
 from collections import deque
@@ -24,13 +23,14 @@ class TooManyWaiting(RuntimeError):
 class Batcher:
     """Answers requests in batches, one batch at a time, in a thread of its own.
 
-    A request that finds the retriever idle waits a moment for others; while a batch is being searched the
-    next one gathers by itself. A batch is searched with the largest k in it: the best k of a larger k are
-    the same. Equal queries are searched once a batch. Requests that were cancelled are not searched.
+    While a batch is being searched, the next one gathers. It is searched once as many requests wait as the
+    batch before had, whose clients ask again, or after `wait` seconds: a single client never waits. A batch
+    is searched with the largest k in it, because the best k of a larger k are the same. Equal queries are
+    searched once a batch. Requests that were cancelled are not searched.
 
     Args:
         search: the answers (B,) of B different queries at a k, best first.
-        wait: seconds that an idle retriever waits for more requests.
+        wait: seconds that an idle retriever waits for as many requests as the last batch had.
         max_batch: queries in a call; a single larger request still goes in one.
         max_pending: queries that may wait.
 
@@ -44,8 +44,8 @@ class Batcher:
         self._search, self._wait = search, wait
         self._max_batch, self._max_pending = max_batch, max_pending
         self._pending: deque[_Request] = deque()
-        self._taken: queue.SimpleQueue[list[_Request]] = queue.SimpleQueue()
-        self._busy = False
+        self._changed = threading.Condition()
+        self._expected, self._closed = 1, False
         self.requests = self.batches = self.waiting = 0
         # A daemon, unlike an executor's threads: a search that does not end does not keep the process alive.
         threading.Thread(target=self._run, name="retriever", daemon=True).start()
@@ -58,13 +58,12 @@ class Batcher:
         """
         if self.waiting + len(queries) > self._max_pending:
             raise TooManyWaiting(f"{self.waiting} queries are waiting, the limit is {self._max_pending}")
-        loop = asyncio.get_running_loop()
-        request = _Request(queries, k, loop.create_future())
+        request = _Request(queries, k, asyncio.get_running_loop().create_future())
         self.waiting += len(queries)
-        self._pending.append(request)
-        if not self._busy:
-            self._busy = True
-            loop.call_later(self._wait, self._take)
+        with self._changed:
+            self._pending.append(request)
+            if len(self._pending) == 1 or len(self._pending) >= self._expected:
+                self._changed.notify()
         try:
             return [answer[:k] for answer in await request.answers]
         finally:
@@ -76,10 +75,23 @@ class Batcher:
         await asyncio.sleep(0.01)
         while self.waiting and time.monotonic() < end:
             await asyncio.sleep(0.01)
-        self._taken.put([])
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
 
-    def _take(self) -> None:
-        """Give the thread the next batch, if any request still waits."""
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending or self._closed)
+                if self._closed:
+                    return
+                self._changed.wait_for(lambda: len(self._pending) >= self._expected, self._wait)
+                batch = self._take()
+            if batch:
+                self._answer(batch)
+
+    def _take(self) -> list[_Request]:
+        """The next batch; empty if every waiting request was cancelled."""
         batch: list[_Request] = []
         size = 0
         while self._pending:
@@ -90,24 +102,22 @@ class Batcher:
                 batch.append(request)
                 size += len(request.queries)
             self._pending.popleft()
-        self._busy = bool(batch)
-        if batch:
-            self._taken.put(batch)
+        self._expected = max(1, len(batch))
+        return batch
 
-    def _run(self) -> None:
-        while batch := self._taken.get():
-            distinct = list(dict.fromkeys(query for request in batch for query in request.queries))
-            answers: dict[str, Answer] | Exception
-            try:
-                found = self._search(distinct, max(request.k for request in batch))
-                answers = dict(zip(distinct, found, strict=True))
-            except Exception as error:
-                answers = error
-            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for it
-                batch[0].answers.get_loop().call_soon_threadsafe(self._deliver, batch, answers)
+    def _answer(self, batch: list[_Request]) -> None:
+        distinct = list(dict.fromkeys(query for request in batch for query in request.queries))
+        answers: dict[str, Answer] | Exception
+        try:
+            found = self._search(distinct, max(request.k for request in batch))
+            answers = dict(zip(distinct, found, strict=True))
+        except Exception as error:
+            answers = error
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for it
+            batch[0].answers.get_loop().call_soon_threadsafe(self._deliver, batch, answers)
 
     def _deliver(self, batch: list[_Request], answers: dict[str, Answer] | Exception) -> None:
-        """Give a batch its answers, all at once: requests that follow them then wait for each other."""
+        """Give a batch its answers, all at once: their clients then ask again together."""
         self.batches += 1
         self.requests += len(batch)
         for request in batch:
@@ -117,7 +127,6 @@ class Batcher:
                 request.answers.set_exception(answers)
             else:
                 request.answers.set_result([answers[query] for query in request.queries])
-        self._take()
 
 
 class _Request(NamedTuple):

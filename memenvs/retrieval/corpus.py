@@ -24,6 +24,7 @@ from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
 BATCH = 8_192  # rows an Arrow batch: a row's batch is found by a division
+REMEMBERED = 100_000  # ids whose rows need no binary search over the sorted ids
 BUILD = "build one with `memenvs build index --corpus FILE --index lexical --out DIR`"
 SCHEMA = pa.schema([("id", pa.string()), ("contents", pa.large_string())])
 
@@ -42,7 +43,8 @@ class Corpus:
     def __init__(self, table: pa.Table, order: NDArray[np.uint32], rank: NDArray[np.uint32], sha256: str):
         self._ids: list[Any] = table["id"].chunks
         self._contents: list[Any] = table["contents"].chunks
-        self._order = order
+        self._order = order.view(np.ndarray)  # over the same mapped pages: an np.memmap costs more to read
+        self._rows: dict[str, int] = {}  # of ids found lately
         self.rank = rank
         self.sha256 = sha256
 
@@ -90,8 +92,18 @@ class Corpus:
         id: str = self._ids[row // BATCH][row % BATCH].as_py()
         return id
 
+    def ids(self, rows: Iterable[int]) -> list[str]:
+        """The ids of rows; asking for the passages of these ids next is fast."""
+        found = {self.id(row): row for row in rows}
+        if len(self._rows) > REMEMBERED:
+            self._rows.clear()
+        self._rows.update(found)
+        return list(found)
+
     def row(self, id: str) -> int:
-        """The row of an id, by a binary search over the sorted ids; KeyError where there is none."""
+        """The row of an id; KeyError where there is none."""
+        if (known := self._rows.get(id)) is not None:
+            return known
         place = bisect.bisect_left(self._order, id, key=lambda row: self.id(int(row)))
         if place < len(self) and self.id(row := int(self._order[place])) == id:
             return row
@@ -130,7 +142,7 @@ class CorpusRetriever:
     def _search(self, queries: list[str], k: int) -> Hits:
         hits = Hits([], [])
         for scores, rows in self._rank(queries, k):
-            hits.ids.append([self.corpus.id(row) for row in rows.tolist()])
+            hits.ids.append(self.corpus.ids(rows.tolist()))
             hits.scores.append(scores.tolist())
         return hits
 

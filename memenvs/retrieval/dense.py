@@ -16,7 +16,7 @@ from memenvs.core.files import read_json, whole_file, write_json
 from memenvs.core.optional import require
 from memenvs.core.progress import Progress
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever
-from memenvs.retrieval.encoder import Encoder, load_encoder
+from memenvs.retrieval.encoder import PrefixedEncoder, load_encoder
 from memenvs.retrieval.index import open_index_folder
 from memenvs.retrieval.protocol import DECIMALS, Ranked, ordered
 
@@ -51,18 +51,16 @@ class DenseRetriever(CorpusRetriever):
         ValueError: corpus, index and encoder do not fit together; both values are named.
     """
 
-    def __init__(self, folder: Path | str, encoder: str | Encoder | None = None, device: str | None = None):
+    def __init__(
+        self, folder: Path | str, encoder: str | PrefixedEncoder | None = None, device: str | None = None
+    ):
         folder = Path(folder)
         card, self.corpus = open_index_folder(folder, "dense")
         self.card = card
-        if not isinstance(encoder, Encoder):
-            built = card.encoder
+        if not isinstance(encoder, PrefixedEncoder):
+            names = ("query_prefix", "passage_prefix", "max_tokens")
             encoder = load_encoder(
-                encoder or built["model"],
-                built["query_prefix"],
-                built["passage_prefix"],
-                built["max_tokens"],
-                device,
+                encoder or card.encoder["model"], *(card.encoder[name] for name in names), device
             )
         self.encoder = encoder
         if encoder.fingerprint != card.encoder["fingerprint"]:
@@ -206,7 +204,7 @@ def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path)
     return find
 
 
-def encode_corpus(corpus: Corpus, encoder: Encoder, folder: Path) -> Vectors:
+def encode_corpus(corpus: Corpus, encoder: PrefixedEncoder, folder: Path) -> Vectors:
     """The (N, d) unit vectors of all passages, memory-mapped; encodes the missing ones.
 
     Args:

@@ -1,11 +1,13 @@
-"""Sentence encoders."""
+"""Sentence encoders, in this process or behind a server."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +18,79 @@ from numpy.typing import NDArray
 from memenvs.core.batching import micro_batches
 from memenvs.core.data import decode
 from memenvs.core.errors import error_line
-from memenvs.core.files import damage_in_one_line
+from memenvs.core.files import damage_in_one_line, json_sha256
+from memenvs.core.http import JSONClient
 from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
 MODULES = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm")  # of sentence-transformers
 PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
+OPENAI = "openai:"
+ENDPOINT_BATCH, ENDPOINT_THREADS = 128, 4  # texts in a request, and requests under way
+WAIT = ("OMP_WAIT_POLICY", "PASSIVE")
+"""Variable of the environment and value by which torch's threads sleep while they wait for each other.
+
+A command sets it before torch is imported. By default they spin: beside other work on two cores, encoding a
+query then took 65 times as long.
+"""
 CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; fast on a CPU, and on a GPU
 
 
-class Encoder:
-    """Encodes queries and passages to unit vectors of `dimension` float32.
+class PrefixedEncoder:
+    """Encodes queries and passages, each after its prefix, to unit vectors of `dimension` float32.
+
+    Args:
+        model: its name; a subclass says what names there are.
+        query_prefix: put before every query. None: `"query: "` if the model's name starts with `e5-` or
+            `multilingual-e5-`, otherwise nothing.
+        passage_prefix: put before every passage; None: `"passage: "` for the same models.
+        max_tokens: of a text that are read, special ones included.
+
+    Attributes:
+        dimension: of the vectors.
+        fingerprint: a hash; equal ones give equal vectors.
+    """
+
+    dimension: int
+    fingerprint: str
+
+    def __init__(
+        self, model: str, query_prefix: str | None, passage_prefix: str | None, max_tokens: int
+    ) -> None:
+        e5 = Path(model).name.startswith(("e5-", "multilingual-e5-"))
+        self.model, self.max_tokens = model, max_tokens
+        self.query_prefix = ("query: " if e5 else "") if query_prefix is None else query_prefix
+        self.passage_prefix = ("passage: " if e5 else "") if passage_prefix is None else passage_prefix
+
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of queries."""
+        return self._encode([self.query_prefix + text for text in texts])
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of passages."""
+        return self._encode([self.passage_prefix + text for text in texts])
+
+    def arguments(self) -> dict[str, Any]:
+        """What rebuilds this encoder, and its fingerprint, for the card of an index."""
+        names = ("model", "query_prefix", "passage_prefix", "max_tokens", "fingerprint")
+        return {name: getattr(self, name) for name in names}
+
+    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+
+class Encoder(PrefixedEncoder):
+    """A sentence encoder in this process.
 
     Pooling is the model's own (its `modules.json`); a bare transformer folder gets the mean over its tokens.
     Weights are read from safetensors only, and no code of the model is run: `check_encoder` comes first.
 
     Args:
         model: a name on the hub, or the folder of a sentence-transformers or transformers model.
-        query_prefix: put before every query. None: `"query: "` if the model's name starts with `e5-` or
-            `multilingual-e5-`, otherwise nothing.
-        passage_prefix: put before every passage; None: `"passage: "` for the same models.
-        max_tokens: of a text that are read, special ones included.
+        query_prefix, passage_prefix, max_tokens: see `PrefixedEncoder`.
         device: of torch; None: a GPU if there is one.
 
     Attributes:
-        dimension: of the vectors.
         batch_tokens: tokens in a batch, padding included.
 
     Raises:
@@ -56,33 +106,16 @@ class Encoder:
         max_tokens: int = 256,
         device: str | None = None,
     ):
-        e5 = Path(model).name.startswith(("e5-", "multilingual-e5-"))
-        self.model = model
-        self.query_prefix = ("query: " if e5 else "") if query_prefix is None else query_prefix
-        self.passage_prefix = ("passage: " if e5 else "") if passage_prefix is None else passage_prefix
-        self.max_tokens = max_tokens
+        super().__init__(model, query_prefix, passage_prefix, max_tokens)
         self._network = _load_sentence_model(model, device)
         self._network.max_seq_length = max_tokens
         self._lock = threading.Lock()  # a fast tokenizer borrowed by two threads raises
-        self.dimension: int = self._network.get_embedding_dimension()
+        self.dimension = self._network.get_embedding_dimension()
         self.batch_tokens = CPU_BATCH if self._network.device.type == "cpu" else GPU_BATCH
 
-    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(B, dimension) unit vectors of queries."""
-        return self._encode(self.query_prefix, texts)
-
-    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(B, dimension) unit vectors of passages."""
-        return self._encode(self.passage_prefix, texts)
-
-    def arguments(self) -> dict[str, Any]:
-        """What rebuilds this encoder, and its fingerprint, for the card of an index."""
-        names = ("model", "query_prefix", "passage_prefix", "max_tokens", "fingerprint")
-        return {name: getattr(self, name) for name in names}
-
     @functools.cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 over weights, tokenizer, pooling, prefixes and length: equal ones give equal vectors."""
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """SHA-256 over weights, tokenizer, pooling, prefixes and length."""
         torch = require("torch", "search")
         digest = hashlib.sha256(
             repr((self.query_prefix, self.passage_prefix, self.max_tokens, str(self._network))).encode()
@@ -93,13 +126,12 @@ class Encoder:
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return digest.hexdigest()
 
-    def _encode(self, prefix: str, texts: Sequence[str]) -> NDArray[np.float32]:
+    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        prefixed = [prefix + text for text in texts]
         with self._lock:
-            for rows in self._batches(prefixed):
+            for rows in self._batches(texts):
                 vectors[rows] = self._network.encode(
-                    [prefixed[row] for row in rows],
+                    [texts[row] for row in rows],
                     prompt="",  # the prefixes are ours: a default prompt of the model would come twice
                     batch_size=len(rows),
                     normalize_embeddings=True,
@@ -118,11 +150,57 @@ class Encoder:
         return micro_batches([len(ids) for ids in tokens], self.batch_tokens, alike=0)
 
 
+class EndpointEncoder(PrefixedEncoder):
+    """A model behind an OpenAI-compatible server, by `POST {url}/embeddings`.
+
+    Texts are sent whole; the server reads as many tokens of them as its model does. The fingerprint is of
+    the model's name, the prefixes and the dimension, because the weights are out of sight. The key, if the
+    server wants one, is in the environment's `OPENAI_API_KEY`.
+
+    Args:
+        model: `openai:MODEL@URL`, such as `openai:text-embedding-3-small@https://api.openai.com/v1`.
+        query_prefix, passage_prefix: see `PrefixedEncoder`.
+
+    Raises:
+        ConnectionError: the server does not answer.
+        ValueError: the name has another form, or the server refuses the request.
+    """
+
+    def __init__(self, model: str, query_prefix: str | None = None, passage_prefix: str | None = None):
+        self._name, at, url = model.removeprefix(OPENAI).partition("@")
+        if not at:
+            raise ValueError(f"no server in {model!r}; an encoder is {OPENAI}MODEL@http://host:port/v1")
+        super().__init__(self._name, query_prefix, passage_prefix, 0)
+        self.model = model
+        key = os.environ.get("OPENAI_API_KEY", "").strip() or None
+        self._client = JSONClient(url, timeout=60.0, tries=5, pause=0.5, key=key)
+        self.dimension = len(self._embed(["dimension"])[0])
+        self.fingerprint = json_sha256([self._name, self.query_prefix, self.passage_prefix, self.dimension])
+
+    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+        parts = [texts[start : start + ENDPOINT_BATCH] for start in range(0, len(texts), ENDPOINT_BATCH)]
+        with ThreadPoolExecutor(ENDPOINT_THREADS) as pool:
+            found = [np.empty((0, self.dimension), np.float32), *pool.map(self._embed, parts)]
+        return np.concatenate(found)
+
+    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        def read(answer: Any) -> NDArray[np.float32]:
+            rows = sorted(answer["data"], key=lambda row: row["index"])
+            vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
+            if vectors.ndim != 2 or len(vectors) != len(texts):
+                raise ValueError(f"vectors of shape {vectors.shape} for {len(texts)} texts")
+            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+        return self._client.post("/embeddings", {"model": self._name, "input": texts}, read)
+
+
 @functools.lru_cache(maxsize=4)
 def load_encoder(
     model: str, query_prefix: str | None, passage_prefix: str | None, max_tokens: int, device: str | None
-) -> Encoder:
-    """The encoder of these arguments, loaded once a process."""
+) -> PrefixedEncoder:
+    """The encoder of these arguments, loaded once a process: `openai:MODEL@URL`, or as `Encoder` names it."""
+    if model.startswith(OPENAI):
+        return EndpointEncoder(model, query_prefix, passage_prefix)
     return Encoder(model, query_prefix, passage_prefix, max_tokens, device)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,6 +21,19 @@ DRAIN = 20.0  # seconds after SIGTERM in which waiting requests are still search
 MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
 PATIENCE = 30.0  # seconds for a whole request to come, and for its answer to be taken
 
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Pages = dict[str, tuple[tuple[str, ...], Callable[[bytes], Awaitable[bytes]]]]
+"""The methods of each path, and what makes its answer of a body."""
+
+
+class Refusal(Exception):
+    """A request is answered with `{"detail": reason}` and an HTTP status."""
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(reason)
+        self.status = status
+
 
 def create_app(
     retriever: Retriever,
@@ -31,7 +42,7 @@ def create_app(
     wait: float = 0.004,
     max_batch: int = 256,
 ) -> Any:
-    """The FastAPI application of a retriever: `POST /retrieve` and `GET /health`.
+    """The ASGI application of a retriever: `POST /retrieve` and `GET /health`.
 
     The retriever is searched from one thread, one batch at a time. Errors are `{"detail": reason}` with a
     status.
@@ -40,48 +51,62 @@ def create_app(
         retriever: any.
         about: shown by `/health`.
         default_k: passages a query where `topk` is null.
-        wait: seconds that a request at an idle retriever waits for others.
+        wait: seconds that requests at an idle retriever wait for others; see `Batcher`.
         max_batch: queries in one call of the retriever; 1 searches every request by itself.
     """
-    fastapi, responses = require("fastapi", "search"), require("fastapi.responses", "search")
     batcher = Batcher(partial(look_up, retriever), wait, max_batch)
 
-    async def retrieve(request: Any) -> Any:
-        body = bytearray()
-        try:
-            async for part in request.stream():
-                body += part
-                if len(body) > MAX_BODY:
-                    raise refusal(413, f"a body of more than {MAX_BODY} bytes; send fewer queries")
-            queries, k, scores = read_request(bytes(body), default_k)
-            answers = await batcher.submit(queries, k) if queries else []
-        except TooManyWaiting as error:
-            raise refusal(503, f"{error}; try later") from error
-        except asyncio.CancelledError as error:  # uvicorn is stopping
-            raise refusal(503, "the server is stopping; ask again, or another one") from error
-        return responses.Response(write_answers(answers, scores), media_type="application/json")
+    async def retrieve(body: bytes) -> bytes:
+        queries, k, scores = read_request(body, default_k)
+        return write_answers(await batcher.submit(queries, k) if queries else [], scores)
 
-    async def health(request: Any) -> Any:
+    async def health(_body: bytes) -> bytes:
         done = {name: getattr(batcher, name) for name in ("requests", "batches", "waiting")}
-        return responses.JSONResponse({"status": "ok", **(about or {}), **done})
+        return msgspec.json.encode({"status": "ok", **(about or {}), **done})
 
-    async def failed(request: Any, error: Exception) -> Any:
-        return responses.JSONResponse({"detail": "the search failed; the server's log says why"}, 500)
+    pages: Pages = {"/retrieve": (("POST",), retrieve), "/health": (("GET", "HEAD"), health)}
 
-    async def gone(request: Any, error: Exception) -> Any:
-        return responses.Response(status_code=499)  # nobody reads it
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()  # until the server stops
+            await batcher.close()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        failure = None
+        try:
+            status, body = 200, await _page(pages, scope, receive)
+        except ConnectionResetError:
+            return
+        except Refusal as refusal:
+            status, body = refusal.status, detail(str(refusal))
+        except Exception as error:
+            status, body = 500, detail("the search failed; the server's log says why")
+            failure = error
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        if failure:
+            raise failure  # uvicorn logs it
 
-    @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[None]:
-        yield
-        await batcher.close()
-
-    app = fastapi.FastAPI(title="memenvs retrieval", lifespan=lifespan, openapi_url=None)
-    app.add_route("/retrieve", retrieve, methods=["POST"])
-    app.add_route("/health", health, methods=["GET"])
-    app.add_exception_handler(Exception, failed)
-    app.add_exception_handler(require("starlette.requests", "search").ClientDisconnect, gone)
     return app
+
+
+async def _page(pages: Pages, scope: Any, receive: Receive) -> bytes:
+    if scope["path"] not in pages:
+        raise Refusal(404, "Not Found")
+    methods, page = pages[scope["path"]]
+    if scope["method"] not in methods:
+        raise Refusal(405, "Method Not Allowed")
+    try:
+        return await page(await read_body(receive))
+    except TooManyWaiting as error:
+        raise Refusal(503, f"{error}; try later") from error
+    except asyncio.CancelledError as error:  # uvicorn is stopping
+        raise Refusal(503, "the server is stopping; ask again, or another one") from error
 
 
 def serve(app: Any, host: str, port: int, drain: float = DRAIN) -> None:
@@ -99,8 +124,39 @@ def serve(app: Any, host: str, port: int, drain: float = DRAIN) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
         signal.signal(number, lambda *_: None)
     require("uvicorn", "search").run(
-        app, host=host, port=port, http=_bounded(), access_log=False, timeout_graceful_shutdown=drain
+        app,
+        host=host,
+        port=port,
+        http=_bounded(),
+        ws="none",
+        access_log=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=drain,
     )
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The body of a request, at most `MAX_BODY` bytes.
+
+    Raises:
+        ConnectionResetError: the client has hung up.
+    """
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > MAX_BODY:
+            raise Refusal(413, f"a body of more than {MAX_BODY} bytes; send fewer queries")
+    return bytes(body)
+
+
+def detail(reason: str) -> bytes:
+    """The body of an error."""
+    return msgspec.json.encode({"detail": reason})
 
 
 class SearchRequest(msgspec.Struct):
@@ -117,18 +173,12 @@ def read_request(body: bytes, default_k: int) -> tuple[list[str], int, bool]:
     try:
         ask = decode(body, SearchRequest, "the request", example)
     except ValueError as error:
-        raise refusal(422, str(error)) from error
+        raise Refusal(422, str(error)) from error
     k = ask.topk or default_k
     if (count := len(ask.queries) * k) > MAX_PASSAGES:
         fix = "send fewer queries, or a smaller topk"
-        raise refusal(422, f"{count} queries times topk, the limit is {MAX_PASSAGES}; {fix}")
+        raise Refusal(422, f"{count} queries times topk, the limit is {MAX_PASSAGES}; {fix}")
     return ask.queries, k, ask.return_scores
-
-
-def refusal(status: int, reason: str) -> Any:
-    """The exception of FastAPI that answers a request with `{"detail": reason}`."""
-    exception = require("fastapi", "search").HTTPException
-    return exception(status, reason, {"Retry-After": "1"} if status == 503 else None)
 
 
 def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
@@ -154,7 +204,7 @@ def write_answers(answers: Sequence[Answer], scores: bool) -> bytes:
     size = sum(len(document) + len(score) + 32 for answer in answers for document, score in answer)
     if size > MAX_ANSWER:
         fix = "send fewer queries at once, or a smaller topk"
-        raise refusal(422, f"the answer would be {size} bytes, the limit is {MAX_ANSWER}; {fix}")
+        raise Refusal(422, f"the answer would be {size} bytes, the limit is {MAX_ANSWER}; {fix}")
     hits = (
         b",".join(b'{"document":%s,"score":%s}' % hit if scores else hit[0] for hit in answer)
         for answer in answers
@@ -184,7 +234,7 @@ def _bounded() -> type[Any]:
             super().data_received(data)
             if self._in_headers and self._received > MAX_HEADERS and not self.transport.is_closing():
                 reason = f"the headers of a request have more than {MAX_HEADERS} bytes; shorten them"
-                body = json.dumps({"detail": reason}).encode()
+                body = detail(reason)
                 head = (
                     "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
                     f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

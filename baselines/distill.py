@@ -1,11 +1,4 @@
-"""Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary.
-
-Some commands:
-
-    memenvs train distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
-    memenvs train distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
-    memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
-"""
+"""Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -19,7 +12,7 @@ import numpy as np
 from memenvs.baselines import losses
 from memenvs.baselines.flags import Flags, StepArgs, run_command
 from memenvs.baselines.rollout import RolloutRun, StepLoop
-from memenvs.baselines.update import Experience, Updates
+from memenvs.baselines.update import Experience, train_on
 from memenvs.core.data import Count
 from memenvs.core.optional import require
 from memenvs.models import Ids, Policy, Reply
@@ -51,23 +44,25 @@ class TeacherFlags(Flags):
 
 @dataclass
 class DistillArgs(TeacherFlags, StepArgs):
-    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts."""
+    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts.
+
+    Examples:
+        memenvs train distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
+        memenvs train distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
+        memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
+    """
 
     group_size: Count = 1  # distillation needs no groups
 
-    def check(self) -> None:
-        """See `Flags.check`."""
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.view == "student" and not self.teacher_model:
             raise ValueError(
                 "view student leaves the model as its own teacher nothing to teach; give --teacher-model, or "
                 "view local or global"
             )
-        if self.rollouts == "teacher" and self.sampler != "hf":
-            raise ValueError(
-                f"sampler {self.sampler} has the student's weights, but --rollouts is teacher; give "
-                "--sampler hf"
-            )
+        if self.rollouts == "teacher" and self.vllm is not None:
+            raise ValueError("vllm samples with the student's weights; leave it out for --rollouts teacher")
 
 
 class DistillRun(RolloutRun):
@@ -105,29 +100,30 @@ class DistillRun(RolloutRun):
             sample.teacher = teacher_samples(episode, sample, self.teacher, self.args.view)
 
 
-def prepare(args: DistillArgs) -> DistillRun:
-    """Load models and environments."""
-    return DistillRun(args)
+prepare = DistillRun
 
 
 def train(run: DistillRun, args: DistillArgs) -> None:
     """Train to the last step, or until SIGTERM."""
     with StepLoop(run, args.steps) as loop:
-        for step, timer in loop:
+        for step in loop:
             # Sample
-            episodes = run.rollouts(step, timer)
+            episodes = run.rollouts(step)
 
             # Align: the same tokens after what the teacher reads
             lessons, overlong = to_lessons(valid(episodes))
 
             # Loss and step
-            with timer("update"):
-                updates = Updates(
-                    run.policy, run.optimizer, lessons, args, processes=run.processes, seed=(args.seed, step)
+            with run.timer("update"):
+                metrics = train_on(
+                    run.policy,
+                    run.optimizer,
+                    lessons,
+                    args,
+                    lambda part, weights: [divergence_loss(run.policy, run.teacher, part, weights, args)],
+                    processes=run.processes,
+                    seed=(args.seed, step),
                 )
-                for part, weights in updates:
-                    updates.backward(*divergence_loss(run.policy, run.teacher, part, weights, args))
-                metrics = updates.metrics()
             metrics["teacher_overlong_prompts"] = float(overlong)
             loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 

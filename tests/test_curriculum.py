@@ -15,7 +15,6 @@ from memenvs import TextVectorEnv
 from memenvs.baselines import grpo
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.write import write_task_set
-from memenvs.rollout.engine import Timer
 from memenvs.tasks.taskset import Card, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import Curriculum, CurriculumWrapper, VectorRewardWrapper
@@ -257,7 +256,7 @@ def test_a_run_counts_the_episodes_of_all_processes(folder, tiny_model, tmp_path
         return [*mine, *mine]
 
     monkeypatch.setattr(training.processes, "gather", gather)
-    training.rollouts(1, Timer())
+    training.rollouts(1)
     assert gathered == [4]
     assert len(training.curriculum.progress.scores) == 8
 

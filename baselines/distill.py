@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +16,7 @@ from memenvs.baselines.rollout import RolloutRun, StepLoop
 from memenvs.baselines.update import Experience, train_on
 from memenvs.core.data import Count
 from memenvs.core.optional import require
-from memenvs.models import Ids, Policy, Reply
-from memenvs.models.policy import Limit
+from memenvs.models import Policy
 from memenvs.rollout.records import Episode, Sample, valid
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ class DistillRun(RolloutRun):
                 )
         self.teacher = self.load_fixed(args.teacher_model)
         check_vocabulary(self.policy, self.teacher, args.teacher_model)
-
-    @property
-    def player(self) -> Policy:
-        """The student, or the teacher on the student's prompts."""
-        return self.sampler if self.args.rollouts == "student" else _Substitute(self.policy, self.teacher)
+        if args.rollouts == "teacher":  # it continues the tokens that the student would read
+            player: Any = copy.copy(self.policy)
+            player.sample = self.teacher.sample
+            player.window = min(filter(None, (self.policy.window, self.teacher.window)), default=None)
+            self.player = player
 
     def read(self, episode: Episode) -> None:
         """Write into an episode's samples what the teacher reads."""
@@ -223,29 +223,6 @@ def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
             f"teacher_model {name!r} has {len(others):,} tokens and the model {len(own):,}, and {token!r} is "
             f"number {number} of {whose} alone; give a teacher with the same vocabulary"
         )
-
-
-class _Substitute:
-    """A teacher in a student's place: it continues the tokens that the student would read."""
-
-    def __init__(self, student: Policy, teacher: Policy) -> None:
-        self._student, self._teacher = student, teacher
-        windows = [policy.window for policy in (student, teacher) if policy.window is not None]
-        self.window = min(windows, default=None)
-
-    def encode(self, observation: str) -> Ids:
-        return self._student.encode(observation)
-
-    def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        return self._student.encode_feedback(text, reply)
-
-    def sample(
-        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
-    ) -> list[Reply]:
-        return self._teacher.sample(prompts, rngs, max_new_tokens)
-
-    def spans(self, reply: Ids) -> Any:
-        return self._student.spans(reply)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -31,7 +31,7 @@ RESUMABLE = frozenset(
     "recipe out resume save_every keep dtype gradient_checkpointing micro_batch_tokens num_envs "
     "save_episodes track vllm eval_every".split()
 )
-"""Flags that may differ when a run is resumed, besides its length: they change how it computes or reports.
+"""Flags that may differ when a run is resumed, besides its length: they change how it computes or logs.
 
 A checkpoint refuses a `dtype` of another precision than its own, which "auto" can be on another machine."""
 
@@ -55,7 +55,7 @@ class RunFlags(Flags):
     """What a run writes, and where."""
 
     recipe: str = ""
-    """File of flags, or the name of one that ships (docs/papers.md); the command line wins over it."""
+    """File of flags, or the name of one that ships (docs/papers.md); the command line overrides it."""
     out: Path = Path("runs/last")
     """Folder for checkpoints and logs."""
     resume: bool = False
@@ -258,7 +258,7 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
     """The arguments on a command line; None if `--help` has shown the flags in their groups, and examples.
 
     With `--recipe` the flags of a file are the defaults, and the command line overrides them: a
-    `dict[str, Any]` name by name, and `{}` clears it.
+    `dict[str, Any]` name by name, and `{}` clears it. Of another flag that is repeated the last counts.
 
     Raises:
         ValueError: there is no such recipe, or a flag is unknown, cannot be read or is out of range.
@@ -275,18 +275,20 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
     values = options(
         *(group(**{one.name: getattr(defaults, one.name) for one in fields(group)}) for group in groups)
     )
+    hints = get_type_hints(kind)
+    named = [name for name, hint in hints.items() if hint == dict[str, Any]]
+    plain = [f"--{name}".replace("_", "-") for name in hints.keys() - {*named}]
     if recipe := _recipe_in(argv):
-        values = parse(options, recipe_flags(recipe), f"recipe {recipe}", values)
-    given = parse(options, argv, prog, values)
+        values = parse(options, recipe_flags(recipe), f"recipe {recipe}", values, plain)
+    given = parse(options, argv, prog, values, plain)
     if given is None:
         return None
     flags, before = (
         {name: value for group in vars(one).values() for name, value in vars(group).items()}
         for one in (given, values)
     )
-    for name, hint in get_type_hints(kind).items():
-        if hint == dict[str, Any]:
-            flags[name] = {**before[name], **flags[name]} if flags[name] else {}
+    for name in named:
+        flags[name] = {**before[name], **flags[name]} if flags[name] else {}
     return kind(**flags)
 
 

@@ -38,12 +38,11 @@ class ComparisonFlags(Flags):
     turn with those of its number (MT-GRPO: "turn") or with all turns (TAMTRL eq. 7, of any rewards:
     "turn-pool"); or a reward method, such as tamtrl, which compares as its paper does."""
     reward_args: dict[str, Any] = field(default_factory=dict)
-    """Settings of the reward method: minmax=false; and of how it, or a plain reward, is compared (the others
-    of its kind say which of these they use): estimator=rloo, with the mean of the others, or reinforce, with
-    nothing, for which a group may be one episode; scale=none, without the group's standard deviation;
-    alpha=0.9, the discount a turn of what later turns and the outcome earn, and ended=skip, so that an
-    episode that is over does not count as 0 at the turns that others still play (MT-GRPO);
-    normalize=components, each component by itself (GDPO), and component_weights={"format":0.5}."""
+    """Settings of the reward method, as minmax=false, and of the comparison: estimator=rloo (with the mean of
+    the others) or reinforce (with nothing, so that a group can be one episode); scale=none (do not divide by
+    the group's standard deviation); for turns also alpha=0.9 (discount of later turns and the outcome) and
+    ended=skip (an episode that has ended does not count as 0 at the turns that others still play); for sums
+    also normalize=components and component_weights={"format":0.5} (GDPO)."""
     tree_turns: Whole = 0
     """Branch every reply of this many first turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
     G episodes a task."""
@@ -203,10 +202,8 @@ def mixed_groups(episodes: Sequence[Episode]) -> set[int]:
 
     A group that is all right differs too in what its memories earn; the constraint counts answers alone.
     """
-    answers: dict[int, set[bool]] = {}
-    for episode in episodes:
-        answers.setdefault(episode.group, set()).add(episode.success)
-    return {group for group, kinds in answers.items() if len(kinds) == 2}
+    answers = {(episode.group, episode.success) for episode in episodes}
+    return {group for group, right in answers if (group, not right) in answers}
 
 
 def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experience], list[Episode], int]:

@@ -121,8 +121,9 @@ class MTPPORun(RewardRun):
         args = self.args
         own = self.critic.critic_parameters(shared=self.critic is self.policy)
         rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
+        (group,) = super().parameter_groups()
         return [
-            *super().parameter_groups(),
+            {**group, "params": self.policy.model_parameters()},
             {"params": own, "full_lr": rate, "warmup": args.critic_lr_warmup},
         ]
 
@@ -251,8 +252,8 @@ def token_advantages(
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
-        marked: (N,) credits of each episode that are advantages already (`Episode.advantage_credits`), which
-            are no rewards and are added as they are, but with `"outcome"`; None for none.
+        marked: (N,) credits of each episode that are advantages already (`Episode.advantage_credits`). They
+            are added to the advantages unchanged, except with `"outcome"`; None for none.
     """
     if not episodes:
         return [], []

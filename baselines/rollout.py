@@ -52,24 +52,24 @@ SHOWN = (
     *("approx_kl", "kl_ref", "entropy"),
     *("curriculum_level", "eval_return", "eval_success", "eval_loss", "eval_accuracy", "tokens_per_second"),
 )
-"""Metrics on the line of a step, if it has them."""
+"""Metrics on the line of a step, if they exist."""
 PROBLEMS = (
     *("failed", "overlong_prompts", "teacher_overlong_prompts", "eval_failed", "eval_overlong_prompts"),
     *("skipped", "nonfinite"),
 )
-"""Counts on it, if they are not 0."""
+"""Counts on this line, if they are not 0."""
 WORK = {
     "sampling": "sampling {episodes}",
     "scoring": "scoring replies for the reward methods",
     "log_probs": "computing log-probabilities",
     "update": "updating the weights",
 }
-"""What is said of the parts of a run's first step."""
+"""What the first step of a run prints about its parts."""
 WORD = re.compile(r"[^\W_]+")
 
 
 class StepTimer(Timer):
-    """Seconds of the parts of a step; `say`, where it is set, is given the name of each part as it begins."""
+    """Seconds of the parts of a step; calls `say`, if it is set, with the name of each part as it begins."""
 
     say: Callable[[str], None] | None = None
 
@@ -102,6 +102,7 @@ class ModelRun:
         step: steps done.
         best: `step` and `value`, the success, of the best evaluation so far; None before the first.
         timer: of the parts of the step.
+        model_settings: of all models of the run.
         policy: in training.
         curriculum: of the tasks that the run learns from; None without one.
         release: lets another run have the folder.
@@ -121,6 +122,7 @@ class ModelRun:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
         self.args, self.processes = args, processes or ProcessGroup()
         self.step, self.timer = 0, StepTimer()
+        self.model_settings: dict[str, Any] = {"chat_args": args.chat_args}
         self.best: dict[str, Any] | None = None
         self.curriculum: Curriculum | None = None
         self.open_data()
@@ -163,6 +165,7 @@ class ModelRun:
             self.step, self.best = state["step"], state["best"]
             if self.curriculum:
                 self.curriculum.set_state(state["curriculum"])
+            self.refresh_sampler()
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics `eval_NAME`; empty unless an evaluation is due at this step."""
@@ -233,11 +236,6 @@ class ModelRun:
             )
         return policy.add_value_head(args.seed) if value_head else policy
 
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """Settings that all models of the run share."""
-        return {"chat_args": self.args.chat_args}
-
 
 class Run(ModelRun):
     """A policy in training, its environments and its evaluations.
@@ -249,8 +247,10 @@ class Run(ModelRun):
     args: PlayArgs
 
     def open_data(self) -> None:
-        """Make the run's environments, training's and evaluation's."""
+        """Check the environments of training and of evaluation, and make the latter."""
         args = self.args
+        sampling = models.SamplingParams(args.temperature, stop=args.stop)
+        self.model_settings["sampling_params"] = sampling
         for different in ({}, args.eval_env_args):
             options = {**args.env_args, **different}
             check_env_arguments(args.env, options)
@@ -273,12 +273,6 @@ class Run(ModelRun):
             if self._begun_from_adapter:
                 self.refresh_sampler()  # the engine has the weights without it
         return {"policy": self.policy}
-
-    def restore(self) -> None:
-        """Load the newest checkpoint, if there is one."""
-        super().restore()
-        if self.step:
-            self.refresh_sampler()
 
     def make_venv(self, different: dict[str, Any] | None = None, group_size: int = 1) -> TextVectorEnv:
         """Environments of the run for whole groups, with some arguments different."""
@@ -345,19 +339,9 @@ class Run(ModelRun):
             for episode in whole:
                 writer.write(replace(episode, step=step, phase=phase), self.policy)
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """The policy's parameters without a value head."""
-        return [{**super().parameter_groups()[0], "params": self.policy.model_parameters()}]
-
     @property
     def _begun_from_adapter(self) -> bool:
         return self.policy.adapter_of is not None and not self.args.lora_rank
-
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """See `ModelRun.model_settings`; of every policy, however it samples."""
-        params = models.SamplingParams(self.args.temperature, stop=self.args.stop)
-        return {**super().model_settings, "sampling_params": params}
 
 
 class RolloutRun(Run):
@@ -365,9 +349,11 @@ class RolloutRun(Run):
 
     Attributes:
         venv: the environments, drawn from by the curriculum where there is one.
+        player: the policy whose rollouts are learned from; None: `sampler`.
     """
 
     args: StepArgs
+    player: Policy | None = None
 
     def open_data(self) -> None:
         """Make the run's environments, and its curriculum if there is one."""
@@ -395,21 +381,14 @@ class RolloutRun(Run):
             self.curriculum.update([(one.task, one.metrics[metric]) for one in valid(episodes)])
         return episodes
 
-    @property
-    def player(self) -> Policy:
-        """The policy whose rollouts are learned from."""
-        policy: Policy = self.sampler
-        return policy
-
     def read(self, episode: Episode) -> None:
         """Keep what is learned from an episode's turns, which are dropped if no reward method reads them."""
 
     def load_fixed(self, name: str = "") -> HFPolicy:
-        """A model that stays as it is.
+        """A model that is not trained.
 
         Args:
-            name: of it; "" is the model that the run began with, and beside an adapter that has the same
-                weights, and the adapter as it began.
+            name: of the model; "" is the initial model, which shares its weights with an adapter in training.
         """
         if name or self.policy.adapter_of is None:
             return self.load(name or self.args.model)
@@ -582,7 +561,7 @@ class StepLoop:
 
 
 def next_commands(args: TrainArgs) -> str:
-    """What to do with a run that has ended: the commands that evaluate its policy and show its numbers."""
+    """The commands that evaluate the policy of a finished run and show its numbers."""
     out = shlex.quote(str(args.out))
     lines = [f"the trained model is in {args.out}/last/policy; next:"]
     if isinstance(args, PlayArgs):
@@ -654,7 +633,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def evidence_in_memory(episode: Episode) -> dict[str, float]:
-    """How much of the evidence an agent's memory took and kept, as shares of words; empty without a memory.
+    """How much of the evidence a memory took and kept, as shares of words; empty without a memory.
 
     The words are those of the evidence and not of the question, with more than three letters or a digit.
 
@@ -690,7 +669,7 @@ def _content(text: str) -> set[str]:
 
 
 def checkpoint_gradients(model: Any) -> None:
-    """Keep no activations. Only layers that look for training mode to do so are in it: dropout stays off."""
+    """Recompute activations. Only layers that need training mode for this are in it: dropout stays off."""
     enable = getattr(model, "activation_checkpointing_enable", None)  # transformers 5.23; before, the other
     (enable or model.gradient_checkpointing_enable)()
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""One update of a policy: what it is compared with, the loss of sampled tokens, and the optimizer's steps."""
+"""One update of a policy: scores before it, the loss of sampled tokens, and the optimizer's steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MASTER = ".master"
 
 
 class Experience(NamedTuple):
-    """A training sequence, and what its tokens are learned by.
+    """A training sequence with the advantages of its tokens.
 
     Attributes:
         sample: the sequence, N tokens of it sampled by the policy.
@@ -49,7 +49,7 @@ def to_experiences(
 ) -> list[Experience]:
     """The samples of episodes with their parts of the episodes' advantages and returns (N,).
 
-    The episodes keep their advantages, for those who look at them.
+    The episodes keep their advantages, for files of episodes.
     """
     experiences = []
     for number, (episode, values) in enumerate(zip(episodes, advantages, strict=True)):
@@ -65,12 +65,12 @@ def to_experiences(
 def old_logprobs_from(
     policy: HFPolicy, args: RewardArgs, critic: HFPolicy | None = None
 ) -> Literal["sampling", "scoring", "update"]:
-    """Where the log-probabilities come from that an update compares with.
+    """Where the old log-probabilities of an update come from.
 
     They come from sampling if the update computes as sampling did. If it rounds differently (vLLM, or
-    bfloat16) they are the policy's own: from the update's pass, if it has only one, and scored before it
-    otherwise. They are also scored before it where that costs nothing, because the critic is the policy
-    itself, and where the penalties of rewards need them.
+    bfloat16), they are the policy's own: from the update's pass if it has only one, otherwise scored before
+    it. They are also scored before it if the critic is the policy itself, which costs nothing, and if the
+    penalties of rewards need them.
     """
     if args.vllm is None and policy.model.dtype == require("torch", "train").float32:
         return "sampling"
@@ -87,11 +87,10 @@ def score(
     critic: HFPolicy | None = None,
     ref_model: HFPolicy | None = None,
 ) -> dict[str, float]:
-    """Write into the samples what an update compares with, before anything changes.
+    """Write into the samples what an update compares with: a critic's `values`, a reference's `ref_logprobs`.
 
-    That is `values` by a critic and `ref_logprobs` by a reference model, where there are such. Where
-    `old_logprobs_from` says so, the policy's own log-probabilities replace the sampled ones, and the metric
-    `kl_sampler` is how far these were, in nats. Every process scores its share.
+    If `old_logprobs_from` is `"scoring"`, the policy's own log-probabilities replace the sampled ones, and
+    the metric `kl_sampler` is their distance in nats. Every process scores its share.
     """
     rescore = old_logprobs_from(policy, args, critic) == "scoring"
     if critic is None and ref_model is None and not rescore:
@@ -128,9 +127,9 @@ def score(
 
 
 def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]:
-    """Numbers of this process's sequences: neighbours in order of their ids, which share prefixes.
+    """The indices of this process's sequences: neighbours in the order of their ids, which share prefixes.
 
-    Every process has about as many tokens.
+    All processes have about the same number of tokens.
     """
     order = lexicographic_order(sequences)
     if processes is None or processes.size == 1:
@@ -175,8 +174,8 @@ def train_on(
         counts: whether an experience has a gradient; one without is not computed.
 
     Returns:
-        Means of the metrics over tokens, of gradient norms over optimizer steps taken; `nonfinite` counts the
-        steps that were skipped. Without an experience nothing was done, and `skipped` is 1.
+        Means of the metrics over tokens, of gradient norms over the optimizer steps taken; `nonfinite` counts
+        the steps that were skipped. Without experiences nothing is done, and `skipped` is 1.
     """
     if not experiences:
         return {"skipped": 1.0}
@@ -281,8 +280,8 @@ def apply_gradients(
         finite: whether the loss of this process was finite.
 
     Returns:
-        The norm of each group before it was clipped. None where a norm, or the loss of a process, is not
-        finite: then nothing is changed, neither weights nor the optimizer's state.
+        The norm of each group before it was clipped. None if a norm, or the loss of a process, is not finite:
+        then neither the weights nor the optimizer's state change.
     """
     clip = require("torch", "train").nn.utils.clip_grad_norm_
     masters = [master_weights(parameters) for parameters in groups]
@@ -300,10 +299,10 @@ def apply_gradients(
 def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> Any:
     """AdamW over float32 weights.
 
-    Of a parameter in bfloat16 it steps a float32 copy, its master weight (Micikevicius et al., 2018, section
-    3.1): a step below the rounding of bfloat16 is not lost. A gradient is added to the master's in float32 as
-    soon as a backward pass has made it, and after each step the master is rounded into the parameter. Where
-    a parameter has been set since to another value, its master takes that.
+    For a parameter in bfloat16 it steps a float32 copy, its master weight (Micikevicius et al., 2018, section
+    3.1), so that a step below the rounding of bfloat16 is not lost. A gradient is added to the master's in
+    float32 as soon as a backward pass has computed it, and after each step the master is rounded into the
+    parameter. If a parameter has been set to another value since, its master takes that value.
 
     Args:
         groups: of parameters, as for `torch.optim.AdamW`, each with settings of its own.
@@ -368,7 +367,7 @@ def values_in(critic: HFPolicy, samples: Sequence[Sample]) -> Any:
 
 
 class ProcessGroup:
-    """The processes that `accelerate launch` or `torchrun` started, by the variables that both set.
+    """The processes that `accelerate launch` or `torchrun` started, from the variables that both set.
 
     Every process holds the whole model. Rollouts are shared by groups and updates by samples; gradients are
     summed. No random number depends on the rank: a run gives the same curve on any number of processes.
@@ -376,6 +375,7 @@ class ProcessGroup:
     Attributes:
         rank: number of this process.
         size: number of processes.
+        is_main: whether this process writes logs and checkpoints.
         device: of torch, this process's own.
 
     Args:
@@ -385,6 +385,7 @@ class ProcessGroup:
     def __init__(self, device: str | None = None) -> None:
         torch = require("torch", "train")
         self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.is_main = self.rank == 0
         own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
         self.device = device or own
         cuda = self.device.startswith("cuda")
@@ -397,17 +398,12 @@ class ProcessGroup:
             # Objects are gathered through gloo: they never need a GPU.
             torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
 
-    @property
-    def is_main(self) -> bool:
-        """Whether this process writes logs and checkpoints."""
-        return self.rank == 0
-
     def shard(self, items: Sequence[T]) -> list[T]:
         """This process's share of the items."""
         return list(items[self.rank :: self.size])
 
     def gather(self, items: Sequence[T]) -> list[T]:
-        """The items of all processes, in the order that `shard` had them from."""
+        """The items of all processes, in the order that they had before `shard`."""
         if self.size == 1:
             return list(items)
         parts: list[list[T]] = [[] for _ in range(self.size)]
@@ -448,7 +444,7 @@ class ProcessGroup:
 def _minibatches(
     items: Sequence[Experience], count: int, rng: np.random.Generator
 ) -> Iterator[list[Experience]]:
-    """Items in `count` parts of about as many groups each, in random order."""
+    """The items in `count` parts of about the same number of groups, in random order."""
     groups = rng.permutation(sorted({one.group for one in items}))
     for part in np.array_split(groups, min(count, len(groups))):
         chosen = set(part.tolist())

@@ -19,7 +19,7 @@ import sys
 import textwrap
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 import gymnasium as gym
@@ -67,7 +67,13 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
         return report_error(prog, error)
 
 
-def parse(command: Callable[..., Any], argv: Sequence[str], prog: str, defaults: Any = None) -> Any:
+def parse(
+    command: Callable[..., Any],
+    argv: Sequence[str],
+    prog: str,
+    defaults: Any = None,
+    repeatable: Collection[str] = (),
+) -> Any:
     """A function bound to the options of a command line; None if `--help` was shown. See `run_command`.
 
     Args:
@@ -75,6 +81,7 @@ def parse(command: Callable[..., Any], argv: Sequence[str], prog: str, defaults:
         argv: the words after the command.
         prog: the command as a user types it.
         defaults: an instance of the dataclass that holds the defaults of its options.
+        repeatable: options of which the last counts, where others may be given once.
 
     Raises:
         ValueError: an option is unknown, missing, given twice, or cannot be read.
@@ -82,7 +89,7 @@ def parse(command: Callable[..., Any], argv: Sequence[str], prog: str, defaults:
     import tyro
 
     for flag, count in Counter(word.partition("=")[0].replace("_", "-") for word in argv).items():
-        if flag.startswith("--") and count > 1:  # tyro would take the last
+        if flag.startswith("--") and count > 1 and flag not in repeatable:  # tyro takes the last
             raise ValueError(f"{flag} is given {count} times; give it once, with all its values")
 
     registry = tyro.constructors.ConstructorRegistry()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from memenvs.core.data import check
+from memenvs.cli import parameters_of
+from memenvs.core.data import check, convert
+from memenvs.core.optional import import_object
 from memenvs.credit import Ended, Scale, masked_mean, mt_grpo
 from memenvs.models import Policy
 from memenvs.rollout.records import Episode, Floats, Sample
 from memenvs.rollout.tree import Node
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
+from memenvs.wrappers.registry import METHODS, make_methods
 
 _REWARDS: Any = Literal[tuple(COMPARISONS)]
 
@@ -54,6 +57,36 @@ def group_advantages(
     if not comparison.adds_advantages:
         return tokens
     return [own + one.advantage_credits(policy) for one, own in zip(episodes, tokens, strict=True)]
+
+
+def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Comparison, ComparisonSettings]:
+    """What `group_advantages` compares by: a plain comparison or a reward method, and its settings.
+
+    Args:
+        reward: name of a comparison, or of a reward method in any case.
+        settings: those of `ComparisonSettings` that the comparison uses, and a method's own; a name of both
+            (GiGPO's `scale`) sets both.
+
+    Raises:
+        ValueError: there is no such reward or setting, or a setting is out of range.
+    """
+    name, methods = reward.lower(), {name.lower(): name for name in METHODS}
+    if name in COMPARISONS:
+        comparison, own = COMPARISONS[name], dict[str, Any]()
+    elif name in methods:
+        kind: Any = import_object(METHODS[methods[name]])
+        taken = {one.name for one in parameters_of(kind) or ()}
+        own = {key: value for key, value in settings.items() if key in taken or key not in kind.uses}
+        (comparison,) = make_methods([[methods[name], own]])
+    else:
+        raise ValueError(f"reward must be one of {', '.join([*COMPARISONS, *methods])}, got {reward!r}")
+    used = {key: value for key, value in settings.items() if key in comparison.uses}
+    if unknown := sorted(settings.keys() - used.keys() - own.keys()):
+        known = ", ".join(comparison.uses) or "none"
+        raise ValueError(f"reward {reward} has no setting {unknown[0]!r}; its settings: {known}")
+    how = convert(used, ComparisonSettings, "reward_args")
+    how.check(comparison, reward)
+    return comparison, how
 
 
 def tree_advantages(

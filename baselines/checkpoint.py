@@ -10,9 +10,9 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from memenvs.baselines.update import optimizer_masters
+from memenvs.baselines.update import MASTER, optimizer_masters
 from memenvs.cli import show
 from memenvs.core.files import (
     damage_in_one_line,
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from memenvs.models import HFPolicy
 
 LOG, EPISODES = "log.jsonl", "episodes.jsonl"
-MASTER = ".master"  # after a parameter's number: the name of its master weight in a checkpoint
-
-
-class BestEvaluation(NamedTuple):
-    """The best evaluation of a run so far: its step, the earliest of equal ones, and its success."""
-
-    step: int
-    value: float
 
 
 class Checkpoints:
@@ -63,7 +55,7 @@ class Checkpoints:
         optimizer: Any,
         step: int,
         args: dict[str, Any],
-        best: BestEvaluation | None = None,
+        best: dict[str, Any] | None = None,
         curriculum: State | None = None,
     ) -> None:
         """Write `checkpoints/step-N`, set the links `last` and `best`, and remove what is not kept.
@@ -75,11 +67,11 @@ class Checkpoints:
             optimizer: of the models.
             step: N, steps done.
             args: of the run, compared when it is resumed.
-            best: the best evaluation; its checkpoint is this one, or already in the folder.
+            best: `step` and `value` of the best evaluation; its checkpoint is this one or in the folder.
             curriculum: its state.
         """
         stepped = optimizer.state_dict()
-        tensors = {name: master.detach() for name, master in _masters(optimizer).items()}
+        tensors = {name: master.detach() for name, master in optimizer_masters(optimizer).items()}
         tensors |= {
             f"{number}.{part}": tensor.contiguous()
             for number, parts in stepped["state"].items()
@@ -89,7 +81,7 @@ class Checkpoints:
             "step": step,
             "args": args,
             "optimizer": {"param_groups": stepped["param_groups"]},
-            "best": best and best._asdict(),
+            "best": best,
             "curriculum": curriculum,
         }
         with whole_folder(self._at(step)) as fresh:
@@ -99,8 +91,8 @@ class Checkpoints:
             write_json(fresh / "state.json", state)
         self._link("last", step)
         if best:
-            self._link("best", best.step)
-        kept = {*self._steps()[-self._keep :], best.step if best else step}
+            self._link("best", best["step"])
+        kept = {*self._steps()[-self._keep :], best["step"] if best else step}
         for old in set(self._steps()) - kept:
             shutil.rmtree(self._at(old))
 
@@ -115,8 +107,8 @@ class Checkpoints:
             if name not in free and before.get(name) != value
         ]
 
-    def restore(self, models: Mapping[str, HFPolicy], optimizer: Any) -> dict[str, Any]:
-        """Load the newest checkpoint into models of the same form and their optimizer.
+    def restore(self, models: Mapping[str, HFPolicy], optimizer: Any) -> dict[str, Any] | None:
+        """Load the newest checkpoint, if there is one, into models of the same form and their optimizer.
 
         Returns:
             `step`, `best` and `curriculum`, as `save` was given them.
@@ -124,15 +116,14 @@ class Checkpoints:
         Raises:
             ValueError: the checkpoint was made in another precision.
         """
-        newest = self.newest
-        if newest is None:
-            raise FileNotFoundError(f"{self._folder} holds no checkpoint")
+        if (newest := self.newest) is None:
+            return None
         for name, model in models.items():
             model.load_weights(newest / name)
         state = _read_state(newest)
         with damage_in_one_line(newest):
             tensors = require("safetensors.torch", "train").load_file(newest / "optimizer.safetensors")
-        masters = _masters(optimizer)
+        masters = optimizer_masters(optimizer)
         if masters.keys() != {name for name in tensors if name.endswith(MASTER)}:
             this, other = ("bfloat16", "float32") if masters else ("float32", "bfloat16")
             raise ValueError(f"{newest} was computed in {other}, now {this}; resume with --dtype {other}")
@@ -143,7 +134,7 @@ class Checkpoints:
             number, _, part = name.partition(".")
             loaded["state"].setdefault(int(number), {})[part] = tensor
         optimizer.load_state_dict(loaded)
-        return {**state, "best": BestEvaluation(**state["best"]) if state["best"] else None}
+        return state
 
     def _at(self, step: int) -> Path:
         return self._folder / "checkpoints" / f"step-{step}"
@@ -221,8 +212,3 @@ def lines_until(file: Path, step: float = math.inf) -> list[str]:
 
 def _read_state(checkpoint: Path) -> dict[str, Any]:
     return read_json(checkpoint / "state.json", "delete the folder to resume from the checkpoint before it")
-
-
-def _masters(optimizer: Any) -> dict[str, Any]:
-    """The optimizer's master weights, by their names in a checkpoint; see `make_optimizer`."""
-    return {f"{i}{MASTER}": weight for i, weight in optimizer_masters(optimizer).items()}

@@ -1,14 +1,8 @@
-"""Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary.
-
-Some commands:
-
-    memenvs train distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
-    memenvs train distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
-    memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
-"""
+"""Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +13,10 @@ import numpy as np
 from memenvs.baselines import losses
 from memenvs.baselines.flags import Flags, StepArgs, run_command
 from memenvs.baselines.rollout import RolloutRun, StepLoop
-from memenvs.baselines.update import Experience, Updates
+from memenvs.baselines.update import Experience, train_on
 from memenvs.core.data import Count
 from memenvs.core.optional import require
-from memenvs.models import Ids, Policy, Reply
-from memenvs.models.policy import Limit
+from memenvs.models import Policy
 from memenvs.rollout.records import Episode, Sample, valid
 
 if TYPE_CHECKING:
@@ -51,23 +44,25 @@ class TeacherFlags(Flags):
 
 @dataclass
 class DistillArgs(TeacherFlags, StepArgs):
-    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts."""
+    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts.
+
+    Examples:
+        memenvs train distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
+        memenvs train distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
+        memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
+    """
 
     group_size: Count = 1  # distillation needs no groups
 
-    def check(self) -> None:
-        """See `Flags.check`."""
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.view == "student" and not self.teacher_model:
             raise ValueError(
                 "view student leaves the model as its own teacher nothing to teach; give --teacher-model, or "
                 "view local or global"
             )
-        if self.rollouts == "teacher" and self.sampler != "hf":
-            raise ValueError(
-                f"sampler {self.sampler} has the student's weights, but --rollouts is teacher; give "
-                "--sampler hf"
-            )
+        if self.rollouts == "teacher" and self.vllm is not None:
+            raise ValueError("vllm samples with the student's weights; leave it out for --rollouts teacher")
 
 
 class DistillRun(RolloutRun):
@@ -93,11 +88,11 @@ class DistillRun(RolloutRun):
                 )
         self.teacher = self.load_fixed(args.teacher_model)
         check_vocabulary(self.policy, self.teacher, args.teacher_model)
-
-    @property
-    def player(self) -> Policy:
-        """The student, or the teacher on the student's prompts."""
-        return self.sampler if self.args.rollouts == "student" else _Substitute(self.policy, self.teacher)
+        if args.rollouts == "teacher":  # it continues the tokens that the student would read
+            player: Any = copy.copy(self.policy)
+            player.sample = self.teacher.sample
+            player.window = min(filter(None, (self.policy.window, self.teacher.window)), default=None)
+            self.player = player
 
     def read(self, episode: Episode) -> None:
         """Write into an episode's samples what the teacher reads."""
@@ -105,29 +100,30 @@ class DistillRun(RolloutRun):
             sample.teacher = teacher_samples(episode, sample, self.teacher, self.args.view)
 
 
-def prepare(args: DistillArgs) -> DistillRun:
-    """Load models and environments."""
-    return DistillRun(args)
+prepare = DistillRun
 
 
 def train(run: DistillRun, args: DistillArgs) -> None:
     """Train to the last step, or until SIGTERM."""
     with StepLoop(run, args.steps) as loop:
-        for step, timer in loop:
+        for step in loop:
             # Sample
-            episodes = run.rollouts(step, timer)
+            episodes = run.rollouts(step)
 
             # Align: the same tokens after what the teacher reads
             lessons, overlong = to_lessons(valid(episodes))
 
             # Loss and step
-            with timer("update"):
-                updates = Updates(
-                    run.policy, run.optimizer, lessons, args, processes=run.processes, seed=(args.seed, step)
+            with run.timer("update"):
+                metrics = train_on(
+                    run.policy,
+                    run.optimizer,
+                    lessons,
+                    args,
+                    lambda part, weights: [divergence_loss(run.policy, run.teacher, part, weights, args)],
+                    processes=run.processes,
+                    seed=(args.seed, step),
                 )
-                for part, weights in updates:
-                    updates.backward(*divergence_loss(run.policy, run.teacher, part, weights, args))
-                metrics = updates.metrics()
             metrics["teacher_overlong_prompts"] = float(overlong)
             loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
@@ -227,29 +223,6 @@ def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
             f"teacher_model {name!r} has {len(others):,} tokens and the model {len(own):,}, and {token!r} is "
             f"number {number} of {whose} alone; give a teacher with the same vocabulary"
         )
-
-
-class _Substitute:
-    """A teacher in a student's place: it continues the tokens that the student would read."""
-
-    def __init__(self, student: Policy, teacher: Policy) -> None:
-        self._student, self._teacher = student, teacher
-        windows = [policy.window for policy in (student, teacher) if policy.window is not None]
-        self.window = min(windows, default=None)
-
-    def encode(self, observation: str) -> Ids:
-        return self._student.encode(observation)
-
-    def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        return self._student.encode_feedback(text, reply)
-
-    def sample(
-        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
-    ) -> list[Reply]:
-        return self._teacher.sample(prompts, rngs, max_new_tokens)
-
-    def spans(self, reply: Ids) -> Any:
-        return self._student.spans(reply)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

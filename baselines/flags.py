@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import functools
 import inspect
 import json
 import shlex
@@ -16,35 +14,33 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 from msgspec import Meta
 
 from memenvs.baselines import losses
-from memenvs.cli import USER_ERRORS, read_arguments, reader_may_stop, report_error
+from memenvs.cli import USER_ERRORS, parse, reader_may_stop, report_error
 from memenvs.core import data
-from memenvs.core.data import Count, Positive, Whole
+from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
 from memenvs.core.optional import require
 from memenvs.core.trackers import TrackerError, TrackerName
 from memenvs.wrappers.registry import read_methods
 
 A = TypeVar("A", bound="TrainArgs")
 
+Clip = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)]
+
 RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
 RESUMABLE = frozenset(
     "recipe out resume save_every keep dtype gradient_checkpointing micro_batch_tokens num_envs "
-    "save_episodes track sampler_args eval_every".split()
+    "save_episodes track vllm eval_every".split()
 )
-"""Flags that may differ when a run is resumed, besides its length: they change how it computes or reports.
+"""Flags that may differ when a run is resumed, besides its length: they change how it computes or logs.
 
 A checkpoint refuses a `dtype` of another precision than its own, which "auto" can be on another machine."""
 
-NonNegative = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
-Beta = Annotated[float, Meta(ge=0, lt=1)]
-
 
 class Flags:
-    """Base of the groups. A learner's arguments inherit the groups that it needs."""
+    """Base of the groups of flags. A learner's arguments inherit the groups that it needs."""
 
-    def check(self) -> None:
-        """Check all flags before anything is loaded.
+    def __post_init__(self) -> None:
+        """Check every flag against its annotation; learners add what an annotation cannot say.
 
         Raises:
             ValueError: a flag is out of range, or contradicts another.
@@ -59,7 +55,7 @@ class RunFlags(Flags):
     """What a run writes, and where."""
 
     recipe: str = ""
-    """File of flags, or the name of one that ships (docs/papers.md); the command line wins over it."""
+    """File of flags, or the name of one that ships (docs/papers.md); the command line overrides it."""
     out: Path = Path("runs/last")
     """Folder for checkpoints and logs."""
     resume: bool = False
@@ -97,10 +93,8 @@ class ModelFlags(Flags):
     """Steps over which the learning rate rises; below 1 a share of all steps."""
     lr_end: Share = 1.0
     """Share of the learning rates that the last step has; they fall to it linearly after the warm-up."""
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
-    """Decay rates of the mean gradient and of its square."""
-    weight_decay: NonNegative = 0.0
-    """Weight decay."""
+    adamw: dict[str, Any] = field(default_factory=dict)
+    """Other settings of torch.optim.AdamW: betas=[0.9,0.95] weight_decay=0.01 (by default 0)."""
 
 
 @dataclass
@@ -112,17 +106,16 @@ class PlayFlags(Flags):
     env_args: dict[str, Any] = field(default_factory=dict)
     """Its arguments: max_turns=2 level_split=test, or one JSON object (`memenvs list ID`)."""
     num_envs: Count = 128
-    """Environments played at once, a multiple of the group size."""
+    """Environments played at once, rounded down to whole groups."""
     max_new_tokens: Count = 512
     """Most tokens in a reply."""
     temperature: Positive = 1.0
     """Temperature of sampling and of all log-probabilities."""
     stop: tuple[str, ...] = ()
     """Strings that end a reply."""
-    sampler: Literal["hf", "vllm"] = "hf"
-    """Engine that samples: the model in training itself, or vLLM with a copy of its weights."""
-    sampler_args: dict[str, Any] = field(default_factory=dict)
-    """Arguments of vllm.LLM: gpu_memory_utilization=0.4."""
+    vllm: dict[str, Any] | None = None
+    """Sample with vLLM, which gets a copy of the weights, and with these arguments of vllm.LLM:
+    gpu_memory_utilization=0.4. Without the flag the model in training samples."""
     eval_every: Whole = 0
     """Steps between evaluations; 0 for none. The step with the highest success is OUT/best."""
     eval_episodes: Count = 128
@@ -165,33 +158,24 @@ class RewardFlags(Flags):
     """Reward methods as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
     scorer: str = "policy"
     """Model that scores for them: the policy in training, or a fixed one ("hf:MODEL", "lexical")."""
-    clip: Annotated[float, Meta(gt=0, lt=1)] = 0.2
-    """The ratio of probabilities is clipped below 1 - clip …"""
-    clip_high: Positive | None = None
-    """… and above 1 + clip_high (DAPO's clip-higher); equal to clip by default."""
+    clip: Clip = (0.2,)
+    """How far the ratio of probabilities may be below and above 1: one number for both, or two, such as
+    0.2 0.28 (DAPO's clip-higher)."""
     dual_clip: Annotated[float, Meta(gt=1)] | None = None
     """Bound c > 1 on the loss of negative advantages; off by default."""
     kl_coef: NonNegative = 0.0
     """Weight of the divergence from the model that the run began with; 0 loads none."""
-    kl_estimator: losses.KLEstimator = "k3"
-    """Estimator of this divergence (Schulman, 2020)."""
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
 
     @property
     def kl_in_loss(self) -> bool:
-        """Whether the divergence from the reference model is a part of the loss, not of the reward."""
+        """Whether the divergence is a part of the loss, not of the rewards."""
         return True
 
-    def check(self) -> None:
-        """See `Flags.check`."""
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         read_methods([self.methods])
-        if self.kl_coef and self.kl_estimator == "k1" and self.kl_in_loss:
-            raise ValueError(
-                "kl_estimator k1 has a mean gradient of 0 as a loss; "
-                "give k3, k2 or abs, or to mt_ppo --kl-in reward"
-            )
 
 
 @dataclass
@@ -205,11 +189,6 @@ class TrainArgs(RunFlags, ModelFlags):
         """Every flag by name, as a JSON file holds it."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
         return values
-
-    @property
-    def learner(self) -> str:
-        """Name of the learner that these arguments are for, which is its module's."""
-        return type(self).__module__.rpartition(".")[2]
 
     @property
     def resumable(self) -> frozenset[str]:
@@ -232,14 +211,6 @@ class StepArgs(StepFlags, PlayArgs):
     """Arguments of a learner that plays new tasks at every step."""
 
     LENGTH = "steps"
-
-    def check(self) -> None:
-        """See `Flags.check`."""
-        super().check()
-        if self.num_envs % self.group_size:
-            raise ValueError(
-                f"num_envs must be a multiple of group_size {self.group_size}, got {self.num_envs}"
-            )
 
 
 @dataclass
@@ -264,44 +235,70 @@ def run_command(
         name: of the learner.
 
     Returns:
-        The exit status: 2, and one line on standard error, for what is wrong before the training begins.
+        The exit status: 0 after `--help` too; 2, and one line on standard error, for what is wrong before
+        the training begins.
     """
+    prog = f"memenvs train {name}"
     try:
         with reader_may_stop():
-            args = read_args(kind, argv, name)
+            args = read_args(kind, sys.argv[1:] if argv is None else argv, prog)
+        if args is None:
+            return 0
         run = prepare(args)
     except USER_ERRORS as error:
-        return report_error(f"memenvs train {name}", error)
+        return report_error(prog, error)
     try:
         train(run, args)
     except TrackerError as error:  # before the first step
-        return report_error(f"memenvs train {name}", error)
+        return report_error(prog, error)
     return 0
 
 
-def read_args(kind: type[A], argv: Sequence[str] | None, name: str) -> A:
-    """The arguments on a command line; `--help` shows the flags in their groups, and examples.
+def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
+    """The arguments on a command line; None if `--help` has shown the flags in their groups, and examples.
 
-    A flag of type `dict[str, Any]` takes what `read_arguments` reads: `--env-args max_turns=2 tasks=FOLDER`.
-    With `--recipe` the flags of a file are the defaults, and the command line wins; for a `dict` it wins name
-    by name, and `{}` clears it.
+    With `--recipe` the flags of a file are the defaults, and the command line overrides them: a
+    `dict[str, Any]` name by name, and `{}` clears it. Of another flag that is repeated the last counts.
 
     Raises:
-        ValueError: there is no such recipe, or the NAME=VALUE of a flag cannot be read.
+        ValueError: there is no such recipe, or a flag is unknown, cannot be read or is out of range.
         ImportError: tyro is not installed.
-        SystemExit: tyro has shown the help, or said which flag cannot be read.
     """
-    given = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog=f"memenvs train {name}")
-    parser.add_argument("--recipe", default="")
-    default = kind()
-    if recipe := parser.parse_known_args(given)[0].recipe:
-        default = _parse_flags(kind, recipe_flags(recipe), f"recipe {recipe}", default)
-    args = _parse_flags(kind, given, f"memenvs train {name}", default)
-    for option in _dict_fields(kind):
-        own = getattr(args, option)
-        setattr(args, option, {**getattr(default, option), **own} if own else {})
-    return args
+    require("tyro", "train")
+    groups = [group for group in reversed(kind.__mro__) if Flags in group.__bases__]
+    names = [group.__name__.removesuffix("Flags").lower() for group in groups]
+    # Nested dataclasses are the groups of the help, and the docstring has its beginning and examples.
+    options = make_dataclass(
+        kind.__name__, zip(names, groups, strict=True), namespace={"__doc__": inspect.getdoc(kind)}
+    )
+    defaults = kind()
+    values = options(
+        *(group(**{one.name: getattr(defaults, one.name) for one in fields(group)}) for group in groups)
+    )
+    hints = get_type_hints(kind)
+    named = [name for name, hint in hints.items() if hint == dict[str, Any]]
+    plain = [f"--{name}".replace("_", "-") for name in hints.keys() - {*named}]
+    if recipe := _recipe_in(argv):
+        values = parse(options, recipe_flags(recipe), f"recipe {recipe}", values, plain)
+    given = parse(options, argv, prog, values, plain)
+    if given is None:
+        return None
+    flags, before = (
+        {name: value for group in vars(one).values() for name, value in vars(group).items()}
+        for one in (given, values)
+    )
+    for name in named:
+        flags[name] = {**before[name], **flags[name]} if flags[name] else {}
+    return kind(**flags)
+
+
+def _recipe_in(argv: Sequence[str]) -> str:
+    """The value of `--recipe`; empty without it."""
+    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == "--recipe":
+            return value if equals else after
+    return ""
 
 
 def recipe_names() -> list[str]:
@@ -323,56 +320,3 @@ def recipe_flags(recipe: str) -> list[str]:
     if not path.is_file():
         raise ValueError(f"no recipe {recipe!r}; give a file, or one of {', '.join(names)}")
     return shlex.split(path.read_text(encoding="utf-8"), comments=True)
-
-
-def _parse_flags(kind: type[A], given: Sequence[str], prog: str, default: A) -> A:
-    tyro = require("tyro", "train")
-    options = [text.partition("=")[0].replace("_", "-") for text in given]
-    for flag in (f"--{name}".replace("_", "-") for name in _dict_fields(kind)):
-        if options.count(flag) > 1:  # tyro would take only the last
-            raise ValueError(f"{flag} is given more than once; give it once: {flag} NAME=VALUE NAME=VALUE")
-    registry = tyro.constructors.ConstructorRegistry()
-    registry.primitive_rule(functools.partial(_read_as_texts, tyro.constructors.PrimitiveConstructorSpec))
-    # tyro shows nested dataclasses as groups
-    groups = [group for group in reversed(kind.__mro__) if Flags in group.__bases__]
-    names = [group.__name__.removesuffix("Flags").lower() for group in groups]
-    nested = make_dataclass(kind.__name__, zip(names, groups, strict=True))
-    parts = [group(**{one.name: getattr(default, one.name) for one in fields(group)}) for group in groups]
-    try:
-        with registry:
-            parsed = tyro.cli(
-                tyro.conf.OmitArgPrefixes[nested],
-                args=list(given),
-                prog=prog,
-                description=inspect.getdoc(kind),
-                default=nested(*parts),
-            )
-    except SystemExit as end:
-        if end.code == 0:  # the help was shown; the module's docstring has examples
-            sys.stdout.write(
-                f"\nexamples:{(sys.modules[kind.__module__].__doc__ or '').partition('commands:')[2]}"
-            )
-        raise
-    args = kind(**{name: value for part in vars(parsed).values() for name, value in vars(part).items()})
-    for option in _dict_fields(kind):
-        if isinstance(texts := getattr(args, option), list):
-            setattr(args, option, read_arguments(texts, option))
-    return args
-
-
-def _dict_fields(kind: type[Any]) -> list[str]:
-    """The fields whose values are arguments by name."""
-    return [name for name, hint in get_type_hints(kind).items() if hint == dict[str, Any]]
-
-
-def _read_as_texts(spec: Any, info: Any) -> Any:
-    """How tyro reads a `dict[str, Any]`: as a list of its texts, which `_parse_flags` reads afterwards."""
-    if info.type != dict[str, Any]:
-        return None
-    return spec(
-        nargs="*",
-        metavar="NAME=VALUE",
-        instance_from_str=list,
-        is_instance=lambda value: isinstance(value, dict),
-        str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in value.items()],
-    )

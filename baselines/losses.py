@@ -8,7 +8,7 @@ token its share in the loss of the whole batch, so that the gradients of micro-b
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from memenvs.core.optional import Lazy
 
@@ -18,38 +18,10 @@ else:
     torch = Lazy("torch", "train")  # the command line shows its help without it
 
 LossAggMode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
-KLEstimator = Literal["k1", "k2", "k3", "abs"]
 Divergence = Literal["forward", "reverse", "jsd"]
-LOSS_AGG_MODES, KL_ESTIMATORS = get_args(LossAggMode), get_args(KLEstimator)
-DIVERGENCES = get_args(Divergence)
+LOSS_AGG_MODES, DIVERGENCES = get_args(LossAggMode), get_args(Divergence)
 MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
-MAX_KL = 10.0  # nats, of k3; as in verl
-
-
-class PolicyLoss(NamedTuple):
-    """A policy's loss, token by token.
-
-    Attributes:
-        losses: (N,), differentiable.
-        clipped: (N,) bool; the loss was clipped, its ratio out of range. Its mean is the clip fraction.
-        dual_clipped: (N,) bool; the loss of a negative advantage was clipped at `dual_clip`.
-    """
-
-    losses: torch.Tensor
-    clipped: torch.Tensor
-    dual_clipped: torch.Tensor
-
-
-class ValueLoss(NamedTuple):
-    """A critic's loss, token by token.
-
-    Attributes:
-        losses: (N,), differentiable.
-        clipped: (N,) bool; the clipped value decided.
-    """
-
-    losses: torch.Tensor
-    clipped: torch.Tensor
+MAX_KL = 10.0  # nats; as in verl
 
 
 def policy_loss(
@@ -60,7 +32,7 @@ def policy_loss(
     clip: float = 0.2,
     clip_high: float | None = None,
     dual_clip: float | None = None,
-) -> PolicyLoss:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """PPO's clipped loss of tokens.
 
         rho = exp(log pi - log pi_old)
@@ -74,22 +46,23 @@ def policy_loss(
         clip: how far below 1 the ratio may help.
         clip_high: how far above 1; None: as `clip`. DAPO has 0.28 beside 0.2.
         dual_clip: the most that a ratio counts where A < 0, above 1; verl has 3. None: no bound.
+
+    Returns:
+        The losses (N,), differentiable, and whether each was clipped (N,); the mean is the clip fraction.
     """
     high = clip if clip_high is None else clip_high
     ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     free, cut = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip, 1.0 + high)
-    losses, clipped = torch.maximum(free, cut), cut > free
-    if dual_clip is None:
-        return PolicyLoss(losses, clipped, torch.zeros_like(clipped))
-    bound = -advantages * dual_clip
-    dual = (advantages < 0) & (losses > bound)
-    return PolicyLoss(torch.where(dual, bound, losses), clipped, dual)
+    losses = torch.maximum(free, cut)
+    if dual_clip is not None:
+        losses = torch.where(advantages < 0, torch.minimum(losses, -advantages * dual_clip), losses)
+    return losses, cut > free
 
 
 def value_loss(
     values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, *, clip: float | None = 0.2
-) -> ValueLoss:
-    """PPO's loss of a critic, tokens.
+) -> torch.Tensor:
+    """PPO's losses (N,) of a critic.
 
         L = 1/2 max((V - R)^2, (V_clip - R)^2),   V_clip = V clamped to V_old -+ clip
 
@@ -101,37 +74,25 @@ def value_loss(
     """
     free = (values - returns).square()
     if clip is None:
-        return ValueLoss(0.5 * free, torch.zeros_like(free, dtype=torch.bool))
+        return 0.5 * free
     near = torch.maximum(torch.minimum(values, old_values + clip), old_values - clip)
-    cut = (near - returns).square()
-    return ValueLoss(0.5 * torch.maximum(free, cut), cut > free)
+    return 0.5 * torch.maximum(free, (near - returns).square())
 
 
-def kl_penalty(
-    logprobs: torch.Tensor, ref_logprobs: torch.Tensor, estimator: KLEstimator = "k3"
-) -> torch.Tensor:
+def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
     """Estimates (N,) of KL(pi || pi_ref) from tokens that pi sampled, nats.
 
-        d = log pi - log pi_ref
-        k1 = d      k2 = d^2 / 2      k3 = exp(-d) - 1 + d      abs = |d|        Schulman, 2020
+        k3 = exp(-d) - 1 + d,   d = log pi - log pi_ref        Schulman, 2020; verl's low_var_kl
 
-    k1 and k3 are unbiased, k3 is never negative; k2 is biased, but its gradient is the KL's. The gradient of
-    k1 is 0 in the mean: use it inside rewards, and k2 or k3 as a loss. In verl: kl, mse and low_var_kl.
+    They are unbiased and never negative. d itself (k1) is unbiased too, but its gradient is 0 in the mean:
+    `mt_ppo` takes it off the rewards.
 
     Args:
         logprobs: log pi (N,), nats.
-        ref_logprobs: log pi_ref (N,).
-        estimator: `"k1"`, `"k2"`, `"k3"` or `"abs"`. k3 is cut at 10 nats, where its gradient is then 0.
+        ref_logprobs: log pi_ref (N,). k3 is cut at 10 nats, where its gradient is then 0.
     """
-    apart = logprobs - ref_logprobs
-    if estimator == "k1":
-        return apart
-    if estimator == "abs":
-        return apart.abs()
-    if estimator == "k2":
-        return 0.5 * apart.square()
-    near = apart.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return (torch.expm1(-near) + near).clamp(max=MAX_KL)
+    apart = (logprobs - ref_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (torch.expm1(-apart) + apart).clamp(max=MAX_KL)
 
 
 def divergence(

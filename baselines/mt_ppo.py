@@ -1,37 +1,29 @@
-"""PPO with a reward for every turn (MT-PPO).
-
-Some commands:
-
-    memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
-    memenvs train mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
-    memenvs train mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
-"""
+"""PPO with a reward for every turn (MT-PPO)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import Flags, NonNegative, RewardArgs, Share, run_command
+from memenvs.baselines.flags import Flags, RewardArgs, run_command
 from memenvs.baselines.rollout import RewardRun, StepLoop
 from memenvs.baselines.update import (
     Experience,
     ProcessGroup,
-    Updates,
     evaluate_in,
     flat_tensor,
     old_logprobs_from,
     policy_loss,
     score,
     to_experiences,
+    train_on,
     values_in,
 )
-from memenvs.core.data import Count, Positive, Whole
-from memenvs.core.optional import require
+from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
 from memenvs.credit.tokens import gae, place_rewards, whiten
 from memenvs.rollout.records import Episode, Floats, valid
 
@@ -53,7 +45,8 @@ class AdvantageFlags(Flags):
     lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where kl_coef weighs the divergence: in the loss, or taken off each token's reward."""
+    """Where kl_coef weighs the divergence: in the loss (the estimator k3 of Schulman, 2020), or taken off
+    each token's reward (k1)."""
 
 
 @dataclass
@@ -76,18 +69,23 @@ class CriticFlags(Flags):
 
 @dataclass
 class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
-    """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed."""
+    """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed.
+
+    Examples:
+        memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+        memenvs train mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
+        memenvs train mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
+    """
 
     group_size: Count = 1  # PPO needs no groups
 
     @property
     def kl_in_loss(self) -> bool:
-        """See `LossFlags.kl_in_loss`."""
+        """See `RewardFlags.kl_in_loss`."""
         return self.kl_in == "loss"
 
-    def check(self) -> None:
-        """See `Flags.check`."""
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.critic_warmup >= self.steps:
             raise ValueError(
                 f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
@@ -123,34 +121,33 @@ class MTPPORun(RewardRun):
         args = self.args
         own = self.critic.critic_parameters(shared=self.critic is self.policy)
         rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
+        (group,) = super().parameter_groups()
         return [
-            *super().parameter_groups(),
+            {**group, "params": self.policy.model_parameters()},
             {"params": own, "full_lr": rate, "warmup": args.critic_lr_warmup},
         ]
 
 
-def prepare(args: MTPPOArgs) -> MTPPORun:
-    """Load models and environments."""
-    return MTPPORun(args)
+prepare = MTPPORun
 
 
 def train(run: MTPPORun, args: MTPPOArgs) -> None:
     """Train to the last step, or until SIGTERM."""
     with StepLoop(run, args.steps) as loop:
-        for step, timer in loop:
+        for step in loop:
             # Sample
-            episodes = run.rollouts(step, timer)
+            episodes = run.rollouts(step)
             usable = valid(episodes)
             samples = [sample for episode in usable for sample in episode.samples]
 
             # Score: the critic's values, the reference model's log-probabilities
-            with timer("log_probs"):
+            with run.timer("log_probs"):
                 models = {"critic": run.critic, "ref_model": run.ref_model}
                 metrics = score(run.policy, samples, args, processes=run.processes, **models)
 
             # Credit
-            with timer("credit"):
-                penalties = None if args.kl_in_loss else kl_penalties(usable, args)
+            with run.timer("credit"):
+                penalties = None if args.kl_in_loss else kl_penalties(usable, args.kl_coef)
                 advantages, returns = token_advantages(
                     usable,
                     reward=args.reward,
@@ -161,7 +158,7 @@ def train(run: MTPPORun, args: MTPPOArgs) -> None:
                 )
 
             # Loss and step
-            with timer("update"):
+            with run.timer("update"):
                 metrics |= update(
                     run.policy,
                     run.critic,
@@ -186,42 +183,41 @@ def update(
     seed: Sequence[int],
     critic_only: bool = False,
 ) -> dict[str, float]:
-    """Train policy and critic on experiences; see `Updates`.
+    """Train policy and critic on experiences; see `train_on`.
 
-    A separate critic has a gradient of its own, clipped apart; a shared one adds its loss to the policy's.
-
-    Args:
-        policy: to be trained.
-        critic: the policy itself, or another model, whose value head is trained.
-        optimizer: of the parameters of both.
-        experiences: of all processes.
-        args: see `Updates`; those of the losses too.
-        processes: that train together.
-        seed: of the order of groups.
-        critic_only: leave the policy as it is (critic warm-up).
+    A separate critic has a gradient of its own, clipped apart; a shared one, which is the policy itself, adds
+    its loss to the policy's. With `critic_only` the policy stays as it is (critic warm-up).
     """
     own, shared = old_logprobs_from(policy, args, critic) == "update", critic is policy
     trained = {"critic_grad_norm": critic.critic_parameters(shared=shared)}
     if not critic_only:
         model = {"grad_norm": policy.parameters() if shared else policy.model_parameters()}
         trained = model if shared else model | trained
-    fixed = policy.model_parameters() if critic_only else ()
-    updates = Updates(
-        policy, optimizer, experiences, args, processes=processes, seed=seed, trained=trained, fixed=fixed
-    )
-    for part, weights in updates:
+
+    def losses_of(part: list[Experience], weights: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
         samples = [one.sample for one in part]
         if shared or not critic_only:
             now = evaluate_in(policy, samples, entropy=bool(args.entropy_coef))
             loss, metrics = policy_loss(now, part, weights, args, own)
         if shared:  # one pass for both
             of_values, more = value_loss(now.values, part, weights, args)
-            updates.backward(of_values if critic_only else loss + of_values, metrics | more)
-            continue
+            yield of_values if critic_only else loss + of_values, metrics | more
+            return
         if not critic_only:
-            updates.backward(loss, metrics)
-        updates.backward(*value_loss(values_in(critic, samples), part, weights, args))
-    return updates.metrics()
+            yield loss, metrics
+        yield value_loss(values_in(critic, samples), part, weights, args)
+
+    return train_on(
+        policy,
+        optimizer,
+        experiences,
+        args,
+        losses_of,
+        processes=processes,
+        seed=seed,
+        trained=trained,
+        fixed=policy.model_parameters() if critic_only else (),
+    )
 
 
 def value_loss(
@@ -230,7 +226,7 @@ def value_loss(
     """The loss () of a critic's values (N,) of a micro-batch, and its metrics; see `policy_loss`."""
     returns = flat_tensor([one.returns for one in experiences], values)
     before = flat_tensor([one.sample.values for one in experiences], values)
-    errors = losses.value_loss(values, before, returns).losses
+    errors = losses.value_loss(values, before, returns)
     return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
 
 
@@ -256,8 +252,8 @@ def token_advantages(
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
-        marked: (N,) credits of each episode that are advantages already (`Episode.advantage_credits`), which
-            are no rewards and are added as they are, but with `"outcome"`; None for none.
+        marked: (N,) credits of each episode that are advantages already (`Episode.advantage_credits`). They
+            are added to the advantages unchanged, except with `"outcome"`; None for none.
     """
     if not episodes:
         return [], []
@@ -282,24 +278,21 @@ def token_advantages(
     return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
 
 
-def kl_penalties(episodes: Sequence[Episode], args: RewardArgs) -> list[Floats]:
-    """Penalties (N,) of each episode's sampled tokens: kl_coef times the divergence in nats.
+def kl_penalties(episodes: Sequence[Episode], coef: float) -> list[Floats]:
+    """Penalties (N,) of each episode's sampled tokens: coef times the divergence in nats (k1).
 
     It is the divergence of the policy that sampled from the reference model, for rewards as in RLHF (Ouyang
     et al., 2022, eq. 2).
 
     Args:
         episodes: with `ref_logprobs` in every sample.
-        args: `kl_coef` and `kl_estimator`.
+        coef: weight of a nat.
     """
-    torch = require("torch", "train")
-    penalties = []
-    for episode in episodes:
-        old = np.concatenate([sample.logprobs[sample.response_mask] for sample in episode.samples])
-        reference = np.concatenate([np.asarray(sample.ref_logprobs) for sample in episode.samples])
-        nats = losses.kl_penalty(torch.from_numpy(old), torch.from_numpy(reference), args.kl_estimator)
-        penalties.append(args.kl_coef * nats.numpy())
-    return penalties
+    parts = [
+        [one.logprobs[one.response_mask] - np.asarray(one.ref_logprobs) for one in episode.samples]
+        for episode in episodes
+    ]
+    return [coef * np.concatenate(apart) for apart in parts]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

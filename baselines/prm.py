@@ -1,11 +1,4 @@
-"""A process reward model: how likely each turn leads to success, learned from the episodes of any policy.
-
-Some commands:
-
-    memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
-    memenvs train prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
-    memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
-"""
+"""A process reward model: how likely each turn leads to success, learned from the episodes of any policy."""
 
 from __future__ import annotations
 
@@ -14,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 from msgspec import Meta
 
-from memenvs.baselines.flags import Flags, NonNegative, TrainArgs, run_command
+from memenvs.baselines.flags import Flags, TrainArgs, run_command
 from memenvs.baselines.rollout import ModelRun, StepLoop, shuffled_batches
-from memenvs.baselines.update import apply_gradients, flat_tensor
-from memenvs.core.data import Count
+from memenvs.baselines.update import flat_tensor
+from memenvs.core.data import Count, NonNegative
 from memenvs.core.optional import require
 from memenvs.rollout.demonstrations import to_demonstration
 from memenvs.rollout.records import Episode, Floats, read_episodes
@@ -51,7 +44,13 @@ class LabelFlags(Flags):
 
 @dataclass
 class PRMArgs(LabelFlags, TrainArgs):
-    """A process reward model: a causal model with a linear layer, by binary cross-entropy (TAMTRL B.2)."""
+    """A process reward model: a causal model with a linear layer, by binary cross-entropy (TAMTRL B.2).
+
+    Examples:
+        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
+        memenvs train prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
+        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
+    """
 
     LENGTH = "epochs"
 
@@ -109,9 +108,9 @@ class PRMRun(ModelRun):
             sys.stderr.write(
                 f"{len(known)} turns to learn from (mean label {self.prior:.3f}), {len(measured)} of other "
                 f"tasks to measure on (mean label {measured.mean():.3f})\n"
-                + f"warning: {said}; they are left out\n"
-                * bool(overlong)
             )
+            if overlong:
+                sys.stderr.write(f"warning: {said}; they are left out\n")
         super().restore()
 
     def evaluate(self, step: int) -> dict[str, float]:
@@ -129,38 +128,24 @@ class PRMRun(ModelRun):
         return [LabelledSequence(one, labels[one.turns]) for one in to_sequences(self.policy, episode)]
 
 
-def prepare(args: PRMArgs) -> PRMRun:
-    """Read the episodes and load the model."""
-    return PRMRun(args)
+prepare = PRMRun
 
 
 def train(run: PRMRun, args: PRMArgs) -> None:
-    """Train to the last step, or until SIGTERM."""
+    """Train to the last step, or until SIGTERM; the loss is the mean cross-entropy of a batch's turns."""
     entropy = require("torch.nn.functional", "train").binary_cross_entropy_with_logits
-    batches = list(shuffled_batches(run.examples, args.batch_size, args.epochs, args.seed))
+
+    def nats(part: list[LabelledSequence]) -> Any:
+        logits = run.policy.values([one.sequence.ids for one in part], [one.sequence.ends for one in part])
+        return entropy(logits, flat_tensor([one.labels for one in part], logits), reduction="sum")
+
+    batches = shuffled_batches(run.examples, args.batch_size, args.epochs, args.seed)
     with StepLoop(run, len(batches)) as loop:
-        for step, _ in loop:
+        for step in loop:
             batch = batches[step - 1]
+            ids = [one.sequence.ids for one in batch]
             turns = sum(len(one.labels) for one in batch)
-            mine, nats = run.processes.shard(batch), 0.0
-
-            # Score and loss: the mean cross-entropy over the turns of the batch
-            run.optimizer.zero_grad(set_to_none=True)
-            ids = [one.sequence.ids for one in mine]
-            for numbers in run.policy.micro_batches(ids, args.micro_batch_tokens):
-                part = [mine[i] for i in numbers]
-                logits = run.policy.values([ids[i] for i in numbers], [one.sequence.ends for one in part])
-                labels = flat_tensor([one.labels for one in part], logits)
-                loss = entropy(logits, labels, reduction="sum") / turns
-                loss.backward()
-                nats += float(loss.detach())
-
-            # Step
-            weights, finite = [run.policy.parameters()], math.isfinite(nats)
-            norms = apply_gradients(run.optimizer, weights, run.processes, finite=finite)
-            metrics = {"loss": run.processes.sum(nats)[0]} if norms else {}
-            tokens = sum(len(one.sequence.ids) for one in batch)
-            loop.end(metrics | {"nonfinite": float(norms is None)}, tokens)
+            loop.end(run.descend(batch, ids, nats, turns), sum(map(len, ids)))
 
 
 def read_usable(files: Sequence[Path], labels: str) -> list[Episode]:

@@ -12,18 +12,18 @@ import signal
 import sys
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from types import FrameType
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import gymnasium as gym
 import numpy as np
 
 from memenvs import models
-from memenvs.baselines.checkpoint import EPISODES, BestEvaluation, Checkpoints, TrainingLog
+from memenvs.baselines.checkpoint import EPISODES, Checkpoints, TrainingLog
 from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs, TrainArgs
-from memenvs.baselines.update import ProcessGroup, make_optimizer
+from memenvs.baselines.update import ProcessGroup, apply_gradients, make_optimizer
 from memenvs.cli import RED, RESET, YELLOW, Parameter, check_env_arguments, shell_form, show
 from memenvs.core.env import text_env_of
 from memenvs.core.files import hold_folder, write_json
@@ -32,7 +32,13 @@ from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
 from memenvs.rollout.engine import Timer, collect
 from memenvs.rollout.records import Episode, EpisodeWriter, valid
-from memenvs.wrappers import Curriculum, CurriculumWrapper, RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers import (
+    Curriculum,
+    CurriculumWrapper,
+    RewardMethod,
+    RewardWrapper,
+    VectorRewardWrapper,
+)
 from memenvs.wrappers.registry import make_scorer, read_methods
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
@@ -46,20 +52,47 @@ SHOWN = (
     *("approx_kl", "kl_ref", "entropy"),
     *("curriculum_level", "eval_return", "eval_success", "eval_loss", "eval_accuracy", "tokens_per_second"),
 )
-"""Metrics on the line of a step, if it has them."""
+"""Metrics on the line of a step, if they exist."""
 PROBLEMS = (
     *("failed", "overlong_prompts", "teacher_overlong_prompts", "eval_failed", "eval_overlong_prompts"),
     *("skipped", "nonfinite"),
 )
-"""Counts on it, if they are not 0."""
+"""Counts on this line, if they are not 0."""
 WORK = {
     "sampling": "sampling {episodes}",
     "scoring": "scoring replies for the reward methods",
     "log_probs": "computing log-probabilities",
     "update": "updating the weights",
 }
-"""What is said of the parts of a run's first step."""
+"""What the first step of a run prints about its parts."""
 WORD = re.compile(r"[^\W_]+")
+
+
+class StepTimer(Timer):
+    """Seconds of the parts of a step; calls `say`, if it is set, with the name of each part as it begins."""
+
+    say: Callable[[str], None] | None = None
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """See `Timer`."""
+        if self.say and name in WORK and name not in self.seconds:
+            self.say(name)
+        with super().__call__(name):
+            yield
+
+
+@dataclass
+class TimedScorer:
+    """A scorer whose seconds are counted, as `"scoring"`."""
+
+    scorer: Scorer
+    timer: Timer
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """See `Scorer.logprobs`."""
+        with self.timer("scoring"):
+            return self.scorer.logprobs(requests)
 
 
 class ModelRun:
@@ -67,7 +100,9 @@ class ModelRun:
 
     Attributes:
         step: steps done.
-        best: the best evaluation so far.
+        best: `step` and `value`, the success, of the best evaluation so far; None before the first.
+        timer: of the parts of the step.
+        model_settings: of all models of the run.
         policy: in training.
         curriculum: of the tasks that the run learns from; None without one.
         release: lets another run have the folder.
@@ -83,12 +118,12 @@ class ModelRun:
     """
 
     def __init__(self, args: TrainArgs, processes: ProcessGroup | None = None) -> None:
-        args.check()
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
         self.args, self.processes = args, processes or ProcessGroup()
-        self.step = 0
-        self.best: BestEvaluation | None = None
+        self.step, self.timer = 0, StepTimer()
+        self.model_settings: dict[str, Any] = {"chat_args": args.chat_args}
+        self.best: dict[str, Any] | None = None
         self.curriculum: Curriculum | None = None
         self.open_data()
         self._checkpoints = Checkpoints(args.out, args.keep)
@@ -109,7 +144,7 @@ class ModelRun:
             for model in self._models.values():
                 checkpoint_gradients(model.model)
         self.optimizer = make_optimizer(
-            self.parameter_groups(), lr=args.lr, betas=args.betas, weight_decay=args.weight_decay
+            self.parameter_groups(), lr=args.lr, **{"weight_decay": 0.0, **args.adamw}
         )
         self.restore()
 
@@ -126,11 +161,11 @@ class ModelRun:
 
     def restore(self) -> None:
         """Load the newest checkpoint, if there is one."""
-        if self._checkpoints.newest:
-            state = self._checkpoints.restore(self._models, self.optimizer)
+        if state := self._checkpoints.restore(self._models, self.optimizer):
             self.step, self.best = state["step"], state["best"]
             if self.curriculum:
                 self.curriculum.set_state(state["curriculum"])
+            self.refresh_sampler()
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics `eval_NAME`; empty unless an evaluation is due at this step."""
@@ -141,6 +176,31 @@ class ModelRun:
 
     def save_episodes(self, step: int, phase: Literal["train", "eval"], episodes: Sequence[Episode]) -> None:
         """Append the first episodes to OUT/episodes.jsonl, as many as `--save-episodes` says."""
+
+    def descend(
+        self, items: Sequence[T], ids: Sequence[models.Ids], loss_of: Callable[[list[T]], Any], count: int
+    ) -> dict[str, float]:
+        """One optimizer step by a mean over the parts of training sequences, which all processes share.
+
+        Args:
+            items: the sequences.
+            ids: their tokens.
+            loss_of: the sum () of the loss over some of them.
+            count: of what the loss is the mean over, in all of them.
+
+        Returns:
+            `loss`; `nonfinite` is 1 if no step was taken, since the loss or its gradient was not finite.
+        """
+        mine, total = self.processes.shard(range(len(items))), 0.0
+        self.optimizer.zero_grad(set_to_none=True)
+        for part in self.policy.micro_batches([ids[i] for i in mine], self.args.micro_batch_tokens):
+            loss = loss_of([items[mine[i]] for i in part]) / count
+            loss.backward()
+            total += float(loss.detach())
+        weights, finite = [self.policy.parameters()], math.isfinite(total)
+        norms = apply_gradients(self.optimizer, weights, self.processes, finite=finite)
+        metrics = {"loss": self.processes.sum(total)[0]} if norms else {}
+        return {**metrics, "nonfinite": float(norms is None)}
 
     def set_rate(self, step: int, last: int) -> None:
         """Set the learning rates of a step, in a run of `last` steps."""
@@ -176,11 +236,6 @@ class ModelRun:
             )
         return policy.add_value_head(args.seed) if value_head else policy
 
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """Settings that all models of the run share."""
-        return {"chat_args": self.args.chat_args}
-
 
 class Run(ModelRun):
     """A policy in training, its environments and its evaluations.
@@ -192,8 +247,10 @@ class Run(ModelRun):
     args: PlayArgs
 
     def open_data(self) -> None:
-        """Make the run's environments, training's and evaluation's."""
+        """Check the environments of training and of evaluation, and make the latter."""
         args = self.args
+        sampling = models.SamplingParams(args.temperature, stop=args.stop)
+        self.model_settings["sampling_params"] = sampling
         for different in ({}, args.eval_env_args):
             options = {**args.env_args, **different}
             check_env_arguments(args.env, options)
@@ -207,35 +264,27 @@ class Run(ModelRun):
         args = self.args
         self.policy = self.load(args.model, adapt=True)
         self.sampler: Any = self.policy
-        if args.sampler == "vllm":
+        if args.vllm is not None:
             if self.processes.size > 1:
-                raise ValueError("sampler vllm works in one process; use --sampler hf with several")
-            engine = {"dtype": str(self.policy.model.dtype).removeprefix("torch.")} | args.sampler_args
+                raise ValueError("--vllm works in one process; leave it out with several")
+            engine = {"dtype": str(self.policy.model.dtype).removeprefix("torch.")} | args.vllm
             base = self.policy.adapter_of or args.model
             self.sampler = models.VLLMPolicy(base, engine=engine, **self.model_settings)
             if self._begun_from_adapter:
                 self.refresh_sampler()  # the engine has the weights without it
         return {"policy": self.policy}
 
-    def restore(self) -> None:
-        """Load the newest checkpoint, if there is one."""
-        super().restore()
-        if self.step:
-            self.refresh_sampler()
-
-    def make_venv(self, different: dict[str, Any] | None = None) -> TextVectorEnv:
-        """The run's environments, with some arguments different."""
-        options = {**self.args.env_args, **(different or {})}
-        return TextVectorEnv(
-            self.args.env, self.args.num_envs, autoreset_mode="Disabled", errors="truncate", **options
-        )
+    def make_venv(self, different: dict[str, Any] | None = None, group_size: int = 1) -> TextVectorEnv:
+        """Environments of the run for whole groups, with some arguments different."""
+        args, options = self.args, {**self.args.env_args, **(different or {})}
+        count = max(1, args.num_envs // group_size) * group_size
+        return TextVectorEnv(args.env, count, autoreset_mode="Disabled", errors="truncate", **options)
 
     def play(
         self,
         venv: Any,
         seeds: Sequence[int],
         group_size: int,
-        timer: Timer,
         player: Policy | None = None,
         read: Callable[[Episode], None] | None = None,
     ) -> list[Episode]:
@@ -245,7 +294,6 @@ class Run(ModelRun):
             venv: the environments.
             seeds: each names its group.
             group_size: episodes of a group.
-            timer: counts the seconds.
             player: policy that samples; None: `sampler`.
             read: is given each episode that this process played to its end, while it has its turns.
         """
@@ -255,7 +303,7 @@ class Run(ModelRun):
             self.processes.shard(seeds),
             group_size,
             max_new_tokens=self.args.max_new_tokens,
-            timer=timer,
+            timer=self.timer,
         )
         for episode in mine:
             if episode.end != "failed":
@@ -278,7 +326,7 @@ class Run(ModelRun):
         if self._eval_venv is None or step % self.args.eval_every:
             return {}
         seeds = group_seeds(self.args.seed, 0, 1, self.args.eval_episodes)
-        episodes = self.play(self._eval_venv, seeds, 1, Timer())
+        episodes = self.play(self._eval_venv, seeds, 1)
         self.save_episodes(step, "eval", episodes)
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
 
@@ -291,19 +339,9 @@ class Run(ModelRun):
             for episode in whole:
                 writer.write(replace(episode, step=step, phase=phase), self.policy)
 
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """The policy's parameters without a value head."""
-        return [{**super().parameter_groups()[0], "params": self.policy.model_parameters()}]
-
     @property
     def _begun_from_adapter(self) -> bool:
         return self.policy.adapter_of is not None and not self.args.lora_rank
-
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """See `ModelRun.model_settings`; of every policy, however it samples."""
-        params = models.SamplingParams(self.args.temperature, stop=self.args.stop)
-        return {**super().model_settings, "sampling_params": params}
 
 
 class RolloutRun(Run):
@@ -311,14 +349,16 @@ class RolloutRun(Run):
 
     Attributes:
         venv: the environments, drawn from by the curriculum where there is one.
+        player: the policy whose rollouts are learned from; None: `sampler`.
     """
 
     args: StepArgs
+    player: Policy | None = None
 
     def open_data(self) -> None:
         """Make the run's environments, and its curriculum if there is one."""
         super().open_data()
-        self.venv: Any = self.make_venv()
+        self.venv: Any = self.make_venv(group_size=self.args.group_size)
         if self.args.curriculum:
             env: Any = self.venv.envs[0].unwrapped
             if not hasattr(env, "tasks"):
@@ -326,37 +366,29 @@ class RolloutRun(Run):
             self.curriculum = Curriculum(env.tasks, **self.args.curriculum)
             self.venv = CurriculumWrapper(self.venv, self.curriculum, update=False)
 
-    def rollouts(self, step: int, timer: Timer, part: int = 0) -> list[Episode]:
+    def rollouts(self, step: int, part: int = 0) -> list[Episode]:
         """Roll out the groups of a step, by all processes; episodes in order of their groups.
 
         Args:
             step: number of it.
-            timer: counts the seconds.
             part: number of the batch of tasks within the step.
         """
         # Part 1 of step 0 is what evaluations play.
         seeds = group_seeds(self.args.seed, step, part, self.args.groups)
-        episodes = self.play(self.venv, seeds, self.args.group_size, timer, self.player, self.read)
+        episodes = self.play(self.venv, seeds, self.args.group_size, self.player, self.read)
         if self.curriculum:  # by the episodes of all processes, so that all are at one level
             metric = self.curriculum.metric
             self.curriculum.update([(one.task, one.metrics[metric]) for one in valid(episodes)])
         return episodes
 
-    @property
-    def player(self) -> Policy:
-        """The policy whose rollouts are learned from."""
-        policy: Policy = self.sampler
-        return policy
-
     def read(self, episode: Episode) -> None:
         """Keep what is learned from an episode's turns, which are dropped if no reward method reads them."""
 
     def load_fixed(self, name: str = "") -> HFPolicy:
-        """A model that stays as it is.
+        """A model that is not trained.
 
         Args:
-            name: of it; "" is the model that the run began with, and beside an adapter that has the same
-                weights, and the adapter as it began.
+            name: of the model; "" is the initial model, which shares its weights with an adapter in training.
         """
         if name or self.policy.adapter_of is None:
             return self.load(name or self.args.model)
@@ -372,7 +404,8 @@ class RewardRun(RolloutRun):
 
     Args:
         args: of the run.
-        methods: reward methods that the learner itself needs, beside those of the arguments.
+        comparison: what the learner compares by; if it is a reward method, it is put on the environments
+            beside those of the arguments.
 
     Raises:
         ValueError: arguments that do not fit each other.
@@ -380,24 +413,18 @@ class RewardRun(RolloutRun):
 
     args: RewardArgs
 
-    def __init__(self, args: RewardArgs, methods: Sequence[Any] = ()) -> None:
+    def __init__(self, args: RewardArgs, comparison: object = None) -> None:
         super().__init__(args)
         self._methods = read_methods([args.methods])
         self.ref_model = self.load_fixed() if args.kl_coef else None
-        self._scorer: TimedScorer | None = None
-        if methods := [*self._methods, *methods]:
+        own_method = [comparison] if isinstance(comparison, RewardMethod) else []
+        if methods := [*self._methods, *own_method]:
             own = args.scorer == "policy"
-            made = make_scorer(HFScorer(self.policy.model, self.policy.tokenizer) if own else args.scorer)
-            self._scorer = TimedScorer(made) if made is not None else None
+            scorer = make_scorer(HFScorer(self.policy.model, self.policy.tokenizer) if own else args.scorer)
+            timed = scorer and TimedScorer(scorer, self.timer)
             template = self.policy.template if own else None
-            self.venv = VectorRewardWrapper(self.venv, methods, self._scorer, args.group_size, template)
+            self.venv = VectorRewardWrapper(self.venv, methods, timed, args.group_size, template)
             self.venv.reset(seed=0)  # raises here, before the run, if a method does not fit this environment
-
-    def rollouts(self, step: int, timer: Timer, part: int = 0) -> list[Episode]:
-        """See `RolloutRun.rollouts`."""
-        if self._scorer:
-            self._scorer.timer = timer
-        return super().rollouts(step, timer, part)
 
     @functools.cached_property
     def tree_env(self) -> gym.Env[Any, Any]:
@@ -411,7 +438,7 @@ class StepLoop:
     """The remaining steps of a run, as an iterator inside its own `with`.
 
         with StepLoop(run, args.steps) as loop:
-            for step, timer in loop:
+            for step in loop:
                 …
                 loop.end({"loss": 0.5}, tokens=1234)
 
@@ -424,29 +451,30 @@ class StepLoop:
     """
 
     def __init__(self, run: ModelRun, last: int) -> None:
-        self._run, self._last = run, last
-        config = {"learner": run.args.learner, **run.args.plain()}
+        self._run, self._last, self._first = run, last, run.step
+        config = {"learner": type(run.args).__module__.rpartition(".")[2], **run.args.plain()}
         quiet = not run.processes.is_main
         self._log = TrainingLog(run.args.out, run.step, quiet, run.args.track, config)
         if not quiet:
             write_json(run.args.out / "args.json", config)
-        self._step, self._first, self._started = run.step, run.step, time.perf_counter()
-        self._step_started, self._timer = self._started, Timer()
+        self._started = self._step_started = time.perf_counter()
         self._sigterm, self._stopping = False, False
         self._warned: set[str] = set()
-        self._handler: Any = None
 
     def __enter__(self) -> StepLoop:
         self._handler = signal.signal(signal.SIGTERM, self._on_sigterm)
         return self
 
-    def __iter__(self) -> Iterator[tuple[int, Timer]]:
-        while self._step < self._last and not self._stopping:
-            self._step += 1
-            self._run.set_rate(self._step, self._last)
-            self._step_started = time.perf_counter()
-            self._timer = Timer() if self._step > self._first + 1 else _SpokenTimer(self._say_work)
-            yield self._step, self._timer
+    def __iter__(self) -> Iterator[int]:
+        timer = self._run.timer
+        for step in range(self._first + 1, self._last + 1):
+            if self._stopping:
+                return
+            self._step, self._step_started = step, time.perf_counter()
+            self._run.set_rate(step, self._last)
+            timer.seconds.clear()
+            timer.say = self._say_work if step == self._first + 1 else None
+            yield step
 
     def end(self, metrics: dict[str, float], tokens: int, episodes: Sequence[Episode] = ()) -> None:
         """Refresh the sampler, log the step, and evaluate and save when they are due.
@@ -457,7 +485,7 @@ class StepLoop:
             episodes: played in the step; their `summary` is added, and the first failure is reported once.
         """
         run, step = self._run, self._step
-        with self._timer("refresh"):
+        with run.timer("refresh"):
             run.refresh_sampler()
         run.save_episodes(step, "train", episodes)
         metrics = (summary(episodes) if episodes else {}) | metrics | self._timings(tokens)
@@ -465,27 +493,19 @@ class StepLoop:
             said = f"{len(failed)} of {len(episodes)} episodes failed and are left out, the first: "
             self._warn_once("failed", said + failed[0].error)
         if run.curriculum:
-            metrics |= {
-                "curriculum_level": run.curriculum.progress.level,
-                "curriculum_mean": run.curriculum.mean,
-            }
+            metrics["curriculum_level"] = run.curriculum.progress.level
+            metrics["curriculum_mean"] = run.curriculum.mean
         self._stopping = run.processes.any(self._sigterm)
         if self._stopping:
             run.save(step)  # first: an evaluation may take longer than there is time
         evaluation = run.evaluate(step)
         success = evaluation.get("eval_success", math.nan)
-        best = success > (run.best.value if run.best else -math.inf)  # False where all episodes failed
+        best = success > (run.best["value"] if run.best else -math.inf)  # False where all episodes failed
         if best:
-            run.best = BestEvaluation(step, success)
+            run.best = {"step": step, "value": success}
         self._report(metrics | evaluation)
         if best or step % run.args.save_every == 0 or step == self._last:
             run.save(step)
-
-    def _say_work(self, name: str) -> None:
-        """Say what the first step does now, which may take minutes."""
-        args = self._run.args
-        episodes = f"{args.groups * args.group_size} episodes" if isinstance(args, StepArgs) else "replies"
-        self._log.show(f"step {self._step}: {WORK[name].format(episodes=episodes)} …")
 
     def __exit__(self, kind: type[BaseException] | None, *problem: object) -> None:
         signal.signal(signal.SIGTERM, self._handler)
@@ -496,9 +516,15 @@ class StepLoop:
         if kind is None:  # a failed process does not wait for the others
             self._run.processes.close()
 
+    def _say_work(self, name: str) -> None:
+        """Say what the first step does now, which may take minutes."""
+        args = self._run.args
+        episodes = f"{args.groups * args.group_size} episodes" if isinstance(args, StepArgs) else "replies"
+        self._log.show(f"step {self._step}: {WORK[name].format(episodes=episodes)} …")
+
     def _timings(self, tokens: int) -> dict[str, float]:
         """Seconds of the step by their kind, and tokens a second."""
-        seconds, parts = time.perf_counter() - self._step_started, dict(self._timer.seconds)
+        seconds, parts = time.perf_counter() - self._step_started, dict(self._run.timer.seconds)
         if "environment" in parts:
             parts["environment"] -= parts.get("scoring", 0.0)
         named = {f"seconds_{name}": value for name, value in parts.items()}
@@ -508,20 +534,15 @@ class StepLoop:
         """Write a step's metrics, show its line, and warn once about prompts that do not fit the window."""
         step = self._step
         self._log.write(step, metrics)
-        names = [name for name in SHOWN if name in metrics]
-        shown = "  ".join(
-            [
-                *(f"{name} {metrics[name]:.4g}" for name in names),
-                *(f"{RED}{name} {metrics[name]:.4g}{RESET}" for name in PROBLEMS if metrics.get(name)),
-            ]
-        )
+        shown = [f"{name} {metrics[name]:.4g}" for name in SHOWN if name in metrics]
+        shown += [f"{RED}{name} {metrics[name]:.4g}{RESET}" for name in PROBLEMS if metrics.get(name)]
         gone = time.perf_counter() - self._started
         pace = gone / (step - self._first)  # of this process's steps, as the run may be resumed
         elapsed, left = (
             datetime.timedelta(seconds=round(seconds)) for seconds in (gone, pace * (self._last - step))
         )
         took = f"{pace:.1f} s a step, {elapsed} elapsed, {left} left"
-        self._log.show(f"step {step}/{self._last}  {shown}  {took}")
+        self._log.show("  ".join([f"step {step}/{self._last}", *shown, took]))
         if overlong := metrics.get("overlong_prompts", 0) + metrics.get("eval_overlong_prompts", 0):
             self._warn_once(
                 "overlong",
@@ -535,33 +556,12 @@ class StepLoop:
             self._warned.add(kind)
             self._log.show(f"{YELLOW}warning{RESET}: {text}")
 
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+    def _on_sigterm(self, *signal: object) -> None:
         self._sigterm = True
 
 
-class _SpokenTimer(Timer):
-    """A timer that says what begins, once for each kind of `WORK`.
-
-    Args:
-        say: is given the kind.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
-        self._say, self._said = say, set[str]()
-
-    @contextlib.contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """See `Timer`."""
-        if name in WORK and name not in self._said:
-            self._said.add(name)
-            self._say(name)
-        with super().__call__(name):
-            yield
-
-
 def next_commands(args: TrainArgs) -> str:
-    """What to do with a run that has ended: the commands that evaluate its policy and show its numbers."""
+    """The commands that evaluate the policy of a finished run and show its numbers."""
     out = shlex.quote(str(args.out))
     lines = [f"the trained model is in {args.out}/last/policy; next:"]
     if isinstance(args, PlayArgs):
@@ -579,22 +579,6 @@ def next_commands(args: TrainArgs) -> str:
     return "\n".join([*lines, f"  memenvs view {out} --curves", ""])
 
 
-class TimedScorer:
-    """A scorer whose seconds are counted, as `"scoring"`.
-
-    Args:
-        scorer: does the work.
-    """
-
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer, self.timer = scorer, Timer()
-
-    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """See `Scorer.logprobs`."""
-        with self.timer("scoring"):
-            return self._scorer.logprobs(requests)
-
-
 def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
     """Seeds of `count` groups of a step's part."""
     words = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
@@ -603,13 +587,14 @@ def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
 
 def shuffled_batches(
     items: Sequence[T], batch_size: int, epochs: int, seed: int, *, shuffle: bool = True
-) -> Iterator[list[T]]:
+) -> list[list[T]]:
     """The items in batches, `epochs` times, in another order each time if they are shuffled."""
+    batches = []
     for number in range(epochs):
         rng = np.random.default_rng([seed, 0, 3, number])
-        order = rng.permutation(len(items)) if shuffle else np.arange(len(items))
-        for start in range(0, len(order), batch_size):
-            yield [items[i] for i in order[start : start + batch_size].tolist()]
+        order = rng.permutation(len(items)).tolist() if shuffle else list(range(len(items)))
+        batches += [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    return [[items[i] for i in batch] for batch in batches]
 
 
 def summary(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -625,30 +610,30 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
         "truncated_replies": sum(episode.truncated_replies for episode in episodes),
         "overlong_prompts": sum(episode.overlong_prompts for episode in episodes),
     }
-    if not played:
-        return metrics
-    metrics["return"] = float(np.mean([sum(episode.turn_rewards) for episode in played]))
-    metrics["outcome"] = float(np.mean([episode.outcome for episode in played]))
-    if any(episode.length_penalty for episode in played):
-        metrics["length_penalty"] = float(np.mean([episode.length_penalty for episode in played]))
-    metrics["reply_tokens"] = float(np.mean([episode.tokens for episode in played]))
-    values: dict[str, list[float]] = {}
-    turns: dict[str, list[float]] = {}
+    has_penalty = any(episode.length_penalty for episode in played)
+    values = defaultdict[str, list[float]](list)
     for episode in played:
-        means = {f"signals/{name}": float(np.mean(some)) for name, some in episode.measured.items()}
-        parts = {f"rewards/{name}": value for name, value in episode.rewards.items()}
-        for name, value in {**episode.metrics, **parts, **means}.items():
+        row = {
+            **episode.metrics,
+            **{f"rewards/{name}": value for name, value in episode.rewards.items()},
+            **{f"signals/{name}": float(np.mean(some)) for name, some in episode.measured.items()},
+            "return": sum(episode.turn_rewards),
+            "outcome": episode.outcome,
+            "reply_tokens": episode.tokens,
+            **({"length_penalty": episode.length_penalty} if has_penalty else {}),
+        }
+        for name, value in row.items():
             if not math.isnan(value):
-                values.setdefault(name, []).append(value)
-        for name, some in episode.measured.items():
-            turns.setdefault(f"signals/{name}_std", []).extend(some)
-    for name, some in values.items():
-        metrics.setdefault(name, float(np.mean(some)))
-    return metrics | {name: float(np.std(some)) for name, some in turns.items()}
+                values[name].append(value)
+    metrics |= {name: float(np.mean(some)) for name, some in values.items()}
+    for name in {name for episode in played for name in episode.measured}:
+        of_turns = [value for episode in played for value in episode.measured.get(name, ())]
+        metrics[f"signals/{name}_std"] = float(np.std(of_turns))
+    return metrics
 
 
 def evidence_in_memory(episode: Episode) -> dict[str, float]:
-    """How much of the evidence an agent's memory took and kept, as shares of words; empty without a memory.
+    """How much of the evidence a memory took and kept, as shares of words; empty without a memory.
 
     The words are those of the evidence and not of the question, with more than three letters or a digit.
 
@@ -684,7 +669,7 @@ def _content(text: str) -> set[str]:
 
 
 def checkpoint_gradients(model: Any) -> None:
-    """Keep no activations. Only layers that look for training mode to do so are in it: dropout stays off."""
+    """Recompute activations. Only layers that need training mode for this are in it: dropout stays off."""
     enable = getattr(model, "activation_checkpointing_enable", None)  # transformers 5.23; before, the other
     (enable or model.gradient_checkpointing_enable)()
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""One update of a policy: what it is compared with, the loss of sampled tokens, and the optimizer's steps."""
+"""One update of a policy: scores before it, the loss of sampled tokens, and the optimizer's steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,10 +24,12 @@ T = TypeVar("T")
 
 MAX_GRAD_NORM = 1.0
 """A gradient of a larger norm is scaled down to this."""
+MASTER = ".master"
+"""After a parameter's number: the name of its master weight in a checkpoint."""
 
 
 class Experience(NamedTuple):
-    """A training sequence, and what its tokens are learned by.
+    """A training sequence with the advantages of its tokens.
 
     Attributes:
         sample: the sequence, N tokens of it sampled by the policy.
@@ -48,7 +49,7 @@ def to_experiences(
 ) -> list[Experience]:
     """The samples of episodes with their parts of the episodes' advantages and returns (N,).
 
-    The episodes keep their advantages, for those who look at them.
+    The episodes keep their advantages, for files of episodes.
     """
     experiences = []
     for number, (episode, values) in enumerate(zip(episodes, advantages, strict=True)):
@@ -64,14 +65,14 @@ def to_experiences(
 def old_logprobs_from(
     policy: HFPolicy, args: RewardArgs, critic: HFPolicy | None = None
 ) -> Literal["sampling", "scoring", "update"]:
-    """Where the log-probabilities come from that an update compares with.
+    """Where the old log-probabilities of an update come from.
 
-    They come from sampling if the update computes as sampling did. If it rounds differently (another engine,
-    or bfloat16) they are the policy's own: from the update's pass, if it has only one, and scored before it
-    otherwise. They are also scored before it where that costs nothing, because the critic is the policy
-    itself, and where the penalties of rewards need them.
+    They come from sampling if the update computes as sampling did. If it rounds differently (vLLM, or
+    bfloat16), they are the policy's own: from the update's pass if it has only one, otherwise scored before
+    it. They are also scored before it if the critic is the policy itself, which costs nothing, and if the
+    penalties of rewards need them.
     """
-    if args.sampler == "hf" and policy.model.dtype == require("torch", "train").float32:
+    if args.vllm is None and policy.model.dtype == require("torch", "train").float32:
         return "sampling"
     needed = critic is policy or (args.kl_coef and not args.kl_in_loss)
     return "scoring" if needed or args.epochs > 1 or args.minibatches > 1 else "update"
@@ -86,21 +87,20 @@ def score(
     critic: HFPolicy | None = None,
     ref_model: HFPolicy | None = None,
 ) -> dict[str, float]:
-    """Write into the samples what an update compares with, before anything changes.
+    """Write into the samples what an update compares with: a critic's `values`, a reference's `ref_logprobs`.
 
-    That is `values` by a critic and `ref_logprobs` by a reference model, where there are such. Where
-    `old_logprobs_from` says so, the policy's own log-probabilities replace the sampled ones, and the metric
-    `kl_sampler` is how far these were, in nats. Every process scores its share.
+    If `old_logprobs_from` is `"scoring"`, the policy's own log-probabilities replace the sampled ones, and
+    the metric `kl_sampler` is their distance in nats. Every process scores its share.
     """
     rescore = old_logprobs_from(policy, args, critic) == "scoring"
     if critic is None and ref_model is None and not rescore:
         return {}
     chosen = share([sample.ids for sample in samples], processes)
-    mine, ids = [samples[i] for i in chosen], [samples[i].ids for i in chosen]
-    scores: list[dict[str, Floats]] = [{} for _ in mine]
+    found: list[tuple[int, dict[str, Floats]]] = []
     with require("torch", "train").no_grad():
-        for batch in policy.micro_batches(ids, args.micro_batch_tokens):
-            part, columns = [mine[i] for i in batch], dict[str, Any]()
+        for batch in policy.micro_batches([samples[i].ids for i in chosen], args.micro_batch_tokens):
+            numbers = [chosen[k] for k in batch]
+            part, columns = [samples[i] for i in numbers], dict[str, Any]()
             if rescore:
                 output = evaluate_in(policy, part)
                 columns["logprobs"] = output.logprobs
@@ -110,12 +110,12 @@ def score(
             if ref_model is not None:
                 columns["ref_logprobs"] = evaluate_in(ref_model, part).logprobs
             cuts = np.cumsum([sample.response_mask.sum() for sample in part])[:-1]
-            for name, column in columns.items():
-                array = column.float().cpu().numpy().astype(np.float64)
-                for i, values in zip(batch, np.split(array, cuts), strict=True):
-                    scores[i][name] = values
-    numbered = list(zip(chosen, scores, strict=True))
-    everything = numbered if processes is None else processes.gather(numbered)
+            parts = {
+                name: np.split(column.float().cpu().numpy().astype(np.float64), cuts)
+                for name, column in columns.items()
+            }
+            found += [(i, {name: own[k] for name, own in parts.items()}) for k, i in enumerate(numbers)]
+    everything = found if processes is None else processes.gather(found)
     drift: list[Floats] = []
     for i, own in sorted(everything, key=lambda one: one[0]):
         sample = samples[i]
@@ -127,9 +127,9 @@ def score(
 
 
 def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]:
-    """Numbers of this process's sequences: neighbours in order of their ids, which share prefixes.
+    """The indices of this process's sequences: neighbours in the order of their ids, which share prefixes.
 
-    Every process has about as many tokens.
+    All processes have about the same number of tokens.
     """
     order = lexicographic_order(sequences)
     if processes is None or processes.size == 1:
@@ -139,14 +139,20 @@ def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]
     return [i for i, owner in zip(order, owners, strict=True) if owner == processes.rank]
 
 
-@dataclass
-class Updates:
+def train_on(
+    policy: HFPolicy,
+    optimizer: Any,
+    experiences: Sequence[Experience],
+    args: StepArgs,
+    losses_of: Callable[[list[Experience], Any], Iterable[tuple[Any, dict[str, Any]]]],
+    *,
+    processes: ProcessGroup,
+    seed: Sequence[int],
+    trained: Mapping[str, Sequence[Any]] | None = None,
+    fixed: Iterable[Any] = (),
+    counts: Callable[[Experience], bool] = bool,
+) -> dict[str, float]:
     """All passes over what a step learned from, in micro-batches, with the optimizer's steps.
-
-        updates = Updates(policy, optimizer, items, args, processes=processes, seed=(seed, step))
-        for part, weights in updates:  # the items of a micro-batch, and the weights (N,) of their tokens
-            updates.backward((weights * losses).sum(), {"loss": losses.mean()})
-        metrics = updates.metrics()
 
     There are `epochs` passes with `minibatches` optimizer steps each. The loss of a minibatch is one weighted
     sum over its tokens, so that it does not depend on how it is cut into micro-batches or shared among
@@ -155,97 +161,67 @@ class Updates:
     Args:
         policy: to be trained.
         optimizer: of its parameters.
-        items: of all processes; each process takes its share.
+        experiences: of all processes; each process takes its share.
         args: `epochs`, `minibatches`, `loss_agg_mode`, `micro_batch_tokens`.
+        losses_of: is given the experiences of a micro-batch and the weights (N,) of their tokens; each loss
+            () that it yields adds its gradient, before the next is computed, and comes with metrics, which
+            are means over the tokens.
         processes: that train together.
         seed: of the order of groups.
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; by
             default the policy's.
         fixed: parameters that never get a step.
-        counts: whether an item has a gradient; one without is not computed.
+        counts: whether an experience has a gradient; one without is not computed.
 
-    Attributes:
-        nonfinite: steps that were skipped.
+    Returns:
+        Means of the metrics over tokens, of gradient norms over the optimizer steps taken; `nonfinite` counts
+        the steps that were skipped. Without experiences nothing is done, and `skipped` is 1.
     """
-
-    policy: HFPolicy
-    optimizer: Any
-    items: Sequence[Experience]
-    args: StepArgs
-    _: KW_ONLY
-    processes: ProcessGroup
-    seed: Sequence[int]
-    trained: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    fixed: Iterable[Any] = ()
-    counts: Callable[[Experience], bool] = bool
-    nonfinite: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self.trained = self.trained or {"grad_norm": self.policy.model_parameters()}
-        # Of metrics: their sums, and what they are means over
-        self._totals, self._sizes = defaultdict[str, float](float), defaultdict[str, float](float)
-        self._seen: list[tuple[dict[str, float], float]] = []  # this minibatch's means, and tokens
-        self._tokens = 0  # sampled tokens of this micro-batch
-
-    def __iter__(self) -> Iterator[tuple[list[Experience], Any]]:
-        torch, policy, args = require("torch", "train"), self.policy, self.args
-        for epoch in range(args.epochs if self.items else 0):
-            rng = np.random.default_rng([*self.seed, epoch])
-            for minibatch in _minibatches(self.items, args.minibatches, rng):
-                self.optimizer.zero_grad(set_to_none=True)
-                self._seen = []
-                lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
-                # One is computed in any case, so that the optimizer has gradients to step by.
-                needed = [i for i, one in enumerate(minibatch) if self.counts(one)] or [0]
-                chosen = share([minibatch[i].sample.ids for i in needed], self.processes)
-                mine = torch.tensor([needed[i] for i in chosen], dtype=torch.long)
-                ids = [minibatch[i].sample.ids for i in mine]
-                batches = policy.micro_batches(ids, args.micro_batch_tokens)
-                for batch in batches:
-                    part = mine[batch]
-                    weights = losses.token_weights(
-                        torch.repeat_interleave(part, lengths[part]),
-                        lengths,
-                        args.loss_agg_mode,
-                        horizon=args.max_new_tokens,
+    if not experiences:
+        return {"skipped": 1.0}
+    torch = require("torch", "train")
+    trained = trained or {"grad_norm": policy.model_parameters()}
+    totals, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
+    nonfinite = 0
+    for epoch in range(args.epochs):
+        rng = np.random.default_rng([*seed, epoch])
+        for minibatch in _minibatches(experiences, args.minibatches, rng):
+            optimizer.zero_grad(set_to_none=True)
+            lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
+            # One is computed in any case, so that the optimizer has gradients to step by.
+            needed = [i for i, one in enumerate(minibatch) if counts(one)] or [0]
+            chosen = share([minibatch[i].sample.ids for i in needed], processes)
+            mine = torch.tensor([needed[i] for i in chosen], dtype=torch.long)
+            ids = [minibatch[i].sample.ids for i in mine]
+            batches = policy.micro_batches(ids, args.micro_batch_tokens)
+            even = sum(len(one.sample.ids) for one in minibatch) / processes.size
+            seen = [({"computed": policy.computed(ids, batches) / even}, even)]  # means, and tokens
+            for batch in batches:
+                part = mine[batch]
+                rows = torch.repeat_interleave(part, lengths[part])
+                weights = losses.token_weights(rows, lengths, args.loss_agg_mode, horizon=args.max_new_tokens)
+                weights = weights.to(policy.device, torch.float32)
+                for loss, metrics in losses_of([minibatch[i] for i in part], weights):
+                    loss.backward()
+                    seen.append(
+                        ({name: float(value.detach()) for name, value in metrics.items()}, len(weights))
                     )
-                    self._tokens = len(weights)
-                    yield [minibatch[i] for i in part], weights.to(policy.device, torch.float32)
-                even = sum(len(one.sample.ids) for one in minibatch) / self.processes.size
-                self._seen.append(({"computed": policy.computed(ids, batches) / even}, even))
-                self._step()
-
-    def backward(self, loss: Any, metrics: Mapping[str, Any]) -> None:
-        """Add the gradient of a loss () of this micro-batch; its metrics are means over its tokens."""
-        loss.backward()
-        self._seen.append(({name: float(value.detach()) for name, value in metrics.items()}, self._tokens))
-
-    def metrics(self) -> dict[str, float]:
-        """Means of the metrics over tokens, of gradient norms over optimizer steps taken.
-
-        `nonfinite` counts the steps that were not. Without an item nothing was done, and `skipped` is 1.
-        """
-        if not self.items:
-            return {"skipped": 1.0}
-        names = sorted(set(self.processes.gather(list(self._totals))))
-        sums = self.processes.sum(*(self._totals[name] for name in names))
-        counts = self.processes.sum(*(self._sizes[name] for name in names))
-        means = {name: total / max(n, 1e-12) for name, total, n in zip(names, sums, counts, strict=True)}
-        return {**means, "nonfinite": float(self.nonfinite)}
-
-    def _step(self) -> None:
-        for weight in master_weights(self.fixed):
-            weight.grad = None
-        finite = all(math.isfinite(value) for numbers, _ in self._seen for value in numbers.values())
-        groups = list(self.trained.values())
-        norms = apply_gradients(self.optimizer, groups, self.processes, finite=finite)
-        if norms is None:
-            self.nonfinite += 1
-            return
-        for numbers, weight in [*self._seen, (dict(zip(self.trained, norms, strict=True)), 1)]:
-            for name, value in numbers.items():
-                self._totals[name] += value * weight
-                self._sizes[name] += weight
+            for weight in master_weights(fixed):
+                weight.grad = None
+            finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
+            norms = apply_gradients(optimizer, list(trained.values()), processes, finite=finite)
+            if norms is None:
+                nonfinite += 1
+                continue
+            for numbers, size in [*seen, (dict(zip(trained, norms, strict=True)), 1)]:
+                for name, value in numbers.items():
+                    totals[name] += value * size
+                    sizes[name] += size
+    names = sorted(set(processes.gather(list(totals))))
+    sums = processes.sum(*(totals[name] for name in names))
+    counted = processes.sum(*(sizes[name] for name in names))
+    means = {name: total / max(n, 1e-12) for name, total, n in zip(names, sums, counted, strict=True)}
+    return {**means, "nonfinite": float(nonfinite)}
 
 
 def policy_loss(
@@ -264,13 +240,13 @@ def policy_loss(
     sampled = flat_tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
     old = now.logprobs.detach() if own else sampled
     advantages = flat_tensor([one.advantages for one in experiences], now.logprobs)
-    clipped = losses.policy_loss(
-        now.logprobs, old, advantages, clip=args.clip, clip_high=args.clip_high, dual_clip=args.dual_clip
+    of_tokens, clipped = losses.policy_loss(
+        now.logprobs, old, advantages, clip=args.clip[0], clip_high=args.clip[-1], dual_clip=args.dual_clip
     )
-    loss = (weights * clipped.losses).sum()
+    loss = (weights * of_tokens).sum()
     metrics = {
-        "policy_loss": clipped.losses.mean(),
-        "clip_fraction": clipped.clipped.float().mean(),
+        "policy_loss": of_tokens.mean(),
+        "clip_fraction": clipped.float().mean(),
         "entropy": -old.mean(),  # of what was sampled, at its temperature
         "approx_kl": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
     }
@@ -278,9 +254,10 @@ def policy_loss(
         metrics["kl_sampler"] = (sampled - old).mean()
     if args.kl_coef:
         reference = flat_tensor([sample.ref_logprobs for sample in samples], now.logprobs)
-        penalty = losses.kl_penalty(now.logprobs, reference, args.kl_estimator)
+        in_loss = args.kl_in_loss
+        penalty = losses.kl_penalty(now.logprobs, reference) if in_loss else now.logprobs - reference
         metrics["kl_ref"] = penalty.mean()
-        if args.kl_in_loss:
+        if in_loss:
             loss = loss + args.kl_coef * (weights * penalty).sum()
     if args.entropy_coef:
         loss = loss - args.entropy_coef * (weights * now.entropy).sum()
@@ -303,8 +280,8 @@ def apply_gradients(
         finite: whether the loss of this process was finite.
 
     Returns:
-        The norm of each group before it was clipped. None where a norm, or the loss of a process, is not
-        finite: then nothing is changed, neither weights nor the optimizer's state.
+        The norm of each group before it was clipped. None if a norm, or the loss of a process, is not finite:
+        then neither the weights nor the optimizer's state change.
     """
     clip = require("torch", "train").nn.utils.clip_grad_norm_
     masters = [master_weights(parameters) for parameters in groups]
@@ -322,20 +299,41 @@ def apply_gradients(
 def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> Any:
     """AdamW over float32 weights.
 
-    Of a parameter in bfloat16 it steps a float32 copy, its master weight (Micikevicius et al., 2018, section
-    3.1): a step below the rounding of bfloat16 is not lost. A gradient is added to the master's in float32 as
-    soon as a backward pass has made it, and after each step the master is rounded into the parameter. Where
-    a parameter has been set since to another value, its master takes that.
+    For a parameter in bfloat16 it steps a float32 copy, its master weight (Micikevicius et al., 2018, section
+    3.1), so that a step below the rounding of bfloat16 is not lost. A gradient is added to the master's in
+    float32 as soon as a backward pass has computed it, and after each step the master is rounded into the
+    parameter. If a parameter has been set to another value since, its master takes that value.
 
     Args:
         groups: of parameters, as for `torch.optim.AdamW`, each with settings of its own.
         settings: of all groups.
     """
-    masters = [{**group, "params": [_add_master(weight) for weight in group["params"]]} for group in groups]
-    optimizer = require("torch", "train").optim.AdamW(masters, **settings)
-    optimizer.register_step_pre_hook(lambda *_: _take_changes(optimizer))
-    optimizer.register_step_post_hook(lambda *_: _round_masters(optimizer))
+    torch = require("torch", "train")
+    stepped = [{**group, "params": [_add_master(weight) for weight in group["params"]]} for group in groups]
+    optimizer = torch.optim.AdamW(stepped, **settings)
+    masters = optimizer_masters(optimizer).values()
+
+    @torch.no_grad()
+    def take_changes(*_: Any) -> None:
+        for master in masters:
+            own = master.to(master.rounded.dtype)
+            if not torch.equal(own, master.rounded):
+                master.copy_(torch.where(own == master.rounded, master, master.rounded.float()))
+
+    @torch.no_grad()
+    def round_masters(*_: Any) -> None:
+        for master in masters:
+            master.rounded.copy_(master)
+
+    optimizer.register_step_pre_hook(take_changes)
+    optimizer.register_step_post_hook(round_masters)
     return optimizer
+
+
+def optimizer_masters(optimizer: Any) -> dict[str, Any]:
+    """The master weights that an optimizer steps, by their names in a checkpoint."""
+    stepped = [weight for group in optimizer.param_groups for weight in group["params"]]
+    return {f"{i}{MASTER}": weight for i, weight in enumerate(stepped) if hasattr(weight, "rounded")}
 
 
 def master_weights(parameters: Iterable[Any]) -> list[Any]:
@@ -344,8 +342,8 @@ def master_weights(parameters: Iterable[Any]) -> list[Any]:
 
 
 def _add_master(weight: Any) -> Any:
-    torch = require("torch", "train")
-    if weight.dtype == torch.float32:
+    """A float32 copy of a weight that gets its gradients; in float32 the weight itself."""
+    if weight.dtype == require("torch", "train").float32:
         return weight
     master = weight.detach().float().requires_grad_()
     weight.master, master.rounded = master, weight
@@ -356,27 +354,6 @@ def _add_master(weight: Any) -> Any:
 
     weight.register_post_accumulate_grad_hook(move_gradient)
     return master
-
-
-def _take_changes(optimizer: Any) -> None:
-    torch = require("torch", "train")
-    with torch.no_grad():
-        for master in optimizer_masters(optimizer).values():
-            own = master.to(master.rounded.dtype)
-            if not torch.equal(own, master.rounded):
-                master.copy_(torch.where(own == master.rounded, master, master.rounded.float()))
-
-
-def _round_masters(optimizer: Any) -> None:
-    with require("torch", "train").no_grad():
-        for master in optimizer_masters(optimizer).values():
-            master.rounded.copy_(master)
-
-
-def optimizer_masters(optimizer: Any) -> dict[int, Any]:
-    """The master weights that an optimizer steps, by their places among all that it steps."""
-    stepped = [weight for group in optimizer.param_groups for weight in group["params"]]
-    return {i: weight for i, weight in enumerate(stepped) if hasattr(weight, "rounded")}
 
 
 def evaluate_in(policy: HFPolicy, samples: Sequence[Sample], *, entropy: bool = False) -> PolicyOutput:
@@ -390,7 +367,7 @@ def values_in(critic: HFPolicy, samples: Sequence[Sample]) -> Any:
 
 
 class ProcessGroup:
-    """The processes that `accelerate launch` or `torchrun` started, by the variables that both set.
+    """The processes that `accelerate launch` or `torchrun` started, from the variables that both set.
 
     Every process holds the whole model. Rollouts are shared by groups and updates by samples; gradients are
     summed. No random number depends on the rank: a run gives the same curve on any number of processes.
@@ -398,6 +375,7 @@ class ProcessGroup:
     Attributes:
         rank: number of this process.
         size: number of processes.
+        is_main: whether this process writes logs and checkpoints.
         device: of torch, this process's own.
 
     Args:
@@ -407,6 +385,7 @@ class ProcessGroup:
     def __init__(self, device: str | None = None) -> None:
         torch = require("torch", "train")
         self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        self.is_main = self.rank == 0
         own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
         self.device = device or own
         cuda = self.device.startswith("cuda")
@@ -419,17 +398,12 @@ class ProcessGroup:
             # Objects are gathered through gloo: they never need a GPU.
             torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
 
-    @property
-    def is_main(self) -> bool:
-        """Whether this process writes logs and checkpoints."""
-        return self.rank == 0
-
     def shard(self, items: Sequence[T]) -> list[T]:
         """This process's share of the items."""
         return list(items[self.rank :: self.size])
 
     def gather(self, items: Sequence[T]) -> list[T]:
-        """The items of all processes, in the order that `shard` had them from."""
+        """The items of all processes, in the order that they had before `shard`."""
         if self.size == 1:
             return list(items)
         parts: list[list[T]] = [[] for _ in range(self.size)]
@@ -470,7 +444,7 @@ class ProcessGroup:
 def _minibatches(
     items: Sequence[Experience], count: int, rng: np.random.Generator
 ) -> Iterator[list[Experience]]:
-    """Items in `count` parts of about as many groups each, in random order."""
+    """The items in `count` parts of about the same number of groups, in random order."""
     groups = rng.permutation(sorted({one.group for one in items}))
     for part in np.array_split(groups, min(count, len(groups))):
         chosen = set(part.tolist())

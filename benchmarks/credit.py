@@ -125,7 +125,7 @@ def update() -> float:
 
     def learn() -> None:
         logprobs = model(ids).logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).flatten()
-        aggregate(policy_loss(logprobs, logprobs.detach(), torch.ones_like(logprobs)).losses, rows).backward()
+        aggregate(policy_loss(logprobs, logprobs.detach(), torch.ones_like(logprobs))[0], rows).backward()
 
     return min(timed(learn) for _ in range(3))
 

@@ -19,7 +19,7 @@ import sys
 import textwrap
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 import gymnasium as gym
@@ -67,8 +67,21 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
         return report_error(prog, error)
 
 
-def parse(command: Callable[..., Any], argv: Sequence[str], prog: str) -> functools.partial[Any] | None:
+def parse(
+    command: Callable[..., Any],
+    argv: Sequence[str],
+    prog: str,
+    defaults: Any = None,
+    repeatable: Collection[str] = (),
+) -> Any:
     """A function bound to the options of a command line; None if `--help` was shown. See `run_command`.
+
+    Args:
+        command: a function, or a dataclass, which is made.
+        argv: the words after the command.
+        prog: the command as a user types it.
+        defaults: an instance of the dataclass that holds the defaults of its options.
+        repeatable: options of which the last counts, where others may be given once.
 
     Raises:
         ValueError: an option is unknown, missing, given twice, or cannot be read.
@@ -76,23 +89,20 @@ def parse(command: Callable[..., Any], argv: Sequence[str], prog: str) -> functo
     import tyro
 
     for flag, count in Counter(word.partition("=")[0].replace("_", "-") for word in argv).items():
-        if flag.startswith("--") and count > 1:  # tyro would take the last
+        if flag.startswith("--") and count > 1 and flag not in repeatable:  # tyro takes the last
             raise ValueError(f"{flag} is given {count} times; give it once, with all its values")
 
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_named_values)
-    markers = (
-        tyro.conf.OmitArgPrefixes,
-        tyro.conf.FlagCreatePairsOff,
-        tyro.conf.PositionalMetavarFromFieldName,
-    )
+    markers = [tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName]
+    target: Any = command
+    if defaults is None:
+        target, defaults = deferred(command), tyro.MISSING_NONPROP
+        markers.append(tyro.conf.FlagCreatePairsOff)  # a default that is set can be turned off
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            bound: functools.partial[Any] = tyro.cli(
-                deferred(command), args=argv, prog=prog, config=markers, registry=registry
-            )
-            return bound
+            return tyro.cli(target, args=argv, prog=prog, config=markers, registry=registry, default=defaults)
     except SystemExit as end:
         if end.code:
             raise ValueError(
@@ -117,14 +127,14 @@ def _named_values(info: Any) -> Any:
     """How tyro reads arguments by name."""
     from tyro.constructors import PrimitiveConstructorSpec
 
-    if info.type not in (dict[str, Any], Mapping[str, Any]):
+    if info.type not in (dict[str, Any], Mapping[str, Any], dict[str, Any] | None):
         return None
     return PrimitiveConstructorSpec(
         nargs="*",
         metavar="NAME=VALUE",
         instance_from_str=read_arguments,
-        is_instance=lambda value: isinstance(value, Mapping),
-        str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in value.items()],
+        is_instance=lambda value: value is None or isinstance(value, Mapping),
+        str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in (value or {}).items()],
     )
 
 

@@ -169,7 +169,7 @@ class FactNotes(RewardMethod):
 
         r_k = w(m_k) - w(m_{k-1}),   w(m) = needed facts that m holds - cost * lines that hold none of them
 
-    A verifiable turn reward in the sense of MT-GRPO: `grpo --reward turn --alpha 0` with
+    A verifiable turn reward in the sense of MT-GRPO: `grpo --reward turn --reward-args alpha=0` with
     `--methods '[["research.lessons:FactNotes", {"tasks": "WORLD"}]]'`. A line holds a fact that names its
     entity and its value. The last turn, which answers, is paid by the outcome alone.
 

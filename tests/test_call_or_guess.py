@@ -48,4 +48,4 @@ def test_the_outcome_alone_learns_not_to_call(caller, tmp_path):
 
 
 def test_mt_grpo_over_those_that_call_alone_learns_as_the_outcome_does(caller, tmp_path):
-    assert called(caller, tmp_path / "run", reward="turn", ended="skip") < 0.2
+    assert called(caller, tmp_path / "run", reward="turn", reward_args={"ended": "skip"}) < 0.2

@@ -17,7 +17,6 @@ import torch
 
 from memenvs.baselines import distill, losses
 from memenvs.models import HFPolicy, SamplingParams
-from memenvs.rollout.engine import Timer
 from memenvs.rollout.records import Episode, Sample, valid
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
@@ -88,9 +87,9 @@ class TestComparison:
             found.append(value.detach())
         torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
         assert float(found[0].min()) > 0.01
-        for one, plain in zip(*gradients, strict=True):
-            scale = max(1.0, float(plain.abs().max()))
-            torch.testing.assert_close(one, plain, rtol=1e-3, atol=1e-4 * scale)
+        for one, other in zip(*gradients, strict=True):
+            scale = max(1.0, float(other.abs().max()))
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * scale)
         assert all(weight.grad is None for weight in teacher.model_parameters())
 
     def test_logits_beyond_the_smaller_vocabulary_are_left_out(self, policies, tmp_path):
@@ -127,7 +126,7 @@ def played(tiny_model, tmp_path_factory):
     for view in ("local", "global"):
         args = arguments(tiny_model, tmp_path_factory.mktemp(view), view=view, save_episodes=2)
         runs[view] = distill.prepare(args)
-    return {view: (run, valid(run.rollouts(1, Timer()))) for view, run in runs.items()}
+    return {view: (run, valid(run.rollouts(1))) for view, run in runs.items()}
 
 
 class TestPrompts:
@@ -152,17 +151,17 @@ class TestPrompts:
         pytest.importorskip("bm25s")
         args = arguments(tiny_model, tmp_path / "run", env="MemSearchQA-v0", env_args=search)
         run = distill.prepare(args)
-        for episode in valid(run.rollouts(1, Timer())):
+        for episode in valid(run.rollouts(1)):
             (sample,) = episode.samples
             assert len(sample.teacher) == len(episode.replies) > 1
             theirs = np.concatenate([one.ids[one.response_mask] for one in sample.teacher])
             np.testing.assert_array_equal(theirs, sample.ids[sample.response_mask])
 
-    def test_a_teacher_may_read_what_the_student_reads(self, tiny_model, other, tmp_path):
+    def test_a_teacher_can_read_what_the_student_reads(self, tiny_model, other, tmp_path):
         run = distill.prepare(
             arguments(tiny_model, tmp_path / "run", view="student", teacher_model=other, env_args=READING)
         )
-        for episode in valid(run.rollouts(1, Timer())):
+        for episode in valid(run.rollouts(1)):
             for sample in episode.samples:
                 (one,) = sample.teacher
                 np.testing.assert_array_equal(one.ids, sample.ids)
@@ -229,27 +228,19 @@ class TestTraining:
         for name in ("divergence", "grad_norm"):
             assert cut[name] == pytest.approx(whole[name], rel=1e-4)
 
-    def test_rollouts_may_be_the_teachers(self, tiny_model, other, tmp_path):
+    def test_rollouts_can_be_the_teachers(self, tiny_model, other, tmp_path):
         options = {"rollouts": "teacher", "view": "student", "teacher_model": other}
         run = distill.prepare(arguments(tiny_model, tmp_path / "run", **options))
         theirs = distill.prepare(arguments(other, tmp_path / "theirs"))
         replies, wanted, own = (
             [reply.text for episode in episodes for reply in episode.replies]
             for episodes in (
-                run.rollouts(1, Timer()),
-                theirs.rollouts(1, Timer()),
-                run.play(run.venv, [episode.group for episode in theirs.rollouts(1, Timer())], 1, Timer()),
+                run.rollouts(1),
+                theirs.rollouts(1),
+                run.play(run.venv, [episode.group for episode in theirs.rollouts(1)], 1),
             )
         )
         assert replies == wanted != own
-
-    def test_gradient_checkpointing_changes_no_number(self, tiny_model, tmp_path):
-        (_, (one,)), (_, (again,)) = (
-            train(arguments(tiny_model, tmp_path / str(switch), gradient_checkpointing=switch))
-            for switch in (False, True)
-        )
-        for name in ("divergence", "grad_norm"):
-            assert again[name] == pytest.approx(one[name], rel=1e-4)
 
 
 def plain(name):
@@ -277,7 +268,7 @@ class TestRefusals:
         assert f"teacher_model '{folder}' has " in line
         assert "alone; give a teacher with the same vocabulary" in line
 
-    def test_an_environment_without_a_teachers_prompt_is_one_line(
+    def test_an_environment_without_a_teacher_prompt_is_one_line(
         self, tiny_model, tmp_path, capsys, monkeypatch
     ):
         from memenvs.envs.chunk_qa import ChunkQAEnv
@@ -293,13 +284,10 @@ class TestRefusals:
             "MemChunkQA-v0 has no privileged teacher_prompt, which the teacher reads with view local" in line
         )
 
-    @pytest.mark.parametrize("flag", ["--divergence", "--view", "--rollouts"])
-    def test_a_choice_that_there_is_not_is_refused_with_the_choices(self, flag, capsys):
-        with pytest.raises(SystemExit) as stopped:
-            distill.main(["--model", "nowhere", flag, "kl"])
-        assert stopped.value.code == 2
-        assert flag in capsys.readouterr().err
+    def test_an_unknown_choice_is_refused_with_the_choices(self, capsys):
+        assert distill.main(["--model", "nowhere", "--divergence", "kl"]) == 2
+        assert "jsd" in capsys.readouterr().err
 
-    def test_a_teacher_that_is_nowhere_is_one_line(self, tiny_model, tmp_path, capsys):
+    def test_a_missing_teacher_is_one_line(self, tiny_model, tmp_path, capsys):
         line = self.refusal(tiny_model, tmp_path, capsys, "--teacher-model", str(tmp_path / "nowhere"))
         assert "nowhere" in line

@@ -100,7 +100,7 @@ def test_rewards_that_are_not_the_sum_of_all_turns_are_refused(reward):
 def arguments(learner, model, out, **others):
     return get_type_hints(learner.train)["args"](
         model=str(model), out=out, env="MemSokoban-v0", env_args={"max_turns": 2}, steps=1, groups=2,
-        group_size=2, num_envs=4, max_new_tokens=8, reward="merged", normalize="components", **others,
+        group_size=2, num_envs=4, max_new_tokens=8, reward="merged", **others,
     )  # fmt: skip
 
 
@@ -114,13 +114,23 @@ class TestRuns:
         return grpo
 
     def test_a_run_takes_the_flag(self, grpo, tiny_model, tmp_path):
-        args = arguments(grpo, tiny_model, tmp_path / "run", component_weights={"format": 0.5})
+        args = arguments(
+            grpo,
+            tiny_model,
+            tmp_path / "run",
+            reward_args={"normalize": "components", "component_weights": {"format": 0.5}},
+        )
         run = grpo.prepare(args)
         grpo.train(run, args)
         assert (args.out / "last").is_dir()
 
     def test_a_weight_of_no_component_is_refused_with_those_there_are(self, grpo, tiny_model, tmp_path):
-        args = arguments(grpo, tiny_model, tmp_path / "run", component_weights={"formt": 0.5})
+        args = arguments(
+            grpo,
+            tiny_model,
+            tmp_path / "run",
+            reward_args={"normalize": "components", "component_weights": {"formt": 0.5}},
+        )
         run = grpo.prepare(args)
         with pytest.raises(
             ValueError, match="unknown component 'formt'; the components are outcome, placement"

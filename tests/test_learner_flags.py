@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("tyro")
 
 from memenvs.baselines import distill, grpo, mt_ppo, sft
+from memenvs.baselines.advantages import read_comparison
 from memenvs.models import HFPolicy
 
 
@@ -28,32 +29,42 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "--steps 0", "steps must be a whole number, at least 1, got 0"),
         (mt_ppo, "--gamma 1.5", "gamma must be a number, at least 0 and at most 1, got 1.5"),
         (grpo, "--dual-clip 0.5", "dual_clip must be a number, above 1, or null, got 0.5"),
-        (grpo, "--kl-coef 0.1 --kl-estimator k1", "kl_estimator k1 has a mean gradient of 0 as a loss"),
-        (grpo, "--reward rememr1 --estimator rloo", "reward rememr1 uses scale; leave out estimator rloo"),
-        (grpo, "--reward outcome --ended skip", "reward outcome uses estimator, scale; leave out ended skip"),
-        (grpo, "--reward tamtrl --scale none", "reward tamtrl uses no setting; leave out scale none"),
+        (grpo, "--reward rememr1 --reward-args estimator=rloo", "no argument 'estimator'"),
+        (
+            grpo,
+            "--reward outcome --reward-args ended=skip",
+            "has no setting 'ended'; its settings: estimator, scale",
+        ),
+        (
+            grpo,
+            "--reward outcome --reward-args scale=no",
+            "reward_args.scale must be one of std, none, got 'no'",
+        ),
         (grpo, "--reward tamtrll", "reward must be one of outcome, merged, turn, turn-pool, tamtrl, "),
         (grpo, "--reward infomem --reward-args betta=1", "its arguments: beta,"),
-        (grpo, "--reward-args beta=1", "reward_args are for reward methods"),
-        (grpo, "--tree-turns 1", "trees are for --reward turn and --estimator grpo, got outcome and grpo"),
+        (grpo, "--tree-turns 1", "trees are for --reward turn and estimator grpo, got outcome and grpo"),
         (grpo, "--reward turn --tree-turns 9", "the budget is 10,000"),
-        (grpo, "--reward merged --normalize components --scale none", "leave estimator grpo and scale std"),
-        (grpo, "--num-envs 12", "num_envs must be a multiple of group_size 8, got 12"),
+        (
+            grpo,
+            "--reward merged --reward-args normalize=components scale=none",
+            "leave estimator grpo and scale std",
+        ),
         (grpo, "--group-size 1", "a group compares at least 2 episodes"),
         (grpo, "--overlong 8 9", "the second number of overlong must be at most the first, got 8 and 9"),
         (grpo, "--methods {}", "methods must be a list, got {}"),
         (grpo, '--methods ["Nobody"]', "no method 'Nobody'"),
         (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup must be below steps 10"),
         (distill, "--view student", "view student leaves the model as its own teacher nothing to teach"),
-        (distill, "--rollouts teacher --sampler vllm", "sampler vllm has the student's weights"),
+        (distill, "--rollouts teacher --vllm", "vllm samples with the student's weights"),
     ],
 )
 def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, message, tmp_path, capsys):
     assert message in refusal(learner, flags.split(), tmp_path, capsys)
 
 
-def test_rememr1_may_be_compared_without_std():
-    grpo.GRPOArgs(reward="rememr1", scale="none").check()
+def test_a_setting_reaches_a_method_and_its_comparison():
+    method, how = read_comparison("gigpo", {"scale": "none", "omega": 0.5})
+    assert (method.scale, method.omega, how.scale) == ("none", 0.5, "none")
 
 
 def without(library, learner, flags):

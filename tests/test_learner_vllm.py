@@ -24,7 +24,7 @@ def test_the_engine_writes_with_the_weights_of_the_last_update(lora_rank, tmp_pa
     args = mt_ppo.MTPPOArgs(
         model=str(tiny_model), out=tmp_path / "run", env_args={"max_turns": 2}, steps=2, groups=4,
         num_envs=4, max_new_tokens=8, lr=1e-2,
-        sampler="vllm", sampler_args={"enforce_eager": True}, kl_coef=0.1, seed=1,
+        vllm={"enforce_eager": True}, kl_coef=0.1, seed=1,
         lora_rank=lora_rank,
     )  # fmt: skip
     training = mt_ppo.prepare(args)

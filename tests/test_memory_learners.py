@@ -15,7 +15,6 @@ from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
 from memenvs.baselines.rollout import Run
 from memenvs.baselines.update import ProcessGroup
-from memenvs.rollout.engine import Timer
 from memenvs.wrappers import TAMTRLMethod
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
@@ -82,7 +81,7 @@ def test_a_fixed_scorer_can_be_named(tiny_model, tmp_path):
         grpo, arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", scorer="lexical")
     )
     assert line["seconds_scoring"] > 0
-    assert type(training.venv.scorer._scorer).__name__ == "LexicalScorer"
+    assert type(training.venv.scorer.scorer).__name__ == "LexicalScorer"
 
 
 def test_mt_ppo_learns_from_search_rewards(tiny_model, tmp_path):
@@ -100,7 +99,7 @@ def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
     # Min-max over the whole batch (eq. 5): the advantages of one group depend on the signals of the other.
     args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl")
     training = grpo.prepare(args)
-    episodes = training.rollouts(1, Timer())
+    episodes = training.rollouts(1)
     for number, episode in enumerate(episodes):
         episode.metrics["outcome"] = float(number % 2)
         episode.signals["tamtrl"] = [0.2 * number + 0.1 * turn for turn in range(len(episode.turns))]
@@ -129,7 +128,7 @@ def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wr
     args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.sample_groups(training, args, 1, Timer())
+    items, drawn, _ = grpo.sample_groups(training, args, 1)
     assert len(drawn) == 8
     second = {episode.group for episode in (*drawn[2:4], *drawn[6:8])}
     assert {item.group for item in items} == second
@@ -140,7 +139,7 @@ def test_tamtrl_normalises_before_dynamic_sampling_leaves_groups_out(tiny_model,
     args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", dynamic_sampling=1)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
-    items, drawn = grpo.sample_groups(training, args, 1, Timer())
+    items, drawn, _ = grpo.sample_groups(training, args, 1)
     wanted = group_advantages(drawn[:4], training.policy, TAMTRLMethod())[2:]
     found = [item.advantages for item in items if item.group == drawn[2].group]
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(wanted))

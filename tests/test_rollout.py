@@ -1,4 +1,4 @@
-"""Rollouts: the tokens a policy wrote, and no others, are marked; what breaks takes nothing else along."""
+"""Rollouts mark the tokens that the policy sampled, and a failure ends only its own episode."""
 
 import math
 
@@ -31,7 +31,7 @@ def echo(prompt):
 
 
 class TestAppend:
-    def test_an_episode_is_one_sample_whose_text_is_all_that_was_said(self):
+    def test_an_episode_is_one_sample_with_the_whole_text(self):
         venv = venv_of("MemSokoban-v0", 2)
         first, second = collect(venv, ScriptedPolicy(echo), [7, 8])
         for episode, env in zip((first, second), venv.envs, strict=True):
@@ -97,7 +97,7 @@ class TestRecords:
 
 
 class TestRewrite:
-    def test_every_turn_is_a_sample_of_its_own(self):
+    def test_every_turn_is_a_separate_sample(self):
         policy = ScriptedPolicy(lambda prompt: "a memory")
         (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3])
         assert len(episode.samples) == len(episode.replies) == episode.metrics["turns"] > 1
@@ -105,7 +105,7 @@ class TestRewrite:
             assert set(sample.turns[sample.response_mask].tolist()) == {turn}
             assert text(sample.ids[sample.response_mask]) == "a memory"
 
-    def test_a_prompt_beyond_the_window_is_answered_by_silence_and_counted(self):
+    def test_a_prompt_beyond_the_window_gets_an_empty_reply_and_is_counted(self):
         policy = ScriptedPolicy(lambda prompt: "a memory")
         policy.window = 300  # the first chunk of 400 tokens does not fit, the short last one does
         (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3])
@@ -115,7 +115,7 @@ class TestRewrite:
         assert len(episode.samples) == 2
         assert episode.turn_ends.tolist() == [0, 1, 3]  # "a memory" is two tokens
 
-    def test_a_reply_at_its_limit_is_cut_and_counted(self):
+    def test_a_reply_at_its_limit_is_truncated_and_counted(self):
         policy = ScriptedPolicy(lambda prompt: "one two three four five six")
         (episode,) = collect(venv_of("MemChunkQA-v0", 1, **READING), policy, [3], max_new_tokens=2)
         assert episode.truncated_replies == len(episode.replies)
@@ -140,7 +140,7 @@ class TestGroups:
             assert [reply.text for reply in one.replies] == [reply.text for reply in other.replies]
             assert one.turn_rewards == other.turn_rewards
 
-    def test_rewards_that_a_group_brings_late_are_there(self):
+    def test_rewards_that_are_assigned_at_the_end_of_a_group_are_in_its_episodes(self):
         venv = venv_of("MemChunkQA-v0", 4, **READING)
         host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
         episodes = collect(host, ScriptedPolicy(lambda prompt: "a \\boxed{memory}"), [1, 2, 3], 2)
@@ -149,7 +149,7 @@ class TestGroups:
             assert episode.turn_rewards == pytest.approx(values)
             assert len(values) == len(episode.replies)
 
-    def test_a_spent_outcome_is_the_reward_of_the_last_turn_and_the_components_sum_to_the_return(self):
+    def test_a_replaced_outcome_is_the_reward_of_the_last_turn_and_the_components_sum_to_the_return(self):
         # SearchRewards: one ill-formed reply to the end of its turns is -1 at the last, -0.2 before.
         venv = VectorRewardWrapper(
             venv_of("MemSearchQA-v0", 1, tasks="world-test"), ["SearchRewards"], group_size=1
@@ -168,39 +168,42 @@ class TestGroups:
             assert answer == 0.0  # which is no p_t
             assert episode.measured == {"tamtrl": pytest.approx(memories)}
 
-    def test_a_group_size_that_does_not_fit_is_refused(self):
-        with pytest.raises(ValueError, match="group_size must divide the 3 environments, got 2"):
-            collect(venv_of("MemSokoban-v0", 3), ScriptedPolicy(echo), [1], 2)
-
-    def test_another_autoreset_mode_is_refused(self):
-        with pytest.raises(ValueError, match="autoreset_mode='Disabled'"):
-            collect(TextVectorEnv("MemSokoban-v0", 2), ScriptedPolicy(echo), [1])
+    @pytest.mark.parametrize(
+        ("venv", "group_size", "message"),
+        [
+            (venv_of("MemSokoban-v0", 3), 2, "group_size must divide the 3 environments, got 2"),
+            (TextVectorEnv("MemSokoban-v0", 2), 1, "autoreset_mode='Disabled'"),
+        ],
+    )
+    def test_environments_that_do_not_fit_are_refused(self, venv, group_size, message):
+        with pytest.raises(ValueError, match=message):
+            collect(venv, ScriptedPolicy(echo), [1], group_size)
 
 
 class TestFailures:
-    def test_a_dead_environment_ends_its_own_episode_alone(self):
+    def test_a_failing_environment_ends_only_its_own_episode(self):
         venv = venv_of("MemSokoban-v0", 3, errors="truncate")
 
         def die(action):
-            raise RuntimeError("the engine is gone")
+            raise RuntimeError("the engine failed")
 
         venv.envs[1].unwrapped._play = die
         episodes = collect(venv, ScriptedPolicy(echo), [1, 2, 3])
         assert [episode.end for episode in episodes] == ["truncated", "failed", "truncated"]
-        assert "the engine is gone" in episodes[1].error
+        assert "the engine failed" in episodes[1].error
         assert [episode.group for episode in valid(episodes)] == [1, 3]
 
     def test_a_broken_scorer_ends_the_episodes_that_asked_it(self):
         class Broken:
             def logprobs(self, requests):
-                raise ConnectionError("the scorer is away")
+                raise ConnectionError("the scorer is unreachable")
 
         host = VectorRewardWrapper(
             venv_of("MemChunkQA-v0", 2, errors="truncate", **READING), ["TAMTRL"], Broken(), group_size=2
         )
         episodes = collect(host, ScriptedPolicy(lambda prompt: "a memory"), [1], 2)
         assert [episode.end for episode in episodes] == ["failed", "failed"]
-        assert all("the scorer is away" in episode.error for episode in episodes)
+        assert all("the scorer is unreachable" in episode.error for episode in episodes)
 
 
 def test_a_sample_grows_by_replies_and_feedback():

@@ -16,13 +16,11 @@ COMMANDS = re.findall(r"`(memenvs (?:train|evaluate|build)[^`]+)`", ROWS)
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
 def test_every_command_of_a_row_is_one(command, monkeypatch):
     monkeypatch.setattr(memenvs.wrappers.prm, "check_checkpoint", lambda folder: None)  # of a run of the page
-    args = parse(command, monkeypatch)
-    if command.startswith("memenvs train"):
-        args.check()
+    parse(command, monkeypatch)
 
 
 def test_a_command_with_a_flag_that_there_is_not_is_found(monkeypatch):
-    with pytest.raises(SystemExit):
+    with pytest.raises(ValueError, match="--"):
         parse("memenvs train grpo --recipe tamtrl_reading --rewards outcome", monkeypatch)
     with pytest.raises(ValueError, match=r"MemChunkQA-v0 .*chunk"):
         parse(

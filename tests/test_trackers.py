@@ -1,4 +1,4 @@
-"""A run's numbers reach every tracker by its real client, offline; a tracker that fails stops nothing."""
+"""A run's numbers reach every tracker through its real client, offline; a failing tracker stops nothing."""
 
 import json
 import sys
@@ -180,7 +180,7 @@ def test_a_tracker_that_fails_is_reported_once_and_sent_everything_later(flaky, 
     assert client.ended is False
 
 
-def test_what_never_reached_a_tracker_is_counted_at_the_end(flaky, tmp_path):
+def test_numbers_that_never_reached_a_tracker_are_counted_at_the_end(flaky, tmp_path):
     told = []
     sent = Trackers(["wandb"], tmp_path, {}, 0, told.append)
     Flaky.last.down = True
@@ -188,7 +188,7 @@ def test_what_never_reached_a_tracker_is_counted_at_the_end(flaky, tmp_path):
     sent.log(2, {"return": 0.0})
     sent.close(failed=True)
     assert len(told) == 2
-    assert told[1] == "warning: 2 steps were not sent to wandb; the run's folder has them"
+    assert told[1].startswith("warning: 2 steps were not sent to wandb")
     assert Flaky.last.ended is True
 
 
@@ -207,15 +207,14 @@ def test_a_new_run_in_an_old_folder_is_a_new_run_of_the_tracker(flaky, tmp_path)
 def run(tmp_path):
     """Runs `grpo` on an easy board with more flags; its exit status."""
     for library in ("torch", "tyro", "tensorboard"):
-        pytest.importorskip(library, reason="the learners want the extra train")
+        pytest.importorskip(library, reason="the learners need the extra train")
     from memenvs.baselines import grpo
 
     env_args = easy_sokoban.save_levels(tmp_path)
     model = easy_sokoban.save_model(tmp_path / "model", env_args)
-    flags = f"--model {model} --env-args {json.dumps(env_args)} --out {tmp_path / 'run'} --groups 1 --steps 2"
-    flags += " --group-size 2 --num-envs 2 --max-new-tokens 5 --save-every 1"
-    given = [part.replace("\0", " ") for part in flags.replace(": ", ":\0").replace(", ", ",\0").split()]
-    return lambda *more: grpo.main([*given, *more])
+    flags = ["--model", str(model), "--env-args", json.dumps(env_args), "--out", str(tmp_path / "run")]
+    flags += "--groups 1 --steps 2 --group-size 2 --num-envs 2 --max-new-tokens 5 --save-every 1".split()
+    return lambda *more: grpo.main([*flags, *more])
 
 
 def test_a_learner_sends_its_log_and_its_arguments(run, flaky, tmp_path):
@@ -233,7 +232,7 @@ def test_a_learner_sends_its_log_and_its_arguments(run, flaky, tmp_path):
     assert (tmp_path / "run" / "tensorboard").exists()
 
 
-def test_a_tracker_that_breaks_does_not_stop_the_training(run, flaky, tmp_path, monkeypatch, capsys):
+def test_a_tracker_that_fails_does_not_stop_the_training(run, flaky, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Flaky, "log", lambda *_: 1 / 0)
     assert run("--track", "wandb") == 0
     assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
@@ -263,7 +262,7 @@ def test_a_missing_client_is_reported_before_a_model_is_loaded(run, tmp_path, mo
 
 
 def test_only_the_first_process_tracks(flaky, tmp_path):
-    pytest.importorskip("torch", reason="the learners want the extra train")
+    pytest.importorskip("torch", reason="the learners need the extra train")
     from memenvs.baselines.checkpoint import TrainingLog
 
     Flaky.last = None

@@ -1,4 +1,4 @@
-"""An update does what its loss says, however its samples are cut into passes."""
+"""An update takes the step of its loss, in any number of micro-batches."""
 
 import copy
 
@@ -44,24 +44,13 @@ def items(policy):
     ]
 
 
-def weights_after(policy, items, **options):
-    """The weights after one plain gradient step, and what was metrics."""
-    trained = copy.copy(policy)
-    trained.model, trained.value_head = copy.deepcopy(policy.model), copy.deepcopy(policy.value_head)
-    trained = HFPolicy(trained.model, policy.tokenizer, chat=False).add_value_head()
-    critic_only = options.pop("critic_only", False)
-    args = MTPPOArgs(**options)
+def weights_after(policy, items, *, critic_only=False, **options):
+    """The weights after one plain gradient step, and the metrics."""
+    trained = HFPolicy(copy.deepcopy(policy.model), policy.tokenizer, chat=False).add_value_head()
+    trained.value_head.load_state_dict(policy.value_head.state_dict())
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
-    metrics = mt_ppo.update(
-        trained,
-        trained,
-        optimizer,
-        items,
-        args,
-        processes=ProcessGroup("cpu"),
-        seed=(0, 1),
-        critic_only=critic_only,
-    )
+    own = {"processes": ProcessGroup("cpu"), "seed": (0, 1), "critic_only": critic_only}
+    metrics = mt_ppo.update(trained, trained, optimizer, items, MTPPOArgs(**options), **own)
     return [weight.detach().clone() for weight in trained.parameters()], metrics
 
 
@@ -104,7 +93,7 @@ def test_the_critics_warm_up_leaves_the_policy_as_it_is(policy, items):
     assert metrics["value_loss"] > 0
 
 
-def test_fresh_samples_have_ratio_one(policy, items):
+def test_fresh_samples_have_a_ratio_of_1(policy, items):
     _, metrics = weights_after(policy, items)
     assert metrics["approx_kl"] == pytest.approx(0, abs=1e-9)
     assert metrics["clip_fraction"] == 0
@@ -113,7 +102,7 @@ def test_fresh_samples_have_ratio_one(policy, items):
     assert metrics["policy_loss"] == pytest.approx(wanted, abs=1e-6)
 
 
-def test_the_reference_pulls_back(policy, items):
+def test_the_divergence_from_the_reference_is_in_the_loss(policy, items):
     for item in items:
         item.sample.ref_logprobs = item.sample.ref_logprobs - 1.0
     _, metrics = weights_after(policy, items, kl_coef=0.1)
@@ -129,32 +118,24 @@ def test_approx_kl_is_of_the_policy_that_sampled(policy, items):
     assert metrics["approx_kl"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
 
 
-def test_a_minibatch_whose_loss_is_no_number_is_skipped_and_counted(policy, items):
+def test_a_minibatch_whose_loss_is_not_finite_is_skipped_and_counted(policy, items):
     spoiled = [
         item._replace(advantages=item.advantages * np.inf) if item.group == 1 else item for item in items
     ]
     alone, _ = weights_after(policy, [item for item in items if item.group == 2])
-    after, metrics = weights_after(policy, spoiled, minibatches=2)
+    # Six sequences in six parts at most: each group stays together, so that one step of two is skipped.
+    after, metrics = weights_after(policy, spoiled, minibatches=6)
     assert metrics["nonfinite"] == 1
     assert np.isfinite(metrics["policy_loss"])
     for one, other in zip(alone, after, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
-def test_minibatches_keep_groups_together(policy, items):
-    # Six sequences asked for in six parts: each group stays one, so that one step of two is spoiled.
-    spoiled = [
-        item._replace(advantages=item.advantages * np.inf) if item.group == 1 else item for item in items
-    ]
-    _, metrics = weights_after(policy, spoiled, minibatches=6)
-    assert metrics["nonfinite"] == 1
-
-
-def test_what_another_engine_sampled_is_scored_again(policy, items):
+def test_samples_of_vllm_are_scored_again(policy, items):
     samples = [item.sample for item in items]
     for sample in samples:
         sample.logprobs = np.where(sample.response_mask, sample.logprobs + 0.25, 0.0)
-    metrics = score(policy, samples, GRPOArgs(sampler="vllm"), critic=policy)
+    metrics = score(policy, samples, GRPOArgs(vllm={}), critic=policy)
     assert metrics["kl_sampler"] == pytest.approx(0.25, abs=1e-5)
     _, seen = weights_after(policy, items)
     assert seen["approx_kl"] == pytest.approx(0, abs=1e-9)
@@ -195,7 +176,7 @@ def measured(tiny_model):
     return policy, experiences
 
 
-def test_one_pass_compares_the_policy_with_itself_and_measures_nothing_before(measured):
+def test_a_single_pass_compares_the_policy_with_itself_and_scores_nothing_before(measured):
     policy, experiences = measured
     args, seen = GRPOArgs(lr=0.1), passes(policy)
     assert score(policy, [one.sample for one in experiences], args) == {}
@@ -211,13 +192,13 @@ def test_one_pass_compares_the_policy_with_itself_and_measures_nothing_before(me
 
 
 @pytest.mark.parametrize("several", [{"epochs": 2}, {"minibatches": 2}, {"kl_coef": 0.1, "kl_in": "reward"}])
-def test_what_a_later_pass_or_a_reward_compares_with_is_measured_before(measured, several):
+def test_log_probabilities_that_are_needed_later_are_scored_before(measured, several):
     policy, experiences = measured
     args, samples = MTPPOArgs(**several), [one.sample for one in experiences]
     assert score(policy, samples, args)["kl_sampler"] == pytest.approx(0.25, abs=0.02)
 
 
-def test_sequences_that_begin_alike_are_of_one_process():
+def test_sequences_with_a_common_prefix_go_to_one_process():
     class Half(ProcessGroup):
         def __init__(self, rank):
             self.rank, self.size = rank, 2

@@ -30,7 +30,7 @@ class ReMemR1Method(RewardMethod):
     The signals are paid at their turns, beside the outcome. `grpo --reward rememr1` takes the paper's
     advantage instead (`memenvs.credit.rememr1`): alpha of the outcome's and 1 - alpha of the state reward's,
     which is compared with the rollouts at the same turn. The authors divide neither by its std:
-    `--scale none`.
+    `--reward-args scale=none`.
 
     The signals of an episode add up to what its last reading turn holds less what the first began with, at
     most 1, whatever it held, dropped and called back in between. The paper pays callbacks differently:

@@ -66,7 +66,7 @@ MODULES: dict[str, list[str]] = {
         *("memenvs.baselines.losses.policy_loss", "memenvs.baselines.losses.value_loss"),
         *("memenvs.baselines.losses.kl_penalty", "memenvs.baselines.losses.divergence"),
         "memenvs.baselines.losses.aggregate",
-        "memenvs.baselines.update.Updates",
+        "memenvs.baselines.update.train_on",
         "memenvs.baselines.update.score",
     ],
 }

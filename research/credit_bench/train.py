@@ -61,7 +61,7 @@ class Policy:
         rows = torch.arange(len(observed))
         table = (self._features @ self._parameters).log_softmax(1)
         logprobs = table[observed, torch.from_numpy(batch.actions)]
-        losses = policy_loss(logprobs, logprobs.detach(), torch.from_numpy(batch.advantages)).losses
+        losses, _ = policy_loss(logprobs, logprobs.detach(), torch.from_numpy(batch.advantages))
         (slope,) = torch.autograd.grad(aggregate(losses, rows), [self._parameters])
         with torch.no_grad():
             self._parameters -= STRIDE * slope / slope.norm().clamp(min=1e-12)
@@ -69,7 +69,7 @@ class Policy:
             values = self._values[observed]
             targets = torch.from_numpy(batch.returns)
             self._optimizer.zero_grad()
-            aggregate(value_loss(values, values.detach(), targets, clip=None).losses, rows).backward()
+            aggregate(value_loss(values, values.detach(), targets, clip=None), rows).backward()
             self._optimizer.step()
 
 

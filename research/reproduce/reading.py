@@ -46,7 +46,7 @@ def _method(reward: str, **settings: Any) -> list[str]:
 def _by_turn(*, scale: str = "std", **settings: Any) -> list[str]:
     """TAMTRL's rewards, compared with the group's at the same turn and not at all turns (ours)."""
     methods = json.dumps([["TAMTRL", settings]])
-    return ["--reward", "turn", "--alpha", "0", "--scale", scale, "--methods", methods]
+    return ["--reward", "turn", "--reward-args", "alpha=0", f"scale={scale}", "--methods", methods]
 
 
 METHODS: dict[str, list[str]] = {

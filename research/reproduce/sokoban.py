@@ -52,7 +52,7 @@ METHODS = {
     "PPO-OR": ("mt_ppo", "outcome"),
     "GRPO-MR": ("grpo", "merged"),
     "GRPO-OR": ("grpo", "outcome"),
-    "GRPO-MR, no std": ("grpo", "merged", "--scale", "none"),
+    "GRPO-MR, no std": ("grpo", "merged", "--reward-args", "scale=none"),
 }
 METRICS = ("eval_success", "eval_effective_player", "eval_format")
 EVALUATED, EPISODES, STEPS = 512, 256, 100

@@ -42,7 +42,7 @@ METHODS = {
     "MT-GRPO": ["turn"],
     "GRPO-MR": ["merged"],
     "GRPO-OR": ["outcome"],
-    "MT-GRPO, skip": ["turn", "--ended", "skip"],
+    "MT-GRPO, skip": ["turn", "--reward-args", "ended=skip"],
 }
 METRICS = ("eval_called", "eval_retrieved", "eval_em")
 EVALUATED = 512  # episodes of the test set

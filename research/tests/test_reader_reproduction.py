@@ -164,6 +164,5 @@ def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
     made = reader.jobs(tmp_path, tmp_path / "warm", seeds=3, steps=7)
     for job in made:
         args = read_args(grpo.GRPOArgs, job.command[4:], "grpo")
-        args.check()
         assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
     assert len({job.out for job in made}) == len(made) == 1 + 3 * len(reader.METHODS)

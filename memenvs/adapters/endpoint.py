@@ -1,4 +1,4 @@
-"""Episodes against an address that a trainer injects, with a reward for each completion: AReaL and its like."""
+"""Episodes against an address that a trainer injects, with a reward for each completion, as AReaL wants."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo demo-lm test test-lm test-research test-trainers test-track test-vllm test-lowest lint types layers unit docs docs-links dist bench bundled clean
+.PHONY: demo demo-lm soak test test-lm test-research test-trainers test-track test-vllm test-lowest lint types layers unit docs docs-links dist bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -29,6 +29,9 @@ unit: .venv/.dev
 
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/lm
+
+soak: .venv/.dev  ## hostile replies to every environment for an hour
+	$(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
 
 test-research: .venv/.dev  ## what reproduces the papers, in research/; its slow tests run without the -m
 	$(BIN)/python -m pytest -n 2 research -m "not slow"

@@ -13,7 +13,8 @@ from memenvs.core.optional import check_links
 
 check_links(Path(__file__).parent)
 
-from memenvs.core.env import TextEnv  # noqa: E402  # after the check, as the others
+from memenvs.core.asynchronous import AsyncTextEnv  # noqa: E402  # after the check, as the others
+from memenvs.core.env import TextEnv  # noqa: E402
 from memenvs.core.spaces import UnicodeText  # noqa: E402
 from memenvs.core.state import get_state, set_state  # noqa: E402
 from memenvs.core.vector import TextVectorEnv  # noqa: E402
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ENV_IDS",
+    "AsyncTextEnv",
     "Task",
     "TaskSet",
     "TextEnv",

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from memenvs.core.files import read_json
-from memenvs.evaluation.compare import save_figure
+from memenvs.evaluation.plots import save_figure
 from research.credit_bench import report
 from research.reproduce import runs
 

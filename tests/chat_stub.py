@@ -56,6 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
         fields = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with stub.lock:
             stub.bodies.append(fields)
+            number = len(stub.bodies)
             stub.headers.append(dict(self.headers))
             stub.under_way += 1
             stub.most = max(stub.most, stub.under_way)
@@ -72,7 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         usage = {"prompt_tokens": counted, "completion_tokens": len(str(text or "").split())}
         usage["total_tokens"] = sum(usage.values())
         choice |= parts[0] if parts else {}
-        body = {"id": "chat-1", "object": "chat.completion", "created": 0, "model": fields.get("model", "")}
+        body = {"id": f"chat-{number}", "object": "chat.completion", "created": 0}
+        body["model"] = fields.get("model", "")
         body["choices"] = [{name: part for name, part in choice.items() if part is not ...}]
         self.send(200, body | ({"usage": usage} if stub.usage else {}))
 

@@ -12,6 +12,7 @@ import pytest
 
 import memenvs
 from memenvs.cli import env_parameters
+from memenvs.evaluation.suite import read_suite
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -134,3 +135,12 @@ def test_the_citation_file_is_of_its_format_and_of_this_version():
     for reference in cited["references"]:
         assert {"type", "title", "authors"} <= set(reference)
         assert all("name" in author for author in reference["authors"])
+
+
+def test_an_environment_page_shows_scores_of_the_leaderboard_and_of_the_shipped_agents():
+    page = reference.environment_page("MemToolQA-v0").partition("## Scores")[2]
+    result = read_suite(DOCS / "leaderboard" / "lexical.json").scores["tool call"]
+    assert f"| lexical | {result.mean:.2f} [{result.low:.2f}, {result.high:.2f}] |" in page
+    (row,) = re.findall(r"^\| smollm2-caller \| world-test \| (.*) \|$", page, re.MULTILINE)
+    low, high = map(float, re.findall(r"[\d.]+", row)[1:])
+    assert 0 <= low < float(row.split()[0]) < high <= 1

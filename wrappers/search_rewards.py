@@ -54,7 +54,7 @@ class SearchRewardsMethod(RewardMethod):
 
     name = "search_rewards"
     replaces_outcome = True
-    needs = ("events", "metrics/em")
+    needs = ("events/searches", "metrics/em")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The reward of the turn."""

@@ -7,11 +7,13 @@ and the names of a module.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import json
 import re
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -19,6 +21,11 @@ from gymnasium.envs.registration import load_env_creator
 
 import memenvs
 from memenvs.cli import REQUIRED, described, env_parameters, find_spec
+from memenvs.core.files import read_json
+from memenvs.data import bundled
+from memenvs.evaluation.suite import SUITES, read_suite, suite_table
+from memenvs.evaluation.summary import markdown_table
+from memenvs.models.packaged import shipped_agents
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -110,7 +117,43 @@ def environment_page(name: str) -> str:
         lines.append(f"| {' | '.join(row)} |")
     if "Version" in sections:
         lines += ["", "## Version", "", sections["Version"]]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + _scores(name)) + "\n"
+
+
+def _scores(name: str) -> list[str]:
+    """Markdown of the scores in an environment: rows of the leaderboard, and what agents' cards record."""
+    lines: list[str] = []
+    parts = {part.name: part for part in SUITES["small"] if part.env == name}
+    results = [
+        read_suite(path) for path in sorted((Path(__file__).parents[1] / "leaderboard").glob("*.json"))
+    ]
+    played = [
+        dataclasses.replace(one, scores={part: one.scores[part] for part in parts if part in one.scores})
+        for one in results
+        if one.suite == "small"
+    ]
+    played = sorted(
+        (one for one in played if one.scores), key=lambda one: -sum(s.mean for s in one.scores.values())
+    )
+    if played:
+        rule = "; ".join(f"{part.name}: {part.metric} of {part.tasks} tasks" for part in parts.values())
+        lines += [
+            f"The suite `small` of the [leaderboard](../leaderboard.md) ({rule}), with 95% intervals:",
+            "",
+        ]
+        lines += suite_table(played)
+    rows = []
+    for agent in shipped_agents():
+        card = read_json(bundled(agent) / "agent.json", "reinstall memenvs")
+        for run, scores in card["scores"].items() if card["env"] == name else ():
+            setting, _, stage = run.rpartition(", ")
+            if stage != "warm-up":
+                player = agent if stage == "learned" else f"{card['model']}, {stage}"
+                rows.append([player, setting, "{:.2f} [{:.2f}, {:.2f}]".format(*scores["em"])])
+    if rows:
+        lines += ["", "The [shipped agents](../agents.md), in the form that they were trained for:", ""]
+        lines += markdown_table(["policy", "tasks", "em"], rows)
+    return ["", "## Scores", "", *lines] if lines else []
 
 
 def module_page(name: str) -> str:

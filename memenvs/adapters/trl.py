@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from memenvs.adapters.common import open_env
 from memenvs.baselines.advantages import group_advantages
 from memenvs.cli import check_arguments, parameters_of
-from memenvs.core.optional import check_version, require
+from memenvs.core.optional import check_hooks, check_version, require
 from memenvs.envs.searching import several
 from memenvs.envs.sokoban import LEGEND
 from memenvs.models.chat import ChatPolicy, ChatTokens
@@ -182,6 +182,8 @@ class TurnAdvantages(Trainer):
     """
 
     def __init__(self, *args: Any, credit: Mapping[str, Any] = CREDIT, **kwargs: Any) -> None:
+        hooks = ("_generate_single_turn", "_calculate_rewards", "_generate_and_score_completions")
+        check_hooks(super(), hooks, "trl")
         super().__init__(*args, **kwargs)
         self._steps: list[list[int]] = []  # environment steps of each rollout, after each generation
         if not isinstance(self.rollout_func, EpisodeRollout) and not hasattr(self, "_environment_pool"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +76,18 @@ def install_line(extra: str) -> str:
 
 
 def check_version(package: str, low: str, below: str, extra: str) -> None:
-    """Refuse a trainer whose version is not in [low, below).
+    """Refuse a trainer older than `low`, and warn about one that is newer than those that were tested.
 
     A pre-release counts as its release: 1.17.0rc1 is 1.17.0.
 
     Args:
         package: the trainer's name on the package index.
-        low: the first supported version.
-        below: the first version above it that is not supported.
+        low: the first version that works.
+        below: the first version above it that was not tested.
         extra: the extra of memenvs that installs a supported version.
 
     Raises:
-        ImportError: the trainer is missing, or its version is not supported; the message names the extra.
+        ImportError: the trainer is missing or older; the message names the extra.
     """
     from importlib import metadata  # slow: it loads email
 
@@ -94,8 +96,32 @@ def check_version(package: str, low: str, below: str, extra: str) -> None:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:
         raise ImportError(f"{package} is not installed; {fix}") from None
-    if not _release(low) <= _release(found) < _release(below):
-        raise ImportError(f"{package} {found} is not supported, only {low} up to below {below}; {fix}")
+    if _release(found) < _release(low):
+        raise ImportError(f"{package} {found} is too old, memenvs needs {low} or later; {fix}")
+    if _release(found) >= _release(below):
+        warnings.warn(
+            f"{package} {found} is newer than what memenvs was tested with; "
+            f"if something fails, `pip install '{package}<{below}'`",
+            stacklevel=3,
+        )
+
+
+def check_hooks(owner: object, names: Sequence[str], package: str) -> None:
+    """Refuse a trainer that lacks methods which an adapter overrides, since it would never call them.
+
+    Args:
+        owner: the trainer's class, or `super()` of a mixin.
+        names: of the methods.
+        package: the trainer's name on the package index.
+
+    Raises:
+        ImportError: with the first missing name.
+    """
+    if missing := [name for name in names if not hasattr(owner, name)]:
+        raise ImportError(
+            f"this version of {package} has no method {missing[0]}, which memenvs overrides; "
+            "docs/trainers.md names the versions that were tested"
+        )
 
 
 def _release(text: str) -> tuple[int, ...]:

@@ -14,17 +14,15 @@ from msgspec import Meta
 
 from memenvs.cli import closest_first
 from memenvs.core.data import Seed, checked
-from memenvs.core.files import names_apart, resolved, whole_file, write_json, write_text
-from memenvs.core.optional import require
+from memenvs.core.files import names_apart, resolved, write_json, write_text
 from memenvs.credit import Array
 from memenvs.evaluation.log import EvaluatedRun, read_run
+from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
 from memenvs.evaluation.summary import NORMAL, SHARES, Interval, bootstrap, markdown_table, show_number
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must share: the setting of the evaluation without the policy, and the samples of a task."""
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""The lines of a plot; the colour-blind can tell them apart (Okabe and Ito, 2008)."""
 _ROW, _PANEL = 0.21, 0.55  # inches of a plot: a row, and the rest of a panel
 
 
@@ -100,11 +98,9 @@ class PairedComparison:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        figure_class = require("matplotlib.figure", "plots").Figure
         metrics = list(dict.fromkeys(row.metric for row in self.differences))
         others = len(self.runs) - 1
-        size = (7.0, len(metrics) * (others * _ROW + _PANEL) + 0.5)
-        figure = figure_class(figsize=size, dpi=200, layout="constrained")
+        figure = new_figure(7.0, len(metrics) * (others * _ROW + _PANEL) + 0.5)
         axes = dict(zip(metrics, figure.subplots(len(metrics), squeeze=False)[:, 0], strict=True))
         shares = [axis for metric, axis in axes.items() if metric in SHARES]
         for axis in shares[1:]:
@@ -116,10 +112,9 @@ class PairedComparison:
             axis.set_yticks(range(others), names, fontsize=9, parse_math=False)
             axis.set_ylim(others - 0.5, -0.5)
             axis.margins(x=0.08)
-            axis.tick_params(axis="y", length=0)
-            axis.tick_params(axis="x", labelsize=8)
-            axis.spines[["left", "right", "top"]].set_visible(False)
-            axis.grid(axis="x", alpha=0.25)
+            plain_axis(axis, "x")
+            axis.tick_params(axis="y", length=0, labelsize=9)
+            axis.spines["left"].set_visible(False)
         for k, row in enumerate(self.differences):
             axis, y, (mean, low, high) = axes[row.metric], k % others, row.difference
             axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
@@ -160,21 +155,6 @@ class PairedComparison:
         for picture in pictures:
             save_figure(figure, picture)
         return [page, numbers, *pictures]
-
-
-def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure of matplotlib as `.png` or `.svg`, by the path's suffix.
-
-    The file is written whole and holds no date, so that the same figure gives the same file.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        OSError: it cannot be written; with the path.
-    """
-    kind = path.suffix.lower()[1:]
-    stamp = {"png": "Software", "svg": "Date"}[kind]
-    with require("matplotlib", "plots").rc_context({"svg.hashsalt": "memenvs"}), whole_file(path) as work:
-        figure.savefig(work, format=kind, metadata={stamp: None})
 
 
 @checked

@@ -15,8 +15,7 @@ from memenvs.baselines.flags import RESUMABLE
 from memenvs.cli import closest_first
 from memenvs.core.data import checked, decode
 from memenvs.core.files import names_apart, read_json
-from memenvs.core.optional import require
-from memenvs.evaluation.compare import COLOURS, save_figure
+from memenvs.evaluation.plots import BAND, line_style, new_figure, plain_axis, save_figure
 from memenvs.rollout.records import Floats
 
 LOG, ARGS = "log.jsonl", "args.json"
@@ -30,8 +29,7 @@ SUFFIXES = (".png", ".svg")
 _ALIKE = (RESUMABLE | {"seed"}) - {"dtype", "eval_episodes", "eval_env_args"}
 """Arguments in which the runs of a line may differ: they do not change what is computed."""
 
-_DASHES = ("solid", "dashed", "dashdot", "dotted")  # so that equal lines are both visible
-_COLUMNS, _PANEL = 3, (4.0, 2.9)  # panels of a row; inches of a panel
+_COLUMNS, _PANEL = 2, (3.9, 2.7)  # panels of a row; inches of a panel
 
 
 class TrainingRun(NamedTuple):
@@ -219,7 +217,6 @@ def _choose_metrics(runs: Sequence[TrainingRun], metrics: Sequence[str] | None) 
 
 def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], smooth: float) -> Any:
     """The figure, a `matplotlib.figure.Figure`."""
-    figure_class = require("matplotlib.figure", "plots").Figure
     columns = min(_COLUMNS, len(metrics))
     rows = -(-len(metrics) // columns)
     told = {
@@ -227,8 +224,7 @@ def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], sm
         for label, line in lines.items()
     }
     legend = 0.25 * sum(text.count("\n") + 1 for text in told.values()) if len(lines) > 1 else 0.0
-    size = (max(_PANEL[0] * columns, 6.0), _PANEL[1] * rows + legend + 0.6)
-    figure = figure_class(figsize=size, dpi=150, layout="constrained")
+    figure = new_figure(max(_PANEL[0] * columns, 6.0), _PANEL[1] * rows + legend + 0.6)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     handles: dict[str, Any] = {}
     for axis, metric in zip(axes, metrics, strict=False):
@@ -236,20 +232,18 @@ def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], sm
             steps, values = curve(line, metric, smooth)
             if not len(steps):
                 continue
-            colour, marker = COLOURS[k % len(COLOURS)], "o" if len(steps) <= 20 else None
-            style = {"color": colour, "linestyle": _DASHES[k % len(_DASHES)], "linewidth": 1.4}
+            style, marker = line_style(k), "o" if len(steps) <= 20 else None
             (handle,) = axis.plot(steps, values.mean(0), marker=marker, markersize=3, **style)
             handles.setdefault(label, handle)
             if len(values) > 1:
-                axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0)
+                band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
+                axis.fill_between(steps, values.min(0), values.max(0), **band)
         axis.set_title(metric, fontsize=10)
-        axis.tick_params(labelsize=8)
-        axis.spines[["right", "top"]].set_visible(False)
-        axis.grid(alpha=0.25)
+        plain_axis(axis)
     for axis in axes[len(metrics) :]:
         axis.set_axis_off()
     seeds = any(len(line) > 1 for line in lines.values())
-    how = ["lines: mean of the seeds; bands: from the lowest to the highest seed"] if seeds else []
+    how = [BAND] if seeds else []
     how += [f"smoothed by a moving average of weight {smooth:g}"] if smooth else []
     figure.supxlabel("\n".join(["training step", *(["; ".join(how)] if how else [])]), fontsize=9)
     if len(lines) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.files import read_json, write_json, write_text
-from memenvs.core.optional import require
-from memenvs.evaluation.compare import COLOURS, save_figure
+from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
 from memenvs.evaluation.summary import Interval, bootstrap, markdown_table
 from research.credit_bench.methods import METHODS
 from research.credit_bench.run import POLICIES, different
@@ -334,46 +334,46 @@ def _row(method: str, columns: Sequence[tuple[str, int]], show: Callable[[str, i
 
 
 def draw(found: dict[tuple[str, int, str], Cell]) -> Any:
-    """A panel for each world and number of turns: steps of each method with their interval.
+    """A panel for each world: steps of each method with their interval, one colour for each number of turns.
 
     Returns:
         A `matplotlib.figure.Figure`.
     """
-    figure_class = require("matplotlib.figure", "plots").Figure
     worlds = [world for world in WORLDS if any(key[0] == world for key in found)]
     lengths = sorted({key[1] for key in found})
-    size = (2.6 * len(worlds) + 1.6, (0.2 * len(METHODS) + 0.7) * len(lengths) + 0.6)
-    figure = figure_class(figsize=size, dpi=130, layout="constrained")
-    axes = figure.subplots(len(lengths), len(worlds), squeeze=False, sharey=True)
-    names = list(METHODS)
-    for row, turns in enumerate(lengths):
-        for column, world in enumerate(worlds):
-            axis, table = axes[row][column], WORLDS[world](turns)
-            for place, method in enumerate(names):
-                cell = found.get((world, turns, method))
-                if cell is None:
-                    text = "n/a" if METHODS[method].missing(table) else "not run"
-                    axis.text(0.5, place, text, transform=axis.get_yaxis_transform(), fontsize=6,
-                              color="0.6", ha="center", va="center")  # fmt: skip
-                    continue
-                mean, low, high = cell.steps
-                colour = COLOURS[0] if cell.reached == cell.runs else COLOURS[1]
-                marker = "o" if cell.reached == cell.runs else ">"
-                axis.plot([low, high], [place, place], color=colour, linewidth=1.5)
-                axis.plot([mean], [place], marker, color=colour, markersize=4)
-            axis.set_title(f"{world}, K = {turns}", fontsize=9)
-            axis.set_yticks(range(len(names)), [METHODS[name].title for name in names], fontsize=7)
-            axis.set_ylim(len(names) - 0.5, -0.5)
-            axis.set_xscale("log")
-            axis.set_xlim(6, 400)
-            axis.set_xticks([10, 30, 100, 300], ["10", "30", "100", "300"])
-            axis.minorticks_off()
-            axis.tick_params(axis="x", labelsize=7)
-            axis.grid(axis="x", alpha=0.25)
-            axis.spines[["right", "top"]].set_visible(False)
+    names = [method for method in METHODS if any(key[2] == method for key in found)]
+    figure = new_figure(1.15 * len(worlds) + 1.7, 0.3 * len(names) + 1.2)
+    axes = figure.subplots(1, len(worlds), squeeze=False, sharey=True)[0]
+    handles: dict[str, Any] = {}
+    for axis, world in zip(axes, worlds, strict=True):
+        for (place, method), (k, turns) in itertools.product(enumerate(names), enumerate(lengths)):
+            if (cell := found.get((world, turns, method))) is None:
+                continue
+            mean, low, high = cell.steps
+            y = place + 0.18 * (k - (len(lengths) - 1) / 2)
+            axis.plot([low, high], [y, y], color=COLOURS[k], linewidth=1.2)
+            whole = cell.reached == cell.runs
+            (handle,) = axis.plot(
+                [mean], [y], "o" if whole else ">", color=COLOURS[k], markersize=3.2,
+                markerfacecolor=COLOURS[k] if whole else "white", linestyle="none",
+            )  # fmt: skip
+            if whole:
+                handles.setdefault(f"{turns} turns", handle)
+        axis.set_title(world, fontsize=9)
+        axis.set_yticks(range(len(names)), [METHODS[name].title for name in names])
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.set_xscale("log")
+        axis.set_xlim(6, 400)
+        axis.set_xticks([10, 30, 100, 300], ["10", "30", "100", "300"])
+        axis.minorticks_off()
+        plain_axis(axis)
+    figure.legend(
+        handles.values(), handles.keys(), ncols=4, loc="outside upper center", frameon=False, fontsize=8
+    )
     figure.supxlabel(
-        "steps to 90% of the best return, mean of seeds and its 95% interval; triangle: not every run came "
-        "there, the mean is too low",
+        "training steps to 90% of the best return: mean of the seeds and its 95% interval\n"
+        "hollow triangle: not every run reached it, so the mean is too low; "
+        "empty: the method needs what this world lacks, or was not run",
         fontsize=8,
     )
     return figure

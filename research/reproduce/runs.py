@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.files import read_json, write_json
+from memenvs.evaluation.plots import BAND, line_style, new_figure, plain_axis, save_figure
 from memenvs.evaluation.summary import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -358,49 +359,51 @@ def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
 
 
 def draw(file: Path, record: Mapping[str, Any]) -> None:
-    """Draw what `finish` records, a panel a metric: a method's mean as a line, its seeds' range as a band.
+    """Draw what `finish` records, a panel a metric: each method's mean as a line, and its seeds' range.
 
-    Two panels are side by side, so that a page's width leaves them readable.
+    With up to four methods the range is a band, and otherwise a bar at the last step, since more bands
+    would cover each other.
     """
     curves = record["curves"]
     metrics = list(next(iter(curves.values())))
     learning = [method for method, found in curves.items() if len(found[metrics[0]][0][0]) > 1]
-    still = [method for method in curves if method not in learning]
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    fixed = [method for method in curves if method not in learning]
     rows, columns = -(-len(metrics) // 2), min(len(metrics), 2)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(9, 3.2 * rows + 1), squeeze=False, layout="constrained"
-    )
-    axes = list(grid.flat)
+    figure = new_figure(8.0, 2.9 * rows + 1.2)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis, metric in zip(axes, metrics, strict=False):
         for method, found in curves.items():
             if metric not in found:  # a record that was added to
                 continue
             steps, values = found[metric][0][0], np.array([known for _, known in found[metric]])
-            if len(steps) == 1:  # a policy that does not learn
-                style = ("dashed", "dotted")[still.index(method)]
-                axis.axhline(values.mean(), label=method, color="gray", linestyle=style)
+            if method in fixed:  # it does not learn
+                dashes = ("dashed", "dotted")[fixed.index(method) % 2]
+                axis.axhline(values.mean(), label=method, color="gray", linestyle=dashes)
                 continue
-            again, colour = divmod(learning.index(method), 10)  # the same in each panel
-            line = ("solid", "dashdot")[again]
-            axis.plot(steps, values.mean(0), label=method, color=f"C{colour}", linestyle=line)
-            axis.fill_between(steps, values.min(0), values.max(0), color=f"C{colour}", alpha=0.15)
-        axis.set(xlabel="training step", ylabel=metric.removeprefix("eval_").replace("_", " "))
-        axis.grid(alpha=0.3)
+            place = learning.index(method)
+            style = line_style(place)
+            axis.plot(steps, values.mean(0), label=method, **style)
+            low, high = values.min(0), values.max(0)
+            if len(learning) <= 4:
+                axis.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
+            else:
+                x = steps[-1] + (place + 1) * 0.02 * (steps[-1] - steps[0])
+                axis.vlines(x, low[-1], high[-1], color=style["color"], linewidth=2)
+        axis.set_xlabel("training step", fontsize=9)
+        axis.set_ylabel(metric.removeprefix("eval_").replace("_", " "), fontsize=9)
+        plain_axis(axis)
+    bars = "lines: mean of the seeds; bars at the right: from the lowest to the highest seed at the last step"
+    figure.supxlabel(BAND if len(learning) <= 4 else bars, fontsize=9)
     entries = axes[0].get_legend_handles_labels()  # shown where they cover no curve
+    look = {"frameon": False, "fontsize": 8, "handlelength": 3}
     if len(axes) > len(metrics):
         axes[-1].axis("off")
-        axes[-1].legend(*entries, loc="center", frameon=False)
+        axes[-1].legend(*entries, loc="center", **look)
+        figure.suptitle(record["title"], fontsize=10)
     else:
         beside = 4 if max(map(len, entries[1])) <= LABEL else 3
-        figure.legend(*entries, ncols=beside, loc="outside lower center", frameon=False)
-    figure.suptitle(record["title"])
-    figure.savefig(file, dpi=130)
-    plt.close(figure)
+        figure.legend(*entries, ncols=beside, loc="outside upper center", title=record["title"], **look)
+    save_figure(figure, file)
 
 
 def _environment() -> dict[str, str]:

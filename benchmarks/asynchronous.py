@@ -1,0 +1,66 @@
+"""1,000 episodes on one event loop, each step of which waits: `AsyncTextEnv` and `asyncio.to_thread`.
+
+python -m benchmarks.asynchronous
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import gymnasium as gym
+
+from memenvs import AsyncTextEnv
+
+REPLY = "<think>a</think><search>the mayor of the town</search>"
+
+
+class Waiting(gym.Wrapper[str, str, str, str]):
+    """Waits at every step, as for a search server."""
+
+    def __init__(self, env: Any, seconds: float) -> None:
+        super().__init__(env)
+        self._seconds = seconds
+
+    def step(self, action: str) -> Any:
+        """As the environment's, later."""
+        time.sleep(self._seconds)
+        return self.env.step(action)
+
+
+async def play(envs: list[Any], turns: int, step: Callable[[Any, str], Awaitable[Any]]) -> float:
+    """The seconds that some turns of every environment take."""
+
+    async def episode(env: Any) -> None:
+        for _ in range(turns):
+            await step(env, REPLY)
+
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
+    start = time.perf_counter()
+    await asyncio.gather(*map(episode, envs))
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Print both, and their ratio."""
+    parser = argparse.ArgumentParser(description="episodes on an event loop")
+    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--wait", type=float, default=0.05, help="seconds of a step")
+    parser.add_argument("--turns", type=int, default=4)
+    args = parser.parse_args()
+    make = lambda: Waiting(gym.make("MemSearchQA-v0", tasks="world-test"), args.wait)  # noqa: E731
+    envs = [make() for _ in range(args.episodes)]
+    ours = asyncio.run(play(envs, args.turns, lambda env, reply: AsyncTextEnv(env).step(reply)))
+    theirs = asyncio.run(play(envs, args.turns, lambda env, reply: asyncio.to_thread(env.step, reply)))
+    steps = args.episodes * args.turns
+    print(f"{args.episodes} episodes, steps that wait {1000 * args.wait:g} ms")
+    print(f"AsyncTextEnv {steps / ours:,.0f} steps/s, asyncio.to_thread {steps / theirs:,.0f} steps/s")
+    print(f"ratio {theirs / ours:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""TAMTRL by TRL's GRPOTrainer on reading tasks, on any number of GPUs; docs/scale.md has the commands.
+
+pip install -e ".[trl]"
+accelerate launch --config_file fsdp2.yaml examples/trl_reading.py --config trl_4b.yaml
+"""
+
+from dataclasses import dataclass
+
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser, get_peft_config
+
+from memenvs.adapters.trl import EpisodeRollout, TurnAdvantages, episode_return, seed_rows
+from memenvs.core.vector import TextVectorEnv
+from memenvs.wrappers import VectorRewardWrapper
+
+
+@dataclass
+class Reading:
+    """What is read, and who scores the memories.
+
+    Attributes:
+        tasks: a task set of `memenvs build`, or a bundled one.
+        chunk_size: tokens of a chunk.
+        max_memory: tokens of the memory that a prompt shows.
+        scorer: fixed weights on the process's GPU; by default the model that is trained, as it was at first.
+    """
+
+    tasks: str = "world-train"
+    chunk_size: int = 5000
+    max_memory: int = 1024
+    scorer: str | None = None
+
+
+class Trainer(TurnAdvantages, GRPOTrainer):
+    """TRL's trainer, with an advantage for every turn."""
+
+
+def main() -> None:
+    """Train."""
+    parser = TrlParser((Reading, GRPOConfig, ModelConfig))
+    reading, config, model = parser.parse_args_and_config()
+    venv = TextVectorEnv(
+        "MemChunkQA-v0",
+        config.per_device_train_batch_size * config.steps_per_generation,  # episodes of this process
+        autoreset_mode="Disabled",
+        errors="truncate",
+        tasks=reading.tasks,
+        chunk_size=reading.chunk_size,
+        max_memory=reading.max_memory,
+    )
+    scorer = reading.scorer or f"hf:{model.model_name_or_path}"
+    trainer = Trainer(
+        model=model.model_name_or_path,
+        args=config,
+        train_dataset=Dataset.from_list(seed_rows(range(8192))),
+        reward_funcs=episode_return,
+        rollout_func=EpisodeRollout(VectorRewardWrapper(venv, ["TAMTRL"], scorer, config.num_generations)),
+        peft_config=get_peft_config(model),
+        credit={"reward": "tamtrl"},
+    )
+    trainer.train()
+    trainer.save_model()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Episodes against an address that a trainer injects, with a reward for each completion, as AReaL wants."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from memenvs.adapters.common import open_env
+from memenvs.core.asynchronous import AsyncTextEnv, in_thread
+from memenvs.core.http import JSONClient
+from memenvs.core.spaces import replace_surrogates
+from memenvs.models.endpoint import read_completion
+
+
+class EpisodeAgent:
+    """An agent that plays one episode of a text environment by chat completions.
+
+    It is a workflow of AReaL as it is. It can be pickled, and each `run` has an environment of its own.
+
+    Args:
+        env: id of the environment.
+        env_args: its arguments.
+        methods: reward methods, see `memenvs.wrappers.registry.make_methods`. One that compares the episodes
+            of a group sees a single one.
+        scorer: for the methods, see `memenvs.wrappers.registry.make_scorer`.
+        model: its name in requests.
+        timeout: seconds for a completion.
+        body: other fields of a request, such as `temperature`.
+    """
+
+    def __init__(
+        self,
+        env: str = "MemChunkQA-v0",
+        env_args: Mapping[str, Any] | None = None,
+        methods: Sequence[Any] = (),
+        scorer: Any = None,
+        *,
+        model: str = "default",
+        timeout: float = 600.0,
+        **body: Any,
+    ) -> None:
+        self._env = (env, env_args, methods, scorer)
+        self._body, self._timeout = {"model": model, **body}, timeout
+
+    async def run(
+        self,
+        data: Mapping[str, Any],
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        on_turn: Callable[[str, float], object] = lambda completion, reward: None,
+        **given: Any,
+    ) -> dict[str, float]:
+        """Play an episode.
+
+        Args:
+            data: a row with `task` (a number), `seed`, or both; rollouts of a row share their task.
+            base_url: the address, which ends in `/v1` where the server wants it; by default the environment
+                variable OPENAI_BASE_URL.
+            api_key: by default OPENAI_API_KEY.
+            on_turn: is given the id of each completion and the reward of its turn, when the turn was played.
+            given: what else a trainer passes; not used.
+
+        Returns:
+            By the id of a completion what its turn earned in the end, with what a method knows only in
+            hindsight; the sum is the return.
+
+        Raises:
+            ValueError: there is no address, or the row names neither a task nor a seed.
+            ServerError: the server does not answer.
+        """
+        if not (url := base_url or os.environ.get("OPENAI_BASE_URL")):
+            raise ValueError("no address: give base_url, or set OPENAI_BASE_URL")
+        task, seed = (None if (n := data.get(name)) is None else int(n) for name in ("task", "seed"))
+        if task is None and seed is None:
+            raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(data) or 'none'}")
+        key = api_key or os.environ.get("OPENAI_API_KEY")
+        client = JSONClient(url, timeout=self._timeout, tries=1, pause=1.0, key=key)
+        env = AsyncTextEnv(await in_thread(open_env, *self._env))
+        try:
+            options = None if task is None else {"task": task}
+            observation, info = await env.reset(seed=seed, options=options)
+            messages, ids, over = [{"role": "user", "content": observation}], [], False
+            while not over:
+                fields = {**self._body, "messages": messages}
+                completion, reply = await in_thread(client.post, "/chat/completions", fields, _read)
+                ids.append(completion)
+                observation, reward, terminated, truncated, info = await env.step(reply)
+                on_turn(completion, reward)
+                over = terminated or truncated
+                if info["context"] == "append":
+                    messages += [{"role": "assistant", "content": reply}]
+                    messages += [{"role": "user", "content": info["feedback"]}]
+                else:
+                    messages = [{"role": "user", "content": observation}]
+        finally:
+            env.close()
+        return dict(zip(ids, info["turn_rewards"], strict=True))
+
+
+def _read(found: Any) -> tuple[str, str]:
+    """The id and the text of a completion."""
+    return str(found["id"]), replace_surrogates(read_completion(found).text)

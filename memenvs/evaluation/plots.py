@@ -1,0 +1,50 @@
+"""How every plot looks: colours, dashes, axes, and files that are equal for equal figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from memenvs.core.files import whole_file
+from memenvs.core.optional import require
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+"""From the palette of Okabe and Ito, which colour-blind readers can tell apart."""
+
+DASHES = ("solid", "dashed", "dashdot", "dotted")
+BAND = "lines: mean of the seeds; bands: from the lowest to the highest seed"
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty `matplotlib.figure.Figure`; its size in inches, to be shown at about 100 pixels an inch.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    return require("matplotlib.figure", "plots").Figure((width, height), dpi=200, layout="constrained")
+
+
+def line_style(k: int) -> dict[str, Any]:
+    """Colour and dashes of line k; twelve differ, and neighbours differ in both."""
+    return {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k % len(DASHES)], "linewidth": 1.4}
+
+
+def plain_axis(axis: Any, grid: str = "both") -> None:
+    """Give an axis a light grid (`x`, `y` or `both`), small labels and no frame on its right and top."""
+    axis.tick_params(labelsize=8)
+    axis.spines[["right", "top"]].set_visible(False)
+    axis.grid(axis=grid, alpha=0.25)
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure as `.png` or `.svg`, by the path's suffix.
+
+    The file is written whole and holds no date, so that the same figure gives the same file.
+
+    Raises:
+        OSError: it cannot be written; with the path.
+    """
+    kind = path.suffix.lower()[1:]
+    stamp = {"png": "Software", "svg": "Date"}[kind]
+    with require("matplotlib", "plots").rc_context({"svg.hashsalt": "memenvs"}), whole_file(path) as work:
+        figure.savefig(work, format=kind, metadata={stamp: None})

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.draft import TEXTS, Draft
 from memenvs.build.examples import Pool, among_distractors
+from memenvs.build.graphs import graph_walks
 from memenvs.build.haystack import read_prose
 from memenvs.build.multi import mix, multi
 from memenvs.build.niah import niah
@@ -186,6 +187,9 @@ SOURCES = {
     "aggregate": Source("counts, extremes, sums over a whole invented world, as CorpusQA's", aggregate),
     "mrcr_world": Source("which of several equal requests was answered how, as in MRCR", conversations),
     "babi_world": Source("where people and things are, as in bAbI, in a long text", stories),
+    "graphwalks_world": Source(
+        "which nodes a walk over a long list of edges reaches, as in GraphWalks", graph_walks
+    ),
     "multi": Source("several questions of task sets asked at once", multi),
     "mix": Source("tasks of several sets as one, by weights", mix),
 }

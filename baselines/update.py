@@ -15,6 +15,7 @@ from memenvs.baselines.flags import RewardArgs, StepArgs
 from memenvs.core.batching import lexicographic_order
 from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
+from memenvs.models.loading import own_device
 from memenvs.rollout.records import Episode, Floats, Sample
 
 if TYPE_CHECKING:
@@ -379,15 +380,14 @@ class ProcessGroup:
         device: of torch, this process's own.
 
     Args:
-        device: of torch; None: a GPU if there is one.
+        device: of torch; None: `own_device()`.
     """
 
     def __init__(self, device: str | None = None) -> None:
         torch = require("torch", "train")
         self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.is_main = self.rank == 0
-        own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
-        self.device = device or own
+        self.device = device or own_device()
         cuda = self.device.startswith("cuda")
         if cuda and self.size > 1:
             torch.cuda.set_device(self.device)

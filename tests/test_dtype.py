@@ -12,7 +12,7 @@ from command_line import evaluate as main  # noqa: E402
 
 from memenvs.evaluation.policies import ModelOptions, choose_policy  # noqa: E402
 from memenvs.models import HFPolicy, hf, loading  # noqa: E402
-from memenvs.models.loading import computes_fast, load_model  # noqa: E402
+from memenvs.models.loading import computes_fast, load_model, own_device  # noqa: E402
 from memenvs.wrappers.registry import make_scorer  # noqa: E402
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest  # noqa: E402
 
@@ -149,3 +149,17 @@ def sampled(policy):
     sequences = [np.concatenate([p, r.ids]) for p, r in zip(prompts, replies, strict=True)]
     masks = [np.arange(len(s)) >= len(p) for s, p in zip(sequences, prompts, strict=True)]
     return sequences, masks
+
+
+GPUS = [(None, "cuda:1"), ("0", "cuda:0"), ("3", "cuda:3"), ("5", "cuda:1")]
+
+
+@pytest.mark.parametrize(("rank", "found"), GPUS)
+def test_a_process_has_the_gpu_of_its_local_rank(rank, found, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    assert own_device() == found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,7 @@ def load_model(
         model: a folder, a name on the hub or one of `memenvs.models.packaged`; or a model in
             memory, which is returned as it is. The folder of a LoRA adapter names the model that it belongs
             to, which is loaded with it.
-        device: of torch; None: a GPU if there is one.
+        device: of torch; None: `own_device()`.
         dtype: `"auto"` is the checkpoint's own where the device computes in it at least as fast as in
             float32, and otherwise float32: instead of float16 on a CPU, and of bfloat16 on a CPU without
             instructions for it (AVX512-BF16 or AMX) or on a GPU that only emulates it.
@@ -53,12 +54,21 @@ def load_model(
         adapted.config._name_or_path = name  # which may have a tokenizer
         return adapted
     torch = require("torch", "train")
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = torch.device(device or own_device())
     loaded = _read_model(name, dtype)
     if dtype == "auto" and not computes_fast(place, loaded.dtype):
         del loaded  # read again, not cast: some models make constants in the dtype that they are loaded in
         loaded = _read_model(name, "float32")
     return loaded.to(place).eval()
+
+
+def own_device() -> str:
+    """The GPU of this process, by the LOCAL_RANK that launchers of several processes set, or the CPU."""
+    cuda = require("torch", "train").cuda
+    if not cuda.is_available():
+        return "cpu"
+    rank = os.environ.get("LOCAL_RANK")
+    return f"cuda:{cuda.current_device() if rank is None else int(rank) % cuda.device_count()}"
 
 
 def computes_fast(device: Any, dtype: Any) -> bool:

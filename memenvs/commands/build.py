@@ -216,11 +216,11 @@ def index(
             max_tokens=max_tokens,
             device=device,
         )
-    lines: list[str] = []
-    texts = task_set_corpus(open_tasks(corpus)) if a_set else corpus
-    card = build_index(texts, out, index, model, say=lines.append)
-    kind = "lexical" if card.kind == "lexical" else "dense"
-    return [*lines, f"search it: retriever='{kind}:{out}'"]
+    card = build_index(task_set_corpus(open_tasks(corpus)) if a_set else corpus, out, index, model)
+    lines = [f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions"]
+    if found := card.recall:
+        lines += [f"recall@{found['k']} against flat: {found['recall']:.4f} over {found['queries']} titles"]
+    return [*lines, f"search it: retriever='{card.kind}:{out}'"]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -270,7 +270,7 @@ def test_more_keys_than_there_are_is_one_clear_error():
 
 @pytest.mark.parametrize("prose", [(), (" \n",)])
 def test_prose_variants_without_prose_are_an_error(prose):
-    with pytest.raises(ValueError, match="there is none; give a folder of essays"):
+    with pytest.raises(ValueError, match="the prose is empty; give a folder of essays"):
         build("single_2", prose=prose)
 
 

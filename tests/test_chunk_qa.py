@@ -333,6 +333,12 @@ def test_depths_are_where_the_evidence_begins(make):
         assert text[round(depth * len(text)) :].startswith(evidence)
 
 
+def test_nothing_privileged_is_said_in_the_answer_prompt(make):
+    answer, info = read_all(make(), memory="", options={"task": 33})[-1]
+    assert "231" not in answer
+    assert info["privileged"]["answers"] == [["231", "number 231"]]
+
+
 def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set, sets):
     env = make(n_documents=6)
     env.reset(seed=3, options={"task": 8})

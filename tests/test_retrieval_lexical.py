@@ -93,14 +93,14 @@ def test_a_bare_string_is_not_a_list_of_queries(world):
 
 
 def test_an_index_on_disk_answers_like_one_in_memory(world, tmp_path):
-    build_index(world.corpus, tmp_path / "index", "lexical", say=lambda line: None)
+    build_index(world.corpus, tmp_path / "index", "lexical")
     queries = ["engine", "first moth", "Houston"]
     assert LexicalRetriever.open(tmp_path / "index").search(queries, 3) == world.search(queries, 3)
 
 
 def test_two_builds_are_equal_to_the_byte(world, tmp_path):
     for name in ("one", "two"):
-        build_index(world.corpus, tmp_path / name, "lexical", say=lambda line: None)
+        build_index(world.corpus, tmp_path / name, "lexical")
     files = [p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*") if p.is_file()]
     assert files
     assert all((tmp_path / "one" / f).read_bytes() == (tmp_path / "two" / f).read_bytes() for f in files)
@@ -108,8 +108,8 @@ def test_two_builds_are_equal_to_the_byte(world, tmp_path):
 
 def test_a_corpus_with_another_hash_is_refused_with_both_hashes(world, tmp_path):
     changed = Corpus.from_documents([*WORLD[:4], ("p0", "Moth", "changed")])
-    build_index(world.corpus, tmp_path / "a", "lexical", say=lambda line: None)
-    build_index(changed, tmp_path / "b", "lexical", say=lambda line: None)
+    build_index(world.corpus, tmp_path / "a", "lexical")
+    build_index(changed, tmp_path / "b", "lexical")
     (tmp_path / "a" / "corpus").rename(tmp_path / "a" / "gone")
     (tmp_path / "b" / "corpus").rename(tmp_path / "a" / "corpus")
     with pytest.raises(ValueError, match=f"{world.corpus.sha256}.*{changed.sha256}"):
@@ -117,7 +117,7 @@ def test_a_corpus_with_another_hash_is_refused_with_both_hashes(world, tmp_path)
 
 
 def test_a_retriever_is_loaded_once_a_process(world, tmp_path):
-    build_index(world.corpus, tmp_path / "index", "lexical", say=lambda line: None)
+    build_index(world.corpus, tmp_path / "index", "lexical")
     spec = f"lexical:{tmp_path / 'index'}"
     assert load_retriever(spec) is load_retriever(spec)
 

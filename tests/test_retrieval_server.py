@@ -87,7 +87,7 @@ def program(before: str, first: str = "") -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("server") / "index"
-    build_index(Corpus.from_documents(DOCUMENTS), folder, "lexical", say=lambda line: None)
+    build_index(Corpus.from_documents(DOCUMENTS), folder, "lexical")
     return folder
 
 

@@ -131,6 +131,15 @@ def test_a_retriever_that_fails_for_one_query_fails_that_environment_until_its_r
     assert errors_of(venv) == ["", "", ""]
 
 
+def test_a_retriever_that_fails_fails_those_who_search():
+    venv, _ = searching("town")
+    venv.reset(seed=0)
+    replies = [SEARCH.format(0), "<think></think><answer>x</answer>", SEARCH.format(2)]
+    _, _, terminated, truncated, _ = venv.step(replies)
+    assert truncated.tolist() == [True, False, True]
+    assert terminated.tolist() == [False, True, False]
+
+
 def test_an_episode_whose_reset_fails_is_over_at_once():
     venv = mortal({}, {"resets": [0]})
     observations, infos = venv.reset(seed=0)

@@ -147,7 +147,7 @@ def prose_sentences(prose: Sequence[str]) -> list[str]:
     """The sentences of texts, each with a space before it."""
     found = [f" {sentence}" for text in prose for sentence in sentences(text)]
     if not found:
-        raise ValueError("the text around is prose and there is none; give a folder of essays")
+        raise ValueError("the prose is empty; give a folder of essays")
     return found
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from tqdm import tqdm
 
 from memenvs.core.data import checked
 from memenvs.core.files import read_json, whole_folder, write_json
@@ -39,8 +38,12 @@ def build_index(
     corpus: Path | str | Corpus,
     out: Path | str,
     index: IndexName = "flat",
+<<<<<<< HEAD
     encoder: PrefixedEncoder | None = None,
     say: Callable[[str], None] = tqdm.write,
+=======
+    encoder: Encoder | None = None,
+>>>>>>> build
 ) -> IndexCard:
     """Build an index folder for `load_retriever`; a killed build resumes where it stopped.
 
@@ -52,7 +55,6 @@ def build_index(
         out: the folder; made if there is none.
         index: `"lexical"` (BM25), `"flat"` (exact), `"hnsw"` or `"ivfpq"`.
         encoder: of a dense index; None: `Encoder()`, E5.
-        say: called with a line on what was built, and one on the recall of an approximate index.
 
     Raises:
         ValueError: the corpus is malformed or empty, or the folder holds vectors of
@@ -62,15 +64,8 @@ def build_index(
     out.mkdir(parents=True, exist_ok=True)
     mapped = _map_corpus(corpus, out)
     if index == "lexical":
-        card = _build_lexical(mapped, out)
-    else:
-        card = _build_dense(mapped, out, index, encoder or Encoder())
-    say(f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions")
-    if card.recall:
-        say(
-            f"recall@{PROBE_K} against flat: {card.recall['recall']:.4f} over {card.recall['queries']} titles"
-        )
-    return card
+        return _build_lexical(mapped, out)
+    return _build_dense(mapped, out, index, encoder or Encoder())
 
 
 def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:

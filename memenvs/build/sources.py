@@ -140,7 +140,7 @@ _SHARED = {
 }
 """Help for the arguments that sources share, which their docstrings do not repeat."""
 _MADE: dict[str, tuple[str, Any, Any, str]] = {
-    "prose": ("essays", Path | None, None, "folder of *.txt as the text around (default: the bundled world)"),
+    "prose": ("essays", Path | None, None, "folder of *.txt, the long text (default: the bundled world)"),
     "sources": (
         "source",
         Sequence[str],

@@ -240,7 +240,7 @@ def test_texts_beyond_a_request_keep_their_order(endpoint):
 def test_an_index_of_an_endpoint_is_searched_through_it_also_at_another_address(endpoint, tmp_path):
     corpus = Corpus.from_documents([("short", "A", "b"), ("long", "A", "b" * 90)])
     name = f"openai:tiny@{endpoint.url}/v1"
-    build_index(corpus, tmp_path / "index", "flat", load_encoder(name, None, None, 256, None), say=str)
+    build_index(corpus, tmp_path / "index", "flat", load_encoder(name, None, None, 256, None))
     moved = DenseRetriever(tmp_path / "index", f"openai:tiny@{endpoint.url}/moved")
     assert DenseRetriever(tmp_path / "index").search(["c" * 95], 1).ids == [["long"]]
     assert moved.search(["c" * 95], 1).ids == [["long"]]

@@ -38,12 +38,7 @@ def build_index(
     corpus: Path | str | Corpus,
     out: Path | str,
     index: IndexName = "flat",
-<<<<<<< HEAD
     encoder: PrefixedEncoder | None = None,
-    say: Callable[[str], None] = tqdm.write,
-=======
-    encoder: Encoder | None = None,
->>>>>>> build
 ) -> IndexCard:
     """Build an index folder for `load_retriever`; a killed build resumes where it stopped.
 

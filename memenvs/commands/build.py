@@ -212,28 +212,13 @@ def index(
         raise FileNotFoundError(f"no corpus at {corpus}; give JSON Lines or a task set")
     model = None
     if index != "lexical":
-<<<<<<< HEAD
         os.environ.setdefault(*WAIT)
         model = load_encoder(encoder or DEFAULT_ENCODER, query_prefix, passage_prefix, max_tokens, device)
-    lines: list[str] = []
-    texts = task_set_corpus(open_tasks(corpus)) if a_set else corpus
-    card = build_index(texts, out, index, model, say=lines.append)
-    kind = "lexical" if card.kind == "lexical" else "dense"
-    return [*lines, f"search it: retriever='{kind}:{out}'"]
-=======
-        model = Encoder(
-            encoder or DEFAULT_ENCODER,
-            query_prefix=query_prefix,
-            passage_prefix=passage_prefix,
-            max_tokens=max_tokens,
-            device=device,
-        )
     card = build_index(task_set_corpus(open_tasks(corpus)) if a_set else corpus, out, index, model)
     lines = [f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions"]
     if found := card.recall:
         lines += [f"recall@{found['k']} against flat: {found['recall']:.4f} over {found['queries']} titles"]
     return [*lines, f"search it: retriever='{card.kind}:{out}'"]
->>>>>>> build
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
 from memenvs.cli import parameters_of
-from memenvs.core.data import check, convert
+from memenvs.core.data import check, convert, fits
 from memenvs.core.optional import import_object
 from memenvs.credit import Ended, Scale, masked_mean, mt_grpo
 from memenvs.models import Policy
@@ -64,8 +64,8 @@ def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Compariso
 
     Args:
         reward: name of a comparison, or of a reward method in any case.
-        settings: those of `ComparisonSettings` that the comparison uses, and a method's own; a name of both
-            (GiGPO's `scale`) sets both.
+        settings: those of `ComparisonSettings` that the comparison uses, and a method's own. A name of both
+            is set where its value fits: GiGPO's `scale="none"` in both, InfoMem's `normalize=False` in it.
 
     Raises:
         ValueError: there is no such reward or setting, or a setting is out of range.
@@ -75,12 +75,21 @@ def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Compariso
         comparison, own = COMPARISONS[name], dict[str, Any]()
     elif name in methods:
         kind: Any = import_object(METHODS[methods[name]])
-        taken = {one.name for one in parameters_of(kind) or ()}
-        own = {key: value for key, value in settings.items() if key in taken or key not in kind.uses}
+        hints = {one.name: one.annotation for one in parameters_of(kind) or ()}
+        own = {
+            key: value
+            for key, value in settings.items()
+            if key not in kind.uses or (key in hints and fits(value, hints[key]))
+        }
         (comparison,) = make_methods([[methods[name], own]])
     else:
         raise ValueError(f"reward must be one of {', '.join([*COMPARISONS, *methods])}, got {reward!r}")
-    used = {key: value for key, value in settings.items() if key in comparison.uses}
+    shared = get_type_hints(ComparisonSettings)
+    used = {
+        key: value
+        for key, value in settings.items()
+        if key in comparison.uses and (key not in own or fits(value, shared[key]))
+    }
     if unknown := sorted(settings.keys() - used.keys() - own.keys()):
         known = ", ".join(comparison.uses) or "none"
         raise ValueError(f"reward {reward} has no setting {unknown[0]!r}; its settings: {known}")

@@ -263,7 +263,6 @@ def test_a_run_counts_the_episodes_of_all_processes(folder, tiny_model, tmp_path
         ({"curriculum": {"by": "depth"}}, "task q0 of levels has depth=None, which is not a level"),
     ],
 )
-def test_a_run_refuses_a_curriculum_that_cannot_be(folder, tiny_model, tmp_path, others, said):
-    args = arguments(folder, tiny_model, tmp_path / "run", **others)
+def test_a_run_refuses_an_invalid_curriculum(folder, tiny_model, tmp_path, others, said):
     with pytest.raises((ValueError, TypeError), match=said):
-        grpo.prepare(args)
+        grpo.prepare(arguments(folder, tiny_model, tmp_path / "run", **others))

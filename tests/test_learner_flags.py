@@ -62,9 +62,19 @@ def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, m
     assert message in refusal(learner, flags.split(), tmp_path, capsys)
 
 
-def test_a_setting_reaches_a_method_and_its_comparison():
-    method, how = read_comparison("gigpo", {"scale": "none", "omega": 0.5})
-    assert (method.scale, method.omega, how.scale) == ("none", 0.5, "none")
+@pytest.mark.parametrize(
+    ("reward", "settings", "own", "compared"),
+    [
+        ("gigpo", {"scale": "none", "omega": 0.5}, {"scale": "none", "omega": 0.5}, {"scale": "none"}),
+        ("infomem", {"normalize": False}, {"normalize": False}, {"normalize": "sum"}),
+        ("infomem", {"normalize": "components"}, {"normalize": True}, {"normalize": "components"}),
+        ("rememr1", {"scale": "none", "alpha": 0.5}, {"alpha": 0.5}, {"scale": "none"}),
+    ],
+)
+def test_a_setting_reaches_the_method_or_the_comparison_that_takes_its_value(reward, settings, own, compared):
+    method, how = read_comparison(reward, settings)
+    assert {name: getattr(method, name) for name in own} == own
+    assert {name: getattr(how, name) for name in compared} == compared
 
 
 def without(library, learner, flags):

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from page_command import parse
 
-import memenvs.wrappers.prm
-
 PAGE = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
 ROWS = "\n".join(re.findall(r"^\|.*", PAGE, re.MULTILINE))
 COMMANDS = re.findall(r"`(memenvs (?:train|evaluate|build)[^`]+)`", ROWS)
@@ -15,11 +13,10 @@ COMMANDS = re.findall(r"`(memenvs (?:train|evaluate|build)[^`]+)`", ROWS)
 
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
 def test_every_command_of_a_row_is_one(command, monkeypatch):
-    monkeypatch.setattr(memenvs.wrappers.prm, "check_checkpoint", lambda folder: None)  # of a run of the page
     parse(command, monkeypatch)
 
 
-def test_a_command_with_a_flag_that_there_is_not_is_found(monkeypatch):
+def test_a_command_with_an_unknown_flag_is_found(monkeypatch):
     with pytest.raises(ValueError, match="--"):
         parse("memenvs train grpo --recipe tamtrl_reading --rewards outcome", monkeypatch)
     with pytest.raises(ValueError, match=r"MemChunkQA-v0 .*chunk"):

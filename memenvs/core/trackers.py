@@ -43,8 +43,7 @@ class Tracker:
     close: Callable[[bool], object]
     id: str = ""
     waiting: list[tuple[int, dict[str, float]]] = field(default_factory=list)
-    retry_at: float = 0.0
-    failed: bool = False
+    retry_at: float = 0.0  # seconds; above 0 after a failure
 
 
 def check_clients(names: Iterable[TrackerName]) -> None:
@@ -107,8 +106,7 @@ class Trackers:
         for name, tracker in self._trackers.items():
             self._send(name)
             self._attempt(name, tracker.close, failed)
-            if tracker.waiting:
-                left = len(tracker.waiting)
+            if left := len(tracker.waiting):
                 self._show(f"warning: {left} steps were not sent to {name}; the run's folder has them")
 
     def _send(self, name: str) -> None:
@@ -121,13 +119,12 @@ class Trackers:
         try:
             call(*given)
         except Exception as error:
-            tracker.retry_at = time.monotonic() + RETRY
-            if not tracker.failed:
+            if not tracker.retry_at:
                 self._show(
                     f"warning: {name} fails ({error_line(error)}); the run continues, and numbers that were "
                     "not sent are sent again later"
                 )
-            tracker.failed = True
+            tracker.retry_at = time.monotonic() + RETRY
             return False
         return True
 
@@ -205,9 +202,4 @@ def _trackio(folder: Path, config: Mapping[str, Any], step: int, id: str) -> Tra
     return Tracker(lambda step, metrics: begun.log(metrics, step=step), lambda failed: begun.finish(), id)
 
 
-_TRACKERS: dict[str, Callable[[Path, Mapping[str, Any], int, str], Tracker]] = {
-    "tensorboard": _tensorboard,
-    "wandb": _wandb,
-    "mlflow": _mlflow,
-    "trackio": _trackio,
-}
+_TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio}

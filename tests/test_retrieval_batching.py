@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -25,69 +26,89 @@ def run(batcher_of, work):
     return asyncio.run(main())
 
 
-def noting(calls):
-    """A search that notes the queries of each call."""
+def run_during_a_search(work, **settings):
+    """What `work(batcher)` returns, whose requests come during a search; the queries of later calls."""
+    calls, started, release = [], threading.Event(), threading.Event()
 
     def search(queries, k):
-        calls.append(queries)
+        if queries == ["first"]:
+            started.set()
+            release.wait(10)
+        else:
+            calls.append(queries)
         return echo(queries, k)
 
-    return search
+    async def main(batcher):
+        first = asyncio.ensure_future(batcher.submit(["first"], 1))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        asked = asyncio.ensure_future(work(batcher))
+        await asyncio.sleep(0.01)
+        release.set()
+        await first
+        return await asked
+
+    return run(lambda: Batcher(search, **settings), main), calls
 
 
-def test_concurrent_requests_are_one_call():
-    calls = []
-
+def test_requests_that_come_during_a_search_are_one_call():
     async def work(batcher):
         return await asyncio.gather(*(batcher.submit([f"q{i}"], 1) for i in range(20)))
 
-    answers = run(lambda: Batcher(noting(calls), wait=0.02), work)
+    answers, calls = run_during_a_search(work)
     assert list(map(len, calls)) == [20]
     assert [answer[0][0][0] for answer in answers] == [f"q{i}" for i in range(20)]
+
+
+def test_clients_that_ask_again_are_waited_for_and_a_single_one_waits_for_nobody():
+    calls = []
+
+    def search(queries, k):
+        calls.append(queries)
+        time.sleep(0.05)
+        return echo(queries, k)
+
+    async def client(batcher, name):
+        for turn in range(4):
+            await batcher.submit([f"{name}{turn}"], 1)
+
+    async def work(batcher):
+        began = time.monotonic()
+        await client(batcher, "alone")
+        assert time.monotonic() - began < 8  # not 10 s a turn
+        await asyncio.gather(*(client(batcher, f"{n} ") for n in range(8)))
+
+    run(lambda: Batcher(search, wait=10.0), work)
+    assert max(map(len, calls)) == 8
 
 
 def test_requests_of_different_k_get_their_own():
     async def work(batcher):
         return await asyncio.gather(batcher.submit(["a"], 1), batcher.submit(["b", "c"], 3))
 
-    one, two = run(lambda: Batcher(echo, wait=0.02), work)
+    (one, two), _ = run_during_a_search(work)
     assert ([len(a) for a in one], [len(a) for a in two]) == ([1], [3, 3])
 
 
-def test_a_batch_is_cut_between_requests():
-    calls = []
-
+@pytest.mark.parametrize(("most", "sizes"), [(7, [6, 3]), (1, [3, 3, 3])])
+def test_a_batch_is_cut_between_requests(most, sizes):
     async def work(batcher):
         await asyncio.gather(*(batcher.submit([f"{i}{j}" for j in range(3)], 1) for i in range(3)))
 
-    run(lambda: Batcher(noting(calls), wait=0.02, max_batch=7), work)
-    assert list(map(len, calls)) == [6, 3]
-
-
-def test_without_batching_every_request_is_a_call_of_its_own():
-    calls = []
-
-    async def work(batcher):
-        await asyncio.gather(*(batcher.submit([f"{n}{j}" for j in range(n)], 1) for n in (1, 2)))
-
-    run(lambda: Batcher(noting(calls), wait=0.0, max_batch=1), work)
-    assert sorted(map(len, calls)) == [1, 2]
+    _, calls = run_during_a_search(work, max_batch=most)
+    assert list(map(len, calls)) == sizes
 
 
 def test_equal_queries_are_searched_once_and_answered_each():
-    calls = []
-
     async def work(batcher):
         return await asyncio.gather(batcher.submit(["a", "b", "a"], 1), batcher.submit(["b"], 2))
 
-    one, two = run(lambda: Batcher(noting(calls), wait=0.02), work)
+    (one, two), calls = run_during_a_search(work)
     assert calls == [["a", "b"]]
     assert [[hit[0] for hit in answer] for answer in (*one, *two)] == [["a"], ["b"], ["a"], ["b", "b"]]
 
 
-def test_what_was_given_up_before_its_turn_is_not_searched():
-    calls = []
-
+def test_a_request_that_was_cancelled_before_its_turn_is_not_searched():
     async def work(batcher):
         gone = asyncio.ensure_future(batcher.submit(["gone"], 1))
         kept = asyncio.ensure_future(batcher.submit(["kept"], 1))
@@ -96,8 +117,7 @@ def test_what_was_given_up_before_its_turn_is_not_searched():
         await kept
         return batcher.waiting
 
-    assert run(lambda: Batcher(noting(calls), wait=0.02), work) == 0
-    assert calls == [["kept"]]
+    assert run_during_a_search(work) == (0, [["kept"]])
 
 
 def test_a_failed_search_fails_its_requests_and_no_later_one():

@@ -22,7 +22,7 @@ def test_alike_is_the_least_share_of_the_longest():
     assert micro_batches([100, 90, 100], 1_000, alike=1) == [[0, 2], [1]]
 
 
-def test_each_sequence_takes_the_extra_tokens_besides():
+def test_each_sequence_needs_room_for_the_extra_tokens():
     # 2 x (10 + 15) fit into 50; 3 x (10 + 15) do not, and would without the 15
     assert micro_batches([10, 10, 10], 50, extra=15) == [[0, 1], [2]]
     assert micro_batches([10, 10, 10], 50) == [[0, 1, 2]]
@@ -40,7 +40,7 @@ def padding_share(lengths, batches):
     return 1 - sum(lengths) / padded_tokens(lengths, batches)
 
 
-def test_padding_is_what_rows_lack():
+def test_padding_fills_the_rows():
     # 20 + 12 + 30 positions hold 58 tokens: 4 of 62 are padding
     assert padding_share([3, 10, 4, 9, 2, 30], [[5], [1, 3], [2, 0, 4]]) == pytest.approx(4 / 62)
 

@@ -128,13 +128,13 @@ def chunked(body):
         b"",
     ],
 )
-def test_an_answer_that_is_cut_is_asked_for_again(cut):
+def test_a_truncated_answer_is_requested_again(cut):
     with RawServer(cut, sized(GOOD)) as server:
         assert ask(server).text == "x"
     assert server.asked == 2
 
 
-def test_an_answer_that_is_always_cut_is_one_error():
+def test_an_answer_that_is_always_truncated_is_one_error():
     with (
         RawServer(*[sized(GOOD[:9])] * 3) as server,
         pytest.raises(ServerError, match=r"in 3 tries.*Incomplete"),
@@ -143,7 +143,7 @@ def test_an_answer_that_is_always_cut_is_one_error():
 
 
 @pytest.mark.parametrize("reply", [b"<html>", b"[]", b'{"choices": [{}]}', b"[" * 100_000])
-def test_what_is_no_completion_is_refused(reply):
+def test_an_answer_that_is_not_a_completion_is_refused(reply):
     with (
         RawServer(sized(reply, len(reply))) as server,
         pytest.raises(ServerError, match="does not speak the protocol"),
@@ -152,7 +152,7 @@ def test_what_is_no_completion_is_refused(reply):
 
 
 @pytest.mark.parametrize("status", [408, 429, 503])
-def test_what_may_pass_is_tried_again(stub, status):
+def test_a_temporary_error_is_tried_again(stub, status):
     left = [status, status]
     stub.reply = lambda fields: (left.pop(), "busy") if left else (200, "yes")
     assert ask(stub).text == "yes"
@@ -169,7 +169,7 @@ def test_a_refusal_is_not_tried_again_and_says_why(stub):
 @pytest.mark.parametrize(
     ("asked", "slept"), [(None, [0.5, 1.0]), ("3", [3.0, 3.0]), ("900", [30.0, 30.0]), ("soon", [0.5, 1.0])]
 )
-def test_a_busy_server_is_left_alone_as_long_as_it_asks(stub, monkeypatch, asked, slept):
+def test_a_busy_server_is_asked_again_after_the_time_that_it_names(stub, monkeypatch, asked, slept):
     pauses = []
     monkeypatch.setattr(json_http.time, "sleep", pauses.append)
     stub.reply, stub.wait = lambda fields: (429, "busy"), asked
@@ -186,7 +186,7 @@ def test_a_key_is_sent_and_not_shown(stub):
     assert "k-1" not in str(error.value)
 
 
-def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(stub):
+def test_a_key_that_does_not_fit_in_a_header_is_refused_without_showing_it(stub):
     with pytest.raises(ValueError, match="unprintable character") as error:
         ask(stub, key="k-1\nx")
     assert "k-1" not in str(error.value)

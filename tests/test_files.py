@@ -61,7 +61,7 @@ def test_the_file_that_a_link_leads_to_is_replaced(tmp_path):
     assert (tmp_path / "file").read_text() == "new"
 
 
-def test_what_a_killed_writer_left_a_day_ago_is_removed_and_younger_work_is_not(tmp_path):
+def test_leftovers_of_a_killed_writer_are_removed_after_a_day(tmp_path):
     old, young, foreign = (
         tmp_path / name for name in (".out.partial-1", ".out.partial-2", ".other.partial-1")
     )
@@ -83,7 +83,7 @@ def test_json_comes_back(tmp_path):
     ("text", "why"),
     [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "file must be an object, got")],
 )
-def test_what_is_no_json_object_is_refused_in_one_line_with_its_path(tmp_path, text, why):
+def test_a_file_that_is_not_a_json_object_is_refused_in_one_line_with_its_path(tmp_path, text, why):
     (tmp_path / "file").write_text(text)
     with pytest.raises(ValueError, match=why) as refused:
         read_json(tmp_path / "file", "delete it")

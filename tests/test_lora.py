@@ -129,7 +129,7 @@ def test_an_adapter_is_saved_alone_and_comes_back_whole(any_policy, tmp_path):
         assert (tmp_path / "adapter" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
-def test_a_tokenizer_of_ones_own_is_saved_beside_the_adapter(tiny_model, tmp_path):
+def test_a_tokenizer_that_is_not_the_models_is_saved_beside_the_adapter(tiny_model, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.add_tokens(["<mine>"])
     tokenizer.save_pretrained(tmp_path / "mine")
@@ -173,7 +173,7 @@ def test_scorers_read_an_adapters_folder(policy, tmp_path):
     np.testing.assert_allclose(read, live, atol=1e-4)
 
 
-def test_what_is_sampled_is_what_the_adapter_gives(any_policy):
+def test_replies_are_sampled_with_the_adapter(any_policy):
     learned(any_policy)
     for seed in (0, 1):  # the second time with other weights: what samples is renewed
         learned(any_policy, seed=seed)
@@ -193,7 +193,7 @@ def test_a_merged_policy_is_a_whole_model(policy, tmp_path):
     torch.testing.assert_close(logprobs(whole), logprobs(policy), rtol=0, atol=1e-3)
 
 
-def test_merging_leaves_the_model_in_training_as_it_is(policy):
+def test_merging_does_not_change_the_model_in_training(policy):
     before = [weight.clone() for weight in learned(policy).model.parameters()]
     MergedModel(policy.model)
     assert all(torch.equal(one, other) for one, other in zip(before, policy.model.parameters(), strict=True))

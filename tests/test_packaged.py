@@ -58,7 +58,7 @@ def forbid(*_):
 
 
 @pytest.mark.parametrize("given", ["Qwen/Qwen3-4B", "./small", Path("small"), None])
-def test_whatever_is_no_packaged_models_name_is_given_back_as_it_is(small, given):
+def test_any_other_model_is_returned_as_it_is(small, given):
     assert resolve(given) is given
 
 
@@ -73,7 +73,7 @@ def test_it_is_converted_once_and_says_so_in_one_line(small, capsys, monkeypatch
     assert capsys.readouterr().err == ""
 
 
-def test_a_converted_model_needs_its_package_no_more(small, monkeypatch):
+def test_a_converted_model_no_longer_needs_its_package(small, monkeypatch):
     folder = resolve("small")
     monkeypatch.setattr(importlib.metadata, "distribution", absent)
     assert resolve("small") == folder
@@ -288,7 +288,7 @@ def test_a_folder_of_its_name_is_reached_with_a_slash(tiny, tmp_path, monkeypatc
     assert not (tmp_path / "cache").exists()
 
 
-def test_an_evaluation_goes_on_after_the_model_was_converted_again(tiny, tmp_path, capsys):
+def test_an_evaluation_resumes_after_the_model_was_converted_again(tiny, tmp_path, capsys):
     from command_line import evaluate as main
 
     arguments = ["--env", "MemSokoban-v0", "--policy", "hf:small", "--max-new-tokens", "2"]

@@ -61,7 +61,7 @@ def same(some, others):
         np.testing.assert_allclose(one.logprobs, other.logprobs, rtol=0, atol=1e-4)
 
 
-def test_a_reply_does_not_depend_on_what_is_beside_it(policy):
+def test_a_reply_does_not_depend_on_its_batch(policy):
     together = replies(policy)
     alone = [policy.sample([policy.encode(text)], [rngs()[i]], 40)[0] for i, text in enumerate(TEXTS)]
     same(together, alone)
@@ -77,12 +77,12 @@ def test_copies_of_a_prompt_get_replies_of_their_own(policy):
     assert all(first.ids.tolist() != other.ids.tolist() for other in others)
 
 
-def test_a_longer_limit_begins_a_reply_alike(policy):
+def test_a_reply_starts_the_same_under_a_longer_limit(policy):
     for short, long in zip(replies(policy, 7), replies(policy, 30), strict=True):
         assert short.ids.tolist() == long.ids[:7].tolist()
 
 
-def test_the_global_generators_are_left_alone(policy):
+def test_the_global_generators_are_not_used(policy):
     before = torch.random.get_rng_state()
     replies(policy)
     HFPolicy(policy.model, policy.tokenizer).add_value_head()
@@ -98,14 +98,14 @@ def test_sampled_logprobs_are_those_of_the_definition(policy):
 @pytest.mark.parametrize(
     "settings", [{}, {"temperature": 0.6}, {"temperature": 1.7, "top_p": 0.8}, {"top_k": 5}]
 )
-def test_evaluate_gives_what_was_sampled(policy, model, settings):
+def test_forward_gives_the_logprobs_of_sampling(policy, model, settings):
     other = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(**settings))
     found = replies(other)
     said = other.forward(*joined(other, found)).logprobs.detach().numpy()
     np.testing.assert_allclose(said, np.concatenate([r.logprobs for r in found]), rtol=0, atol=1e-4)
 
 
-def test_no_temperature_takes_the_likeliest_token_and_says_its_chance_at_one(policy, model):
+def test_temperature_0_takes_the_likeliest_token_with_its_logprob_at_1(policy, model):
     greedy = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(temperature=0))
     found = replies(greedy)
     sequences, response_masks = joined(greedy, found)
@@ -120,7 +120,7 @@ def test_no_temperature_takes_the_likeliest_token_and_says_its_chance_at_one(pol
     assert logits.argmax(-1)[np.flatnonzero(response_masks[1]) - 1].tolist() == found[1].ids.tolist()
 
 
-def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
+def test_a_reply_ends_with_the_end_token_which_its_text_leaves_out(policy):
     ended = [reply for reply in replies(policy, 300, ["Ada"] * 16) if reply.finished]
     assert ended
     for reply in ended:
@@ -129,7 +129,7 @@ def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
         assert reply.text == policy.tokenizer.decode(reply.ids[:-1], clean_up_tokenization_spaces=False)
 
 
-def test_a_reply_that_is_cut_at_its_limit_is_not_finished(policy):
+def test_a_reply_that_reaches_its_limit_is_not_finished(policy):
     found = policy.sample([policy.encode(text) for text in TEXTS], rngs(), [1, 2, 3, 4, 0])
     assert [len(reply.ids) for reply in found] == [1, 2, 3, 4, 0]
     assert not any(reply.finished for reply in found)
@@ -153,7 +153,7 @@ def test_a_stop_string_ends_a_reply(policy, model):
         assert "e" not in before
 
 
-def test_logits_that_are_no_numbers_are_refused_in_one_line(policy, model):
+def test_logits_that_are_not_numbers_are_refused_in_one_line(policy, model):
     sick = transformers.Qwen3ForCausalLM(model.config)
     found = HFPolicy(sick, policy.tokenizer, chat=False)
     with torch.no_grad():
@@ -169,7 +169,7 @@ def test_sampling_keeps_the_mode_of_the_model(policy, model):
     model.eval()
 
 
-def test_no_prompt_gets_no_reply(policy):
+def test_no_prompts_give_no_replies(policy):
     assert policy.sample([], [], 5) == []
 
 
@@ -238,7 +238,7 @@ def test_the_gradient_of_logprobs_is_that_of_the_plain_way(policy, model):
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_evaluate_of_nothing_is_empty(policy):
+def test_forward_of_no_sequences_is_empty(policy):
     assert policy.forward([], []).logprobs.shape == (0,)
     ids = policy.encode("Ada Lovelace")
     assert policy.forward([ids], [np.zeros(len(ids), bool)]).values.shape == (0,)
@@ -292,7 +292,7 @@ def test_saving_again_replaces_the_whole_folder(policy, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
 
 
-def test_saving_does_not_replace_what_is_no_policy(policy, tmp_path):
+def test_saving_does_not_replace_a_folder_of_other_files(policy, tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ValueError, match="no policy"):
         policy.save(tmp_path)
@@ -317,7 +317,7 @@ def test_loading_from_a_folder_without_a_policy_says_so(tmp_path):
         HFPolicy.load(tmp_path)
 
 
-def test_a_value_head_begins_near_nothing_and_by_its_seed(policy, model):
+def test_a_value_head_starts_near_0_and_depends_on_its_seed(policy, model):
     heads = [HFPolicy(model, policy.tokenizer).add_value_head(seed).value_head.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])

@@ -55,7 +55,7 @@ def test_a_model_is_given_its_cache_by_the_name_it_knows():
     assert cache_inputs(Newer(), cache) == {"cache": cache, "use_cache": True}
 
 
-def test_rows_that_have_ended_leave_once_a_quarter_has(policy, reads):
+def test_rows_that_have_ended_are_removed_once_they_are_a_quarter(policy, reads):
     prompts = [np.arange(100, 110 + i) for i in range(4)]
     policy.sample(prompts, rngs(4), [1, 3, 3, 4])
     # after one token a quarter has ended: 3 rows go on; after three only the last

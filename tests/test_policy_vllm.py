@@ -108,7 +108,7 @@ def test_cancelled_replies_are_not_given_to_the_next_caller(policy):
     assert policy.completed() == []
 
 
-def test_a_reply_ends_with_the_end_token_and_shows_it_not(policy):
+def test_a_reply_ends_with_the_end_token_which_its_text_leaves_out(policy):
     ended = [reply for reply in replies(policy, 300, ["Ada"] * 64) if reply.finished]
     assert ended
     for reply in ended:

@@ -31,7 +31,7 @@ def ids(*parts):
     return np.concatenate([np.full(count, token) for token, count in parts]) if parts else np.zeros(0, int)
 
 
-def test_sequences_that_begin_alike_are_one_group():
+def test_sequences_with_a_common_prefix_are_one_group():
     a, b, c = ids((1, 40), (2, 3)), ids((7, 9)), ids((1, 40), (3, 5))
     # a and c share 40 tokens and save 40 - 32
     assert group_by_prefix([a, b, c]) == [PrefixGroup(40, [0, 2]), PrefixGroup(0, [1])]
@@ -97,7 +97,7 @@ def test_groups_stay_whole_where_they_fit_into_a_batch():
     assert pack_batches([a[0], b[0], a[1], b[1]], 140) == [[0, 2, 1, 3]]
 
 
-def test_a_group_larger_than_a_batch_is_cut_and_reads_its_prefix_again():
+def test_a_group_larger_than_a_batch_is_split_and_reads_its_prefix_again():
     sequences = [ids((1, 50), (member, 10)) for member in (3, 4, 5)]
     # 50 + 10 + 10 tokens fit, and 10 more do not
     assert pack_batches(sequences, 75) == [[0, 1], [2]]
@@ -197,7 +197,7 @@ def group(rng):
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma2", "GPT2"])
-def test_forward_gives_what_padded_rows_give(family, tokenizer):
+def test_forward_gives_the_same_as_padded_rows(family, tokenizer):
     policy = HFPolicy(build(family, vocab_size=4096), tokenizer, chat=False).add_value_head()
     sequences, masks = group(np.random.default_rng(0))
     outputs = []
@@ -218,7 +218,7 @@ def test_forward_gives_what_padded_rows_give(family, tokenizer):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-4 * max(1.0, float(other.abs().max())))
 
 
-def test_forward_reads_a_shared_prompt_once_and_nothing_behind_the_last_response_token(tokenizer):
+def test_forward_reads_a_shared_prompt_once_and_nothing_after_the_last_response_token(tokenizer):
     policy = HFPolicy(build("Llama", vocab_size=4096), tokenizer, chat=False)
     start, shapes = np.arange(3, 103), []
     sequences = [np.concatenate([start, np.full(4, 200 + n)]) for n in range(8)]

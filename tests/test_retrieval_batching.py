@@ -91,7 +91,7 @@ def test_requests_of_different_k_get_their_own():
 
 
 @pytest.mark.parametrize(("most", "sizes"), [(7, [6, 3]), (1, [3, 3, 3])])
-def test_a_batch_is_cut_between_requests(most, sizes):
+def test_a_batch_is_split_between_requests(most, sizes):
     async def work(batcher):
         await asyncio.gather(*(batcher.submit([f"{i}{j}" for j in range(3)], 1) for i in range(3)))
 
@@ -120,7 +120,7 @@ def test_a_request_that_was_cancelled_before_its_turn_is_not_searched():
     assert run_during_a_search(work) == (0, [["kept"]])
 
 
-def test_a_failed_search_fails_its_requests_and_no_later_one():
+def test_a_failed_search_fails_only_its_own_requests():
     def search(queries, k):
         if "bad" in queries:
             raise RuntimeError("boom")
@@ -152,7 +152,7 @@ def test_too_many_waiting_queries_are_refused():
     assert len(run(lambda: Batcher(search, max_pending=3), work)) == 2
 
 
-def test_closing_answers_what_waits():
+def test_closing_answers_waiting_requests():
     async def main():
         batcher = Batcher(echo, wait=0.05)
         waiting = asyncio.ensure_future(batcher.submit(["late"], 1))
@@ -163,7 +163,7 @@ def test_closing_answers_what_waits():
     assert asyncio.run(main())[0][0][0] == "late"
 
 
-def test_closing_gives_up_what_is_not_answered_in_time():
+def test_closing_does_not_wait_longer_than_its_patience():
     release = threading.Event()
 
     def search(queries, k):

@@ -171,7 +171,7 @@ def test_an_unreachable_server_names_the_command_that_starts_one():
         away.search(["a"], 1)
 
 
-def test_a_server_that_hangs_is_given_up(server):
+def test_a_server_that_hangs_is_an_error(server):
     release = threading.Event()
     server.RequestHandlerClass = type("Hanging", (Handler,), {"do_POST": lambda self: release.wait(5)})
     with pytest.raises(ServerError, match=r"TimeoutError|timed out"):
@@ -186,7 +186,7 @@ def test_requests_one_after_another_share_a_connection(server):
     assert server.connections == 1
 
 
-def test_a_forked_process_leaves_the_connection_to_its_parent(server, monkeypatch):
+def test_a_forked_process_does_not_use_its_parents_connection(server, monkeypatch):
     retriever = client(server)
     retriever.search(["a"], 1)
     monkeypatch.setattr(json_http.os, "getpid", lambda: -1)
@@ -194,13 +194,13 @@ def test_a_forked_process_leaves_the_connection_to_its_parent(server, monkeypatc
     assert server.connections == 2
 
 
-def test_no_try_meets_a_connection_from_before_a_failed_one(server):
+def test_after_a_failed_try_no_older_connection_is_used(server):
     retriever = client(server, tries=2)
     retriever._client._idle.extend(ClosedConnection() for _ in range(3))
     assert retriever.search(["a"], 1).ids == [["id of a"]]
 
 
-def test_noise_is_cut_before_it_is_sent(server):
+def test_a_long_query_is_truncated_before_it_is_sent(server):
     client(server).search(["x" * 100_000 + "\ud800"], 1)
     assert server.asked[0]["queries"] == ["x" * 2_000]
 
@@ -210,7 +210,7 @@ def test_the_address_of_a_server_is_a_spec(server):
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://"])
-def test_what_is_no_address_is_refused(url):
+def test_a_malformed_address_is_refused(url):
     with pytest.raises(ValueError, match="an address is http://host:port"):
         HTTPRetriever(url)
 

@@ -125,7 +125,7 @@ def test_recall_is_the_share_of_the_exact_answers_by_hand():
     assert recall(poor, exact, query, 2) == 0.5  # found 0 and 3; the best two are 0 and 1
 
 
-def test_a_killed_build_goes_on_where_it_stopped(corpus, encoder, folder, tmp_path):
+def test_a_killed_build_resumes_where_it_stopped(corpus, encoder, folder, tmp_path):
     dying, later = Dying(encoder, calls=2), Dying(encoder)
     with pytest.raises(KeyboardInterrupt):
         build_index(corpus, tmp_path, "flat", dying)
@@ -136,7 +136,7 @@ def test_a_killed_build_goes_on_where_it_stopped(corpus, encoder, folder, tmp_pa
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), np.load(folder / "vectors.npy"), atol=1e-5)
 
 
-def test_a_second_kind_of_index_encodes_nothing(folder, corpus, encoder, tmp_path):
+def test_a_second_kind_of_index_needs_no_encoding(folder, corpus, encoder, tmp_path):
     copy, counting = shutil.copytree(folder, tmp_path / "index"), Dying(encoder)
     build_index(corpus, copy, "hnsw", counting, say=lambda line: None)
     assert counting.encoded == 0
@@ -150,7 +150,7 @@ def test_chunks_cover_every_row_once_in_order_of_length_from_any_of_them_on():
     assert np.concatenate(list(_chunks(lengths, 1_024))).tolist() == rows[1_024:].tolist()
 
 
-def test_building_over_the_vectors_of_another_corpus_is_refused_and_harms_nothing(
+def test_building_over_the_vectors_of_another_corpus_is_refused_and_changes_nothing(
     folder, corpus, encoder, tmp_path
 ):
     copy = shutil.copytree(folder, tmp_path / "index")

@@ -75,7 +75,7 @@ def test_any_string_is_a_query(world, noise):
     assert len(world.search([noise], 3).ids) == 1
 
 
-def test_a_batch_gives_what_single_calls_give(world):
+def test_a_batch_gives_the_same_as_single_calls(world):
     queries = ["engine", "moth", "engine", "London compiler"]
     batch = world.search(queries, 2)
     assert batch.ids == [world.search([query], 2).ids[0] for query in queries]

@@ -131,7 +131,7 @@ def test_no_queries_have_no_answers(server):
 
 
 @pytest.mark.parametrize("k", [3, 100])
-def test_the_client_gets_what_the_index_gives(server, local, k):
+def test_the_client_gets_the_answers_of_the_index(server, local, k):
     retriever = HTTPRetriever(f"http://{server.host}:{server.port}")
     queries = [f"word{i}" for i in range(120)]  # at k = 100 they take several requests
     hits = retriever.search(queries, k)
@@ -197,7 +197,7 @@ def test_concurrent_requests_share_calls_and_get_their_own_answers(server, local
     assert after["batches"] - before["batches"] < 32
 
 
-def test_clients_that_hang_up_cost_no_other_its_answer(server):
+def test_clients_that_hang_up_do_not_affect_others(server):
     body = json.dumps({"queries": ["word1"]}).encode()
     whole = b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
     for sent in (whole + body, whole + body[:5], b"POST /retr", b"nonsense\r\n\r\n"):
@@ -225,7 +225,7 @@ def test_a_signal_ends_it_cleanly_after_it_has_answered(index, number):
     assert "Traceback" not in server.log
 
 
-def test_what_cannot_be_answered_in_time_is_told_so_and_a_search_that_does_not_end_is_left(index):
+def test_requests_that_are_not_answered_in_time_get_503_and_an_endless_search_is_abandoned(index):
     slow = program("time.sleep(1 if queries == ['word0'] else 600)")
     server = Process(index, "--max-batch", "1", "--cache", "0", "--drain", "2", program=slow)
     with ThreadPoolExecutor(4) as pool:

@@ -36,27 +36,27 @@ def test_a_token_without_a_chance_is_never_drawn():
     assert sampled([0.0, 0.5, 1 - 2**-53], logits)[0] == [1, 3, 3]
 
 
-def test_temperature_sharpens_what_is_drawn_and_said():
+def test_temperature_changes_the_tokens_and_their_logprobs():
     # at 0.5 the shares are squared: 1/4, 1/16, 1/64, 1/64 of 22/64, so 16/22, 4/22, 1/22, 1/22
     ids, logprobs = sampled([0.72, 0.74], temperature=0.5)
     assert ids == [0, 1]
     assert logprobs == pytest.approx([math.log(16 / 22), math.log(4 / 22)])
 
 
-def test_no_temperature_takes_the_likeliest():
+def test_temperature_0_takes_the_likeliest():
     ids, logprobs = sampled([0.0, 0.99], HALVES.flip(0), temperature=0.0)
     assert ids == [3, 3]
     assert logprobs == pytest.approx([math.log(0.5)] * 2)
 
 
-def test_top_k_leaves_the_likeliest_and_says_their_whole_chance():
+def test_top_k_keeps_the_likeliest_and_logprobs_are_of_the_whole_distribution():
     # of 0.5 and 0.25 together, 0.6 falls within the first two thirds, 0.7 behind
     ids, logprobs = sampled([0.6, 0.7, 0.99], top_k=2)
     assert ids == [0, 1, 1]
     assert logprobs == pytest.approx([math.log(0.5), math.log(0.25), math.log(0.25)])
 
 
-def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest():
+def test_min_p_keeps_tokens_by_their_share_of_the_likeliest():
     # 0.25 is half of 0.5: at 0.5 two are left, of which 2/3 and 1/3; just above, one; at 0.25 all four
     ids, logprobs = sampled([0.6, 0.7, 0.99], min_p=0.5)
     assert ids == [0, 1, 1]
@@ -65,12 +65,12 @@ def test_min_p_leaves_what_is_likely_enough_beside_the_likeliest():
     assert sampled([0.99], min_p=0.25)[0] == [3]
 
 
-def test_top_p_leaves_the_fewest_that_reach_its_share():
+def test_top_p_keeps_the_fewest_tokens_that_reach_it():
     assert sampled([0.99], top_p=0.5)[0] == [0]
     assert sampled([0.65, 0.99], top_p=0.51)[0] == [0, 1]
 
 
-def test_top_p_counts_what_top_k_has_left():
+def test_top_p_is_a_share_of_the_tokens_that_top_k_keeps():
     # top_k leaves 0.5 and 0.25; the first is two thirds of them, which reaches 0.6
     assert sampled([0.99], top_k=2, top_p=0.6)[0] == [0]
 

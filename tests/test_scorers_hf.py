@@ -89,13 +89,13 @@ def shapes_read(scorer, pairs):
 PROMPT = list(range(3, 203))
 
 
-def test_what_requests_begin_with_is_read_once_and_nothing_is_padded(scorer):
+def test_a_shared_prefix_is_read_once_and_nothing_is_padded(scorer):
     pairs = [TokenPair([*PROMPT, *range(500 + 20 * i, 500 + 22 * i)], [5, 6, 7]) for i in range(8)]
     # the prompt's 200 tokens, then 2 i of each request's own and two of its continuation
     assert shapes_read(scorer, pairs) == [(1, 200 + 56 + 16)]
 
 
-def test_what_fits_no_pass_with_others_is_read_in_another(tiny_model):
+def test_requests_beyond_the_budget_are_read_in_another_pass(tiny_model):
     small = HFScorer(str(tiny_model), max_batch_tokens=205)
     pairs = [TokenPair(PROMPT, [5 + i, 7]) for i in range(8)]
     # 200 tokens of the prompt and one of each continuation: five fit, and the other three read it again
@@ -129,7 +129,7 @@ def test_a_request_beyond_the_window_is_refused_with_both_numbers(scorer):
         scorer.logprobs([ScoreRequest("7" * 1_019, "12345"), beyond])
 
 
-def test_a_prompt_beyond_the_window_is_cut_at_the_left_on_request(tiny_model):
+def test_a_prompt_beyond_the_window_loses_its_first_tokens_on_request(tiny_model):
     cut = HFScorer(str(tiny_model), truncate="left")
     long, kept = ScoreRequest("8" + "7" * 1_019, "12345"), ScoreRequest("7" * 1_019, "12345")
     np.testing.assert_allclose(*cut.logprobs([long, kept]), rtol=0, atol=1e-6)
@@ -146,7 +146,7 @@ def test_an_empty_prompt_is_refused(scorer):
         scorer.logprobs([ScoreRequest("", "Ada")])
 
 
-def test_spans_are_where_the_tokens_stand(scorer):
+def test_spans_are_the_characters_of_the_tokens(scorer):
     text = "Ada 1843 😀"
     (spans,) = scorer.spans([text])
     ids = scorer.pairs([ScoreRequest("x", text)])[0].continuation
@@ -171,7 +171,7 @@ def test_a_model_without_a_head_is_refused(tiny_model):
         HFScorer(transformers.AutoModel.from_pretrained(tiny_model))
 
 
-def test_a_model_made_in_memory_wants_a_tokenizer(tiny_model):
+def test_a_model_made_in_memory_needs_a_tokenizer(tiny_model):
     config = transformers.AutoConfig.from_pretrained(tiny_model)
     config._name_or_path = ""
     with pytest.raises(FileNotFoundError, match="give one as tokenizer="):

@@ -56,7 +56,7 @@ def test_it_is_a_scorer_that_knows_its_spans():
     assert isinstance(LexicalScorer(), SpanScorer)
 
 
-def test_spans_are_where_the_words_stand():
+def test_spans_are_the_characters_of_the_words():
     (spans,) = LexicalScorer().spans(["Ada  saw it."])
     assert spans.tolist() == [[0, 3], [3, 8], [8, 11], [11, 12]]
 

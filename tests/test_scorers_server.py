@@ -156,7 +156,7 @@ def test_an_unreachable_server_names_the_command_that_starts_one(tiny_model):
         away.logprobs(REQUESTS[:1])
 
 
-def test_a_model_that_is_not_served_is_named_beside_those_that_are(stub, tiny_model):
+def test_an_error_about_a_model_that_is_not_served_names_those_that_are(stub, tiny_model):
     with pytest.raises(ValueError, match="serves 'tiny', not 'large'"):
         ServerScorer(stub.url, "large", str(tiny_model)).logprobs(REQUESTS[:1])
 

@@ -49,7 +49,7 @@ def padded_tokens(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> i
 
 
 def pad_right(sequences: Sequence[Sequence[Any] | NDArray[Any]], dtype: Any = np.int64) -> NDArray[Any]:
-    """(B, T) sequences as rows, filled up with zeros behind them."""
+    """(B, T) sequences as rows, padded with zeros at the right."""
     rows = np.zeros((len(sequences), max(map(len, sequences), default=0)), dtype=dtype)
     for row, sequence in zip(rows, sequences, strict=True):
         row[: len(sequence)] = sequence

@@ -373,7 +373,7 @@ class _Pad(torch.autograd.Function):  # type: ignore[name-defined]
 
 
 class _Unpad(torch.autograd.Function):  # type: ignore[name-defined]
-    """The way back: (N, D) of (M, D)."""
+    """The inverse of `_Pad`: (N, D) from (M, D)."""
 
     @staticmethod
     def forward(ctx: Any, states: Any, index: Any, inverse: Any) -> Any:

@@ -99,7 +99,7 @@ class TokenSampler:
 
 
 class StoppingCriteria:
-    """Tells which replies are over: by an end token, or by the token that completes a stop string.
+    """Decides which replies have ended: by an end token, or by the token that completes a stop string.
 
     Only rows whose newest token could complete a stop string are decoded, and of those only the last tokens.
 
@@ -113,12 +113,12 @@ class StoppingCriteria:
         self.text, self._stop = text, stop
         self._ends = np.zeros(vocabulary, dtype=bool)
         self._ends[[end for end in text.ends if 0 <= end < vocabulary]] = True
-        # A token has at least one byte, but for a few that decode to nothing, or only within a word.
+        # A token has at least one byte, except for a few that decode to nothing, or only within a word.
         self._tail = max((len(one.encode()) for one in stop), default=0) + 8
         self._completing = self._completing_tokens(vocabulary)
 
     def ended(self, ids: Ids, rows: Ids, step: int) -> NDArray[np.bool_]:
-        """Which of `rows` (R,) of the replies `ids` (B, T) are over with their token number `step`."""
+        """Which of `rows` (R,) of the replies `ids` (B, T) have ended with their token number `step`."""
         newest = ids[rows, step]
         over = self._ends[newest]
         if self._stop:

@@ -23,15 +23,15 @@ class TooManyWaiting(RuntimeError):
 class Batcher:
     """Answers requests in batches, one batch at a time, in a thread of its own.
 
-    While a batch is being searched, the next one gathers. A request that finds the retriever idle waits until
-    as many wait as the batch before had, whose clients ask again: at most `wait` seconds, and no longer than
-    the last search took. So a single client never waits. A batch is searched with the largest k in it: the
-    best k of a larger k are the same. Equal queries are searched once a batch. Requests that were cancelled
-    are not searched.
+    While a batch is being searched, the next one gathers. It is searched once as many requests wait as the
+    batch before had, whose clients ask again: after `wait` seconds at the latest, and no longer than the last
+    search took. So a single client never waits. A batch is searched with the largest k in it: the best k of a
+    larger k are the same. Equal queries are searched once a batch. Requests that were cancelled are not
+    searched.
 
     Args:
         search: the answers (B,) of B different queries at a k, best first.
-        wait: seconds that a request at an idle retriever waits for others at most.
+        wait: seconds that requests wait for others at most.
         max_batch: queries in a call; a single larger request still goes in one.
         max_pending: queries that may wait.
 
@@ -84,12 +84,10 @@ class Batcher:
         patience = self._wait
         while True:
             with self._changed:
-                idle = not self._pending
                 self._changed.wait_for(lambda: self._pending or self._closed)
                 if self._closed:
                     return
-                if idle:
-                    self._changed.wait_for(lambda: len(self._pending) >= self._expected, patience)
+                self._changed.wait_for(lambda: len(self._pending) >= self._expected, patience)
                 batch = self._take()
             if batch:
                 began = time.monotonic()

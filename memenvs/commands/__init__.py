@@ -115,6 +115,13 @@ COMMANDS: Table = {
             "memenvs.commands.serve:openenv",
         ),
     },
+    "package": {
+        "openenv": Command(
+            "write an environment as a package folder for OpenEnv",
+            "--env MemSearchQA-v0 --out memenvs_search",
+            "memenvs.commands.package:openenv",
+        ),
+    },
 }
 
 

@@ -54,7 +54,7 @@ test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on
 # The quick environment first: what breaks there says so soon.
 test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
 	.venv-trainers/bin/python -m pytest tests/trainers
-	.venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py
+	.venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
 	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py tests/trainers/test_recipes.py
 	.venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
 
@@ -134,10 +134,10 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 # openenv 0.10 wants an older mcp.
 .venv-inspect/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-inspect
-	.venv-inspect/bin/python -m pip install --quiet --disable-pip-version-check bm25s pytest -e ".[inspect]"
+	.venv-inspect/bin/python -m pip install --quiet --disable-pip-version-check pytest -e ".[inspect,mcp]"
 	@echo "installed in .venv-inspect:"
 	@.venv-inspect/bin/python -m pip list --disable-pip-version-check --format=freeze | \
-		grep -E "^(gymnasium|inspect_ai)[= ]"
+		grep -E "^(gymnasium|inspect_ai|mcp)[= ]"
 	touch $@
 
 # verifiers 0.4.0 cannot live beside openenv 0.10.

@@ -114,6 +114,11 @@ COMMANDS: Table = {
             "--env MemSokoban-v0 --env-args max_turns=2",
             "memenvs.commands.serve:openenv",
         ),
+        "mcp": Command(
+            "serve a retriever and a store of memories to MCP clients",
+            "--retriever lexical:my-index --memory-mode structured",
+            "memenvs.commands.serve:mcp",
+        ),
     },
     "package": {
         "openenv": Command(

@@ -10,6 +10,7 @@ import pytest
     ("adapter", "trainer", "extra"),
     [
         ("inspect_ai", "inspect_ai", "inspect"),
+        ("mcp", "mcp", "mcp"),
         ("openenv", "openenv", "openenv"),
         ("skyrl", "skyrl_gym", "skyrl"),
         ("trl", "trl", "trl"),

@@ -1,15 +1,12 @@
-"""verifiers: any text environment as a taskset, an environment and a harness; see docs/trainers.md.
+"""verifiers and prime-rl: any text environment as a taskset, an environment and a harness.
 
-verifiers finds all three in a top-level module of yours, `my_memory_v1.py`:
-
-    from memenvs.adapters.verifiers import MemEnv, MemTaskset, ReplyHarness
-
-    __all__ = ["MemEnv", "MemTaskset", "ReplyHarness"]
+verifiers finds all three by the top-level module `memenvs_v1`, which the package brings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -133,7 +130,10 @@ class MemEnv(vf.Env[MemEnvConfig]):
     An episode that appends is one trace of K turns, with each component, summed, as a reward. One of fresh
     prompts is K traces, one interaction each, with the reward `turn` or `return`: what a model read at a
     turn is exactly its trace. `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's
-    turns, the last one with the final `turn_rewards`. Every trace has the environment's metrics.
+    turns, the last one with the final `turn_rewards`. `trace.info["turn_rewards"]` holds, for each sampled
+    turn of a trace, what the episode had earned by its end, None for a reply that was not played: the state
+    scores whose differences prime-rl's `turn_credit` pays (pull request 3282). Every trace has the
+    environment's metrics.
     An episode that the agent left early keeps what it earned by then, with the metric `complete` 0.
     """
 
@@ -180,10 +180,13 @@ class MemEnv(vf.Env[MemEnvConfig]):
         """Give every trace its metrics and rewards."""
         turns = _turns(session)
         last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
-        rewards = last["turn_rewards"]
+        rewards, appended = last["turn_rewards"], session.info["context"] == "append"
+        states = list(itertools.accumulate(rewards))
         for number, trace in enumerate(traces):
+            own = states if appended else states[number : number + 1]
+            trace.info["turn_rewards"] = [*own, *[None] * (trace.num_turns - len(own))]
             trace.record_metrics({**last["metrics"], "complete": float(session.over)})
-            if session.info["context"] == "append":
+            if appended:
                 for name in last["rewards"]:
                     trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in turns))
             elif self.config.credit == "return":

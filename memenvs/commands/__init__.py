@@ -126,6 +126,11 @@ COMMANDS: Table = {
             "--env MemSearchQA-v0 --out memenvs_search",
             "memenvs.commands.package:openenv",
         ),
+        "verifiers": Command(
+            "write an environment as a package folder for the hub of verifiers and prime-rl",
+            "--env MemSearchQA-v0 --methods SearchRewards --out mem_search_v1",
+            "memenvs.commands.package:verifiers",
+        ),
     },
 }
 

@@ -1,4 +1,4 @@
-"""`memenvs package openenv`: an environment as a folder that another project's hub takes."""
+"""`memenvs package openenv` and `memenvs package verifiers`: an environment as a folder for another hub."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from memenvs.adapters.common import open_env
+from memenvs.adapters.common import TextEnvironment, open_env
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import checked
 from memenvs.core.env import text_env_of
@@ -99,6 +100,56 @@ tags: [openenv]
     openenv push
 """
 
+VERIFIERS_INIT = '''\
+"""{env} of memenvs, with arguments of its own."""
+
+from typing import Any
+
+import verifiers.v1 as vf
+
+from memenvs.adapters.verifiers import MemEnv, MemTask, MemTaskset, MemTasksetConfig, ReplyHarness
+
+__all__ = ["MemEnv", "ReplyHarness", "Tasks"]
+
+
+class Config(MemTasksetConfig):
+    """Each can be set, as `--env.taskset.env-args`."""
+
+    env: str = {env!r}
+    env_args: dict[str, Any] = {env_args!r}
+    methods: list[Any] = {methods!r}
+    scorer: Any = {scorer!r}
+
+
+class Tasks(MemTaskset, vf.Taskset[MemTask, Config]):
+    """Its {n_tasks} tasks."""
+'''
+
+VERIFIERS_PYPROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{project}"
+version = "0.1.0"
+description = "{env} of memenvs"
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["memenvs[verifiers]"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["{name}"]
+"""
+
+VERIFIERS_README = """\
+# {project}
+
+`{env}` of memenvs, with {n_tasks} tasks.
+
+    vf-eval {project} -n 8 --model MODEL --client.base-url http://127.0.0.1:8000/v1
+"""
+
 DOCKERFILE = """\
 FROM python:3.12-slim
 WORKDIR /app/env
@@ -130,8 +181,7 @@ def openenv(
         scorer: gives the methods log-probabilities: lexical or hf:MODEL.
         reward_range: the least and the most that a turn can earn.
     """
-    chosen = read_methods(methods)
-    env = open_env(environment.env, environment.env_args, chosen, scorer)
+    env, parts = _open(environment, out, methods, scorer)
     inner = text_env_of(env)
     rewards, over = list[float](), False
     env.reset(seed=0, options={"task": 0})
@@ -145,19 +195,9 @@ def openenv(
             f"the right replies to task 0 earn {min(rewards):g} to {max(rewards):g} a turn, outside "
             f"reward_range {low:g} to {high:g}; give a wider one"
         )
-    settings = {"env_args": environment.env_args, "methods": chosen, "scorer": scorer}
-    given = [f"{name}={value!r}" for name, value in settings.items() if value]
-    name = Path(out).name
-    parts = {
-        "name": name,
-        "project": name.replace("_", "-"),
-        "env": environment.env,
-        "settings": ", ".join([repr(environment.env), *given]),
-        "split": json.dumps(inner.task_set()[0] or environment.env),
-        "n_tasks": inner.n_tasks,
-        "low": low,
-        "high": high,
-    }
+    given = [f"{name}={parts[name]!r}" for name in ("env_args", "methods", "scorer") if parts[name]]
+    parts |= {"settings": ", ".join([repr(environment.env), *given]), "low": low, "high": high}
+    parts["split"] = json.dumps(inner.task_set()[0] or environment.env)
     reset = {"episode_id": "validation", "seed": 0, "options": {"index": 0}}
     actions = [{"reply": ""}] * min(len(rewards), ACTIONS)  # right replies would show a task's answer
     plan = {"plan_schema_version": "1", "reset": reset, "actions": actions}
@@ -171,6 +211,46 @@ def openenv(
         "validation/runtime.json": json.dumps(plan, indent=2),
     }
     _write(out, files, f"openenv validate {out} --level static --skip-build")
+
+
+@checked
+def verifiers(
+    *, environment: EnvOptions, out: str, methods: Sequence[str] = (), scorer: str | None = None
+) -> None:
+    """Write an environment as a package for the hub of verifiers and prime-rl (`prime env push`).
+
+    Examples:
+      memenvs package verifiers --env MemSearchQA-v0 --methods SearchRewards --out mem_search_v1
+
+    Args:
+        out: new folder; its name, of a-z, 0-9 and _, is the package's and the id of its taskset.
+        methods: reward methods around the environment: TAMTRL, InfoMem beta=0.1, or package.module:Class.
+        scorer: gives the methods log-probabilities: lexical or hf:MODEL.
+    """
+    _, parts = _open(environment, out, methods, scorer)
+    files = {
+        "pyproject.toml": VERIFIERS_PYPROJECT.format(**parts),
+        "README.md": VERIFIERS_README.format(**parts),
+        f"{parts['name']}/__init__.py": VERIFIERS_INIT.format(**parts),
+    }
+    _write(out, files, f"pip install -e {out}")
+
+
+def _open(
+    environment: EnvOptions, out: str, methods: Sequence[str], scorer: str | None
+) -> tuple[TextEnvironment, dict[str, Any]]:
+    """The environment, and what the files of every package say of it."""
+    chosen, name = read_methods(methods), Path(out).name
+    env = open_env(environment.env, environment.env_args, chosen, scorer)
+    return env, {
+        "name": name,
+        "project": name.replace("_", "-"),
+        "env": environment.env,
+        "env_args": environment.env_args,
+        "methods": chosen,
+        "scorer": scorer,
+        "n_tasks": text_env_of(env).n_tasks,
+    }
 
 
 def _write(out: str, files: Mapping[str, str], following: str) -> None:

@@ -55,18 +55,16 @@ def environment(
     return Task(dataset=dataset, solver=play(start, seed), scorer=episode(), name=env)
 
 
-def _named(env: str) -> Callable[..., Task]:
-    """The task that is registered under an environment's id."""
+def _register(env: str) -> None:
+    """Make the tasks of an environment known to inspect under its id."""
 
     @task(name=env)
     def named(**settings: Any) -> Task:
         return environment(env, **settings)
 
-    return named
 
-
-TASKS = {env: _named(env) for env in ENV_IDS}
-"""The task of each bundled environment, by its id."""
+for _env in ENV_IDS:
+    _register(_env)
 
 
 @solver

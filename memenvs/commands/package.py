@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -160,14 +161,24 @@ CMD ["uvicorn", "server.app:app", "--host", "0.0.0.0", "--port", "8000"]
 """
 
 
+@dataclass(frozen=True)
+class PackageOptions:
+    """The package.
+
+    Attributes:
+        out: new folder; its name, of a-z, 0-9 and _, is the package's.
+        methods: reward methods around the environment: TAMTRL, InfoMem beta=0.1, or package.module:Class.
+        scorer: gives the methods log-probabilities: lexical or hf:MODEL.
+    """
+
+    out: str
+    methods: Sequence[str] = ()
+    scorer: str | None = None
+
+
 @checked
 def openenv(
-    *,
-    environment: EnvOptions,
-    out: str,
-    methods: Sequence[str] = (),
-    scorer: str | None = None,
-    reward_range: tuple[float, float] = (0.0, 1.0),
+    *, environment: EnvOptions, package: PackageOptions, reward_range: tuple[float, float] = (0.0, 1.0)
 ) -> None:
     """Write an environment as a package that `openenv validate` and `openenv push` take.
 
@@ -176,12 +187,9 @@ def openenv(
       memenvs package openenv --env MemSokoban-v0 --out memenvs_sokoban --reward-range -1 20
 
     Args:
-        out: new folder; its name, of a-z, 0-9 and _, is the package's.
-        methods: reward methods around the environment: TAMTRL, InfoMem beta=0.1, or package.module:Class.
-        scorer: gives the methods log-probabilities: lexical or hf:MODEL.
         reward_range: the least and the most that a turn can earn.
     """
-    env, parts = _open(environment, out, methods, scorer)
+    env, parts = _open(environment, package)
     inner = text_env_of(env)
     rewards, over = list[float](), False
     env.reset(seed=0, options={"task": 0})
@@ -210,45 +218,36 @@ def openenv(
         "server/app.py": OPENENV_APP.format(**parts),
         "validation/runtime.json": json.dumps(plan, indent=2),
     }
-    _write(out, files, f"openenv validate {out} --level static --skip-build")
+    _write(package.out, files, f"openenv validate {package.out} --level static --skip-build")
 
 
 @checked
-def verifiers(
-    *, environment: EnvOptions, out: str, methods: Sequence[str] = (), scorer: str | None = None
-) -> None:
-    """Write an environment as a package for the hub of verifiers and prime-rl (`prime env push`).
+def verifiers(*, environment: EnvOptions, package: PackageOptions) -> None:
+    """Write an environment as a package for the hub of verifiers and prime-rl, for `prime env push`.
 
     Examples:
       memenvs package verifiers --env MemSearchQA-v0 --methods SearchRewards --out mem_search_v1
-
-    Args:
-        out: new folder; its name, of a-z, 0-9 and _, is the package's and the id of its taskset.
-        methods: reward methods around the environment: TAMTRL, InfoMem beta=0.1, or package.module:Class.
-        scorer: gives the methods log-probabilities: lexical or hf:MODEL.
     """
-    _, parts = _open(environment, out, methods, scorer)
+    _, parts = _open(environment, package)
     files = {
         "pyproject.toml": VERIFIERS_PYPROJECT.format(**parts),
         "README.md": VERIFIERS_README.format(**parts),
         f"{parts['name']}/__init__.py": VERIFIERS_INIT.format(**parts),
     }
-    _write(out, files, f"pip install -e {out}")
+    _write(package.out, files, f"pip install -e {package.out}")
 
 
-def _open(
-    environment: EnvOptions, out: str, methods: Sequence[str], scorer: str | None
-) -> tuple[TextEnvironment, dict[str, Any]]:
+def _open(environment: EnvOptions, package: PackageOptions) -> tuple[TextEnvironment, dict[str, Any]]:
     """The environment, and what the files of every package say of it."""
-    chosen, name = read_methods(methods), Path(out).name
-    env = open_env(environment.env, environment.env_args, chosen, scorer)
+    methods, name = read_methods(package.methods), Path(package.out).name
+    env = open_env(environment.env, environment.env_args, methods, package.scorer)
     return env, {
         "name": name,
         "project": name.replace("_", "-"),
         "env": environment.env,
         "env_args": environment.env_args,
-        "methods": chosen,
-        "scorer": scorer,
+        "methods": methods,
+        "scorer": package.scorer,
         "n_tasks": text_env_of(env).n_tasks,
     }
 

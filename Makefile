@@ -55,7 +55,7 @@ test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on
 test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
 	.venv-trainers/bin/python -m pytest tests/trainers
 	.venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
-	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py tests/trainers/test_recipes.py
+	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
 	.venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network

@@ -73,7 +73,7 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
 
     Where the environment gives a fresh prompt every turn, the model reads nothing else, and the messages of
     the sample are all prompts and replies in turn. `metadata["turns"]` holds
-    `memenvs.adapters.common.public_info` of the reset and of every turn; the transcript shows it at its turn.
+    `memenvs.adapters.common.public_info` of the reset and of every turn; the transcript shows it after each reply.
     """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -127,7 +127,8 @@ def episode() -> Scorer:
 def _log(state: TaskState, session: Session) -> None:
     turn = {**public_info(session.info), "over": session.over}
     state.metadata["turns"].append(turn)
-    transcript().info(turn, source="memenvs")
+    if session.episode.replies:
+        transcript().info(turn, source="memenvs")
 
 
 def _content(session: Session) -> str | list[ContentText | ContentImage]:

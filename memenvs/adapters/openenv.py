@@ -109,7 +109,8 @@ class MemEnvironment(Environment):
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """A task: its `index`, for `reset`, and an `id`."""
-        return {"id": f"{split}/{index}", "index": range(self.num_tasks(split))[index]}
+        number = range(self.num_tasks(split))[index]
+        return {"id": f"{split}/{number}", "index": number}
 
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None

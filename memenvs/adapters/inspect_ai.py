@@ -73,7 +73,8 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
 
     Where the environment gives a fresh prompt every turn, the model reads nothing else, and the messages of
     the sample are all prompts and replies in turn. `metadata["turns"]` holds
-    `memenvs.adapters.common.public_info` of the reset and of every turn; the transcript shows it after each reply.
+    `memenvs.adapters.common.public_info` of the reset and of every turn; the transcript shows it after each
+    reply.
     """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:

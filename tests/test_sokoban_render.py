@@ -1,3 +1,4 @@
+import io
 from itertools import combinations
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 
 from memenvs.sokoban import LETTERS, Board, parse, rgb, to_text
 from memenvs.sokoban.board import CELLS
-from memenvs.sokoban.render import tiles
+from memenvs.sokoban.render import png, tiles
 
 BOARD = parse("######\n#S_X_#\n#_P√O#\n######", LETTERS)
 
@@ -15,6 +16,12 @@ def test_a_picture_has_tile_pixels_a_square(tile):
     picture = rgb(BOARD, tile)
     assert picture.shape == (4 * tile, 6 * tile, 3)
     assert picture.dtype == np.uint8
+
+
+def test_a_png_file_holds_the_pixels():
+    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    read = image.imread(io.BytesIO(png(rgb(BOARD, 5))), format="png")
+    assert np.array_equal((read[..., :3] * 255).round(), rgb(BOARD, 5))
 
 
 def test_every_square_shows_the_tile_of_its_cell():

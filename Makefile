@@ -55,9 +55,10 @@ test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on
 			tests/test_learner_vllm.py tests/lm/test_lm_scorers.py
 
 # The quick environment first: what breaks there says so soon.
-test-trainers: .venv-trainers/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
+test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
 	.venv-trainers/bin/python -m pytest tests/trainers
-	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py tests/trainers/test_recipes.py
+	.venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
+	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
 	.venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network
@@ -133,6 +134,15 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 		grep -E "^(accelerate|gymnasium|openenv|peft|ray|skyrl-gym|stable_baselines3|torch|transformers|trl)[= ]"
 	touch $@
 
+# openenv 0.10 wants an older mcp.
+.venv-inspect/.made: pyproject.toml
+	$(PYTHON) -m venv .venv-inspect
+	.venv-inspect/bin/python -m pip install --quiet --disable-pip-version-check pytest -e ".[inspect,mcp]"
+	@echo "installed in .venv-inspect:"
+	@.venv-inspect/bin/python -m pip list --disable-pip-version-check --format=freeze | \
+		grep -E "^(gymnasium|inspect_ai|mcp)[= ]"
+	touch $@
+
 # verifiers 0.4.0 cannot live beside openenv 0.10.
 .venv-verifiers/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-verifiers
@@ -172,4 +182,4 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest .venv-track .venv-trainers .venv-verifiers .venv-verl .venv-vllm
+	rm -rf .venv .venv-inspect .venv-lowest .venv-track .venv-trainers .venv-verifiers .venv-verl .venv-vllm

@@ -8,9 +8,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-import struct
 import textwrap
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +20,7 @@ import numpy.typing as npt
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.rollout.scripted import make_policy
-from memenvs.sokoban.render import rgb
+from memenvs.sokoban.render import png, rgb
 from memenvs.wrappers import RewardWrapper
 
 IMAGES = Path(__file__).parent / "images"
@@ -353,23 +351,7 @@ def picture(pixels: npt.NDArray[np.uint8], x: float, y: float) -> str:
     """An image (H, W, 3) with its corner at x, y."""
     height, width, _ = pixels.shape
     place = f'x="{x:g}" y="{y:g}" width="{width}" height="{height}"'
-    return f'<image {place} href="data:image/png;base64,{base64.b64encode(_png(pixels)).decode()}"/>'
-
-
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """A picture (H, W, 3) as PNG."""
-    height, width, _ = pixels.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-    parts = [
-        (b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)),
-        (b"IDAT", zlib.compress(rows, 9)),
-        (b"IEND", b""),
-    ]
-    blocks = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(blocks)
+    return f'<image {place} href="data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"/>'
 
 
 def _search(thought: str, query: str) -> str:

@@ -70,6 +70,9 @@ def test_the_module_of_the_builders_is_the_command_build():
         ("build locomo", "--category"),
         ("serve retriever", "--topk"),
         ("serve openenv", "--sessions"),
+        ("serve mcp", "--memory-mode"),
+        ("package openenv", "--reward-range"),
+        ("package verifiers", "--methods"),
         ("train sft", "--teacher"),
     ],
 )

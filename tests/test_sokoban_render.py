@@ -1,3 +1,4 @@
+import io
 from itertools import combinations
 
 import numpy as np
@@ -5,7 +6,7 @@ import pytest
 
 from memenvs.sokoban import LETTERS, Board, parse, rgb, to_text
 from memenvs.sokoban.board import CELLS
-from memenvs.sokoban.render import tiles
+from memenvs.sokoban.render import png, tiles
 
 BOARD = parse("######\n#S_X_#\n#_P√O#\n######", LETTERS)
 
@@ -43,3 +44,9 @@ def test_a_stepped_board_writes_itself_as_its_grid_is_written():
     board = Board(parse("######\n#S_X_#\n######", LETTERS))
     board.step(3)
     assert board.text() == to_text(board.grid) == "######\n#OPX_#\n######"
+
+
+def test_a_png_file_holds_the_pixels():
+    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    read = image.imread(io.BytesIO(png(rgb(BOARD, 5))), format="png")
+    assert np.array_equal((read[..., :3] * 255).round(), rgb(BOARD, 5))

@@ -10,7 +10,7 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import make_env
-from memenvs.core.env import Info
+from memenvs.core.env import Info, text_env_of
 from memenvs.core.spaces import UnicodeText
 from memenvs.wrappers import RewardWrapper
 
@@ -34,11 +34,24 @@ def open_env(
     Raises:
         ValueError: its observations are not texts, or it does not take an argument.
     """
-    made = make_env(env, plain(env_args or {}))
+    made = open_with_pictures(env, env_args, methods, scorer)
     if not isinstance(made.observation_space, UnicodeText):
         raise ValueError(
             f"{env} has observations that are not texts; give a text environment, such as MemSokoban-v0"
         )
+    return made
+
+
+def open_with_pictures(
+    env: str, env_args: Mapping[str, Any] | None, methods: Sequence[Any], scorer: Any
+) -> gym.Env[Any, str]:
+    """The same as `open_env`, and environments whose observations have a picture beside the text.
+
+    Raises:
+        ValueError: its actions are not texts, or it does not take an argument.
+    """
+    made = make_env(env, plain(env_args or {}))
+    text_env_of(made)
     return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import functools
+import html
+import inspect
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import memenvs
 from memenvs.adapters.common import open_env, public_info
-from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.cli import read_arguments
+from memenvs.core.env import MAX_REPLY_CHARS, text_env_of
 from memenvs.core.optional import check_version
 from memenvs.core.spaces import clean_text
 
@@ -18,9 +24,12 @@ from openenv.core.env_server import (  # noqa: E402  # after the check
     Environment,
     Observation,
     State,
-    create_fastapi_app,
+    create_app,
 )
+from openenv.core.env_server.types import EnvironmentMetadata  # noqa: E402
 from pydantic import BeforeValidator  # noqa: E402
+
+VARIABLE = "MEMENVS_ENV"
 
 
 def _clean_reply(reply: Any) -> Any:
@@ -54,10 +63,11 @@ class MemState(State):
 
 
 class MemEnvironment(Environment):
-    """A text environment of one session.
+    """A text environment of one session, with OpenEnv's Task API: its one split is its task set.
 
     Args:
-        env: its id.
+        env: its id. By default the variable `MEMENVS_ENV` has id and arguments, as on a command line:
+            `MemSearchQA-v0 tasks=world-test k=5`.
         env_args: its arguments.
         methods: reward methods around it.
         scorer: theirs.
@@ -67,26 +77,75 @@ class MemEnvironment(Environment):
 
     def __init__(
         self,
-        env: str,
+        env: str | None = None,
         env_args: Mapping[str, Any] | None = None,
         methods: Sequence[Any] = (),
         scorer: Any = None,
     ) -> None:
         super().__init__()
+        if env is None:
+            env, *words = shlex.split(os.environ.get(VARIABLE, "")) or [""]
+            env_args = read_arguments(words, VARIABLE)
+        if not env:
+            raise ValueError(f"no environment: set {VARIABLE} to an id, such as MemSokoban-v0")
+        self._id = env
         self._env = open_env(env, env_args, methods, scorer)
+        self._inner = text_env_of(self._env)
         self._state = MemState()
+
+    def list_splits(self) -> list[str]:
+        """The name of the task set."""
+        return [self._inner.task_set()[0] or self._id]
+
+    def num_tasks(self, split: str) -> int:
+        """The number of tasks.
+
+        Raises:
+            IndexError: there is no such split.
+        """
+        if split not in (splits := self.list_splits()):
+            raise IndexError(f"there is no split {split!r}; the one split is {splits[0]!r}")
+        return self._inner.n_tasks
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """A task: its `index`, for `reset`, and an `id`."""
+        number = range(self.num_tasks(split))[index]
+        return {"id": f"{split}/{number}", "index": number}
+
+    def get_task_range(
+        self, split: str, start: int | None = None, stop: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The tasks of a slice."""
+        return [self.get_task(split, index) for index in range(self.num_tasks(split))[start:stop]]
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """All tasks."""
+        return self.get_task_range(split)
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """Id, summary and contract of the environment, and the version of memenvs."""
+        contract = inspect.getdoc(type(self._inner)) or ""
+        summary = contract.partition("\n")[0]
+        return EnvironmentMetadata(
+            name=self._id, description=summary, readme_content=contract, version=memenvs.__version__
+        )
 
     def reset(
         self,
         seed: int | None = None,
         episode_id: str | None = None,
-        task: int | None = None,
+        split: str | None = None,
+        index: int | None = None,
         **kwargs: Any,
     ) -> MemObservation:
-        """Start an episode; `seed` and `task` as in `TextEnv.reset`."""
+        """Start an episode; `seed` as in `TextEnv.reset`, `index` the number of a task of `split`."""
         if kwargs:
-            raise ValueError(f"unknown reset argument {min(kwargs)!r}; there are seed, episode_id and task")
-        text, info = self._env.reset(seed=seed, options=None if task is None else {"task": task})
+            raise ValueError(
+                f"unknown reset argument {min(kwargs)!r}; there are seed, episode_id, split and index"
+            )
+        if split is not None:
+            self.num_tasks(split)  # raises for another split
+        text, info = self._env.reset(seed=seed, options=None if index is None else {"task": index})
         self._state = MemState(episode_id=episode_id, task=info["task"])
         return MemObservation(text=text, context=info["context"], metadata=public_info(info))
 
@@ -109,6 +168,10 @@ class MemEnvironment(Environment):
         """The episode's id, its turns and its task."""
         return self._state
 
+    def render_web(self, observation: dict[str, Any]) -> str:
+        """The text as the policy reads it, for the web page."""
+        return f"<pre style='white-space: pre-wrap'>{html.escape(observation['text'])}</pre>"
+
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
@@ -117,6 +180,8 @@ class MemEnvironment(Environment):
 def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
     """A FastAPI application that serves an environment, one for each session.
 
+    With `ENABLE_WEB_INTERFACE=true` among the environment variables it has a page at `/web` to play by hand.
+
     Args:
         env: its id.
         max_concurrent_envs: the most sessions at once; more are refused.
@@ -124,6 +189,11 @@ def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
     """
     make = functools.partial(MemEnvironment, env, **settings)
     make().close()  # raises here for wrong arguments, not at the first client
-    return create_fastapi_app(
-        make, MemAction, MemObservation, max_concurrent_envs=max_concurrent_envs, state_cls=MemState
+    return create_app(
+        make,
+        MemAction,
+        MemObservation,
+        env_name=env,
+        max_concurrent_envs=max_concurrent_envs,
+        state_cls=MemState,
     )

@@ -76,15 +76,16 @@ class SkyRLEnv(BaseTextEnv):
         self.turns, self._earned, self._over, self._done = 0, Counter(), False, False
         fixed = [message for message in prompt if message["role"] == "system"]
         first = [{"role": "user", "content": observation}]
-        self._appends = self._info["context"] == "append"
-        if self._appends:
-            return [*fixed, *first], public_info(self._info)
-        if not self._step_wise:
+        self._check_context()
+        self._chat = LatestPrompt(fixed, first) if self._step_wise else [*fixed, *first]
+        return self._chat, public_info(self._info)
+
+    def _check_context(self) -> None:
+        if self._info["context"] == "rewrite" and not self._step_wise:
             raise ValueError(
-                f"{self._name} gives a fresh prompt every turn and SkyRL appends: set "
+                f"{self._name} gives fresh prompts and SkyRL appends: set "
                 "generator.step_wise_trajectories=true, and step_wise=true in env_config"
             )
-        return LatestPrompt(fixed, first), public_info(self._info)
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Play a reply."""
@@ -93,7 +94,10 @@ class SkyRLEnv(BaseTextEnv):
         self._over = terminated or truncated
         self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
         self._done = self._over or 0 < self.max_turns <= self.turns
-        message = self._info["feedback"] if self._appends else observation
+        self._check_context()
+        message = self._info["feedback"] if self._info["context"] == "append" else observation
+        if isinstance(self._chat, LatestPrompt):
+            self._chat.fresh = self._info["context"] == "rewrite"
         if self._step_wise:
             reward = sum(self._info["turn_rewards"]) if self._done else 0.0
         return BaseTextEnvStepOutput(
@@ -115,7 +119,7 @@ class SkyRLEnv(BaseTextEnv):
 
 
 class LatestPrompt(list[Any]):
-    """A list of messages that keeps only the latest prompt, after the system messages.
+    """A list of messages that begins anew, after the system messages, where the prompt is a fresh one.
 
     SkyRL's generator appends every reply and every observation to the list that `init` returned
     (skyrl-gym's own RLM environment relies on that too). With `step_wise_trajectories` it reads the list
@@ -124,15 +128,20 @@ class LatestPrompt(list[Any]):
     Args:
         fixed: the system messages.
         prompt: the first prompt.
+
+    Attributes:
+        fresh: whether the next prompt to be appended replaces what came before it.
     """
 
     def __init__(self, fixed: ConversationType, prompt: ConversationType) -> None:
         super().__init__([*fixed, *prompt])
-        self._fixed = len(fixed)
+        self._fixed, self.fresh = len(fixed), False
 
     def __iadd__(self, messages: Any) -> LatestPrompt:  # type: ignore[misc]
-        """Replace the last prompt by those among `messages`; replies are dropped."""
+        """Append messages, or replace the conversation by the prompts among them."""
         prompts = [message for message in messages if message["role"] != "assistant"]
-        if prompts:
+        if not self.fresh:
+            self.extend(messages)
+        elif prompts:
             self[self._fixed :] = prompts
         return self

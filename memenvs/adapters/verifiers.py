@@ -1,15 +1,12 @@
-"""verifiers: any text environment as a taskset, an environment and a harness; see docs/trainers.md.
+"""verifiers and prime-rl: any text environment as a taskset, an environment and a harness.
 
-verifiers finds all three in a top-level module of yours, `my_memory_v1.py`:
-
-    from memenvs.adapters.verifiers import MemEnv, MemTaskset, ReplyHarness
-
-    __all__ = ["MemEnv", "MemTaskset", "ReplyHarness"]
+verifiers finds all three by the top-level module `memenvs_v1`, which the package brings.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -118,9 +115,9 @@ class ReplyHarness(vf.Harness[ReplyHarnessConfig]):
 
 
 class MemEnvConfig(vf.EnvConfig):
-    """Who plays, and what a trace is worth where every turn has one.
+    """Who plays, and what a trace is worth where an episode has several.
 
-    `credit="turn"` gives a trace its own turn's reward, `"return"` gives each the whole episode's.
+    `credit="turn"` gives a trace what its own turns earned, `"return"` gives each what the episode earned.
     """
 
     player: vf.AgentConfig = vf.AgentConfig(runtime={"type": "subprocess"})
@@ -130,67 +127,60 @@ class MemEnvConfig(vf.EnvConfig):
 class MemEnv(vf.Env[MemEnvConfig]):
     """An episode of a text environment.
 
-    An episode that appends is one trace of K turns, with each component, summed, as a reward. One of fresh
-    prompts is K traces, one interaction each, with the reward `turn` or `return`: what a model read at a
-    turn is exactly its trace. `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's
-    turns, the last one with the final `turn_rewards`. Every trace has the environment's metrics.
+    A trace ends where the prompt is a fresh one, so that what a model read is exactly its trace: an episode
+    that appends is one trace, one of fresh prompts a trace a turn, one that is compacted a trace for each
+    summary and one more. The rewards of a trace are the sums of each component in an environment that only
+    appends, otherwise `turn` or `return`. `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's
+    turns, the last one with the final `turn_rewards`. `trace.info["turn_rewards"]` holds, for each sampled
+    turn of a trace, what the episode had earned by its end, None for a reply that was not played: the state
+    scores whose differences prime-rl's `turn_credit` pays (pull request 3282). Every trace has the
+    environment's metrics.
     An episode that the agent left early keeps what it earned by then, with the metric `complete` 0.
     """
 
     async def run(self, task: MemTask, agents: vf.Agents) -> None:
         """Play one episode."""
         env, session = self.taskset.config.open(), Session()
+        traces: list[tuple[Any, slice]] = []  # with their turns
         try:
             options = {"task": task.data.number}
             session.begin(*await asyncio.to_thread(env.reset, seed=task.data.seed, options=options))
-            appends = session.info["context"] == "append"
-            play = self._converse if appends else self._play_afresh
-            traces = await play(env, session, task, agents)
+            appends, left = session.info["context"] == "append", False
+            while not (session.over or left):
+                first = len(session.episode.turns)
+                async with agents.player.interaction(task) as interaction:
+                    left = await self._converse(env, session, interaction)
+                traces.append((interaction.trace, slice(first, len(session.episode.turns))))
         finally:
             env.close()
         self._record(session, traces, appends)
 
-    async def _converse(
-        self, env: TextEnvironment, session: Session, task: MemTask, agents: vf.Agents
-    ) -> list[Any]:
-        """One interaction; the feedback to a reply is its next message."""
+    async def _converse(self, env: TextEnvironment, session: Session, interaction: Any) -> bool:
+        """Play until the prompt is a fresh one or the episode ends; whether the agent left."""
         message = session.observation
-        async with agents.player.interaction(task) as interaction:
-            while not session.over and not (segment := await interaction.turn(message)).terminated:
-                await _step(env, session, segment)
-                message = session.info["feedback"]
-        interaction.trace.info["turns"] = _turns(session)
-        return [interaction.trace]
-
-    async def _play_afresh(
-        self, env: TextEnvironment, session: Session, task: MemTask, agents: vf.Agents
-    ) -> list[Any]:
-        """An interaction a turn, each with nothing but its prompt."""
-        traces: list[Any] = []
-        while not session.over:
-            async with agents.player.interaction(task) as interaction:
-                segment = await interaction.turn(session.observation)
-            traces.append(interaction.trace)
-            if segment.terminated:
-                break
+        while not (segment := await interaction.turn(message)).terminated:
             await _step(env, session, segment)
-            interaction.trace.info["turns"] = _turns(session)[-1:]
-        return traces
+            if session.over or session.info["context"] == "rewrite":
+                return False
+            message = session.info["feedback"]  # the next message of the same conversation
+        return True
 
-    def _record(self, session: Session, traces: Sequence[Any], appends: bool) -> None:
-        """Give every trace its metrics and rewards."""
-        turns = _turns(session)
+    def _record(self, session: Session, traces: Sequence[tuple[Any, slice]], appends: bool) -> None:
+        """Give every trace its turns, metrics and rewards."""
+        turns = [public_info(turn.info) for turn in session.episode.turns]
         last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
         rewards = last["turn_rewards"]
-        for number, trace in enumerate(traces):
+        states = list(itertools.accumulate(rewards))
+        for trace, own in traces:
+            trace.info["turns"] = turns[own]
+            trace.info["turn_rewards"] = [*states[own], *[None] * (trace.num_turns - len(states[own]))]
             trace.record_metrics({**last["metrics"], "complete": float(session.over)})
+            credited = own if self.config.credit == "turn" else slice(None)
             if appends:
                 for name in last["rewards"]:
-                    trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in turns))
-            elif self.config.credit == "return":
-                trace.record_reward("return", sum(rewards))
+                    trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in turns[credited]))
             else:  # a turn without a reply has earned nothing
-                trace.record_reward("turn", rewards[number] if number < len(rewards) else 0.0)
+                trace.record_reward(self.config.credit, sum(rewards[credited]))
 
 
 async def _step(env: TextEnvironment, session: Session, segment: Any) -> None:
@@ -199,7 +189,3 @@ async def _step(env: TextEnvironment, session: Session, segment: Any) -> None:
     texts = (message.content for message in reversed(segment.messages) if message.role == "assistant")
     reply = text_reply(next(texts, None) or "")
     await asyncio.to_thread(session.step, env, reply)  # a retriever must not hold up the others
-
-
-def _turns(session: Session) -> list[dict[str, Any]]:
-    return [public_info(turn.info) for turn in session.episode.turns]

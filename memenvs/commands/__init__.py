@@ -114,6 +114,23 @@ COMMANDS: Table = {
             "--env MemSokoban-v0 --env-args max_turns=2",
             "memenvs.commands.serve:openenv",
         ),
+        "mcp": Command(
+            "serve a retriever and a store of memories to MCP clients",
+            "--retriever lexical:my-index --memory-mode structured",
+            "memenvs.commands.serve:mcp",
+        ),
+    },
+    "package": {
+        "openenv": Command(
+            "write an environment as a package folder for OpenEnv",
+            "--env MemSearchQA-v0 --out memenvs_search",
+            "memenvs.commands.package:openenv",
+        ),
+        "verifiers": Command(
+            "write an environment as a package folder for the hub of verifiers and prime-rl",
+            "--env MemSearchQA-v0 --methods SearchRewards --out mem_search_v1",
+            "memenvs.commands.package:verifiers",
+        ),
     },
 }
 

@@ -1,9 +1,9 @@
-"""`memenvs serve retriever` and `memenvs serve openenv`."""
+"""`memenvs serve retriever`, `memenvs serve openenv` and `memenvs serve mcp`."""
 
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -80,3 +80,40 @@ def openenv(
     import uvicorn
 
     uvicorn.run(make_app(environment.env, sessions, env_args=environment.env_args), host=host, port=port)
+
+
+@checked
+def mcp(
+    *,
+    retriever: str | None = None,
+    memory_mode: Literal["rewrite", "callback", "structured", "a_mem"] | None = None,
+    k: Count = 3,
+    max_memory: Count = 1024,
+    tokenizer: str = "general",
+    host: str = "127.0.0.1",
+    port: int | None = None,
+) -> None:
+    """Serve a retriever and a store of memories to MCP clients: search, write_memory and read_memory.
+
+    Examples:
+      memenvs serve mcp --retriever lexical:my-index --memory-mode structured
+      memenvs serve mcp --memory-mode a_mem --port 8000
+
+    Args:
+        retriever: what search searches: lexical:FILE, lexical:INDEX_OR_TASK_SET, dense:INDEX_DIR or
+            http://host:port.
+        memory_mode: how a text changes a memory, as in the environments.
+        k: passages a search if a client does not say.
+        max_memory: tokens of a memory.
+        tokenizer: counts them: general, world, a file, a folder or a Hugging Face id.
+        host: address to listen on; 0.0.0.0 opens it to the network.
+        port: port of streamable HTTP, at /mcp; by default the client starts the command and talks over its
+            standard input and output.
+    """
+    from memenvs.adapters.mcp import make_server
+
+    server = make_server(retriever, memory_mode, k, max_memory, tokenizer)
+    if port is None:
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host=host, port=port)

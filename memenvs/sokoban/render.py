@@ -6,6 +6,8 @@ inside) at the centre of every pixel; a pixel that an outline crosses is blended
 
 from __future__ import annotations
 
+import struct
+import zlib
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +26,22 @@ def rgb(board: Grid, tile: int = 16) -> npt.NDArray[np.uint8]:
     height, width = board.shape
     pictures = tiles(tile)[board]  # (H, W, tile, tile, 3)
     return pictures.transpose(0, 2, 1, 3, 4).reshape(height * tile, width * tile, 3)
+
+
+def png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """A picture (H, W, 3) as the bytes of a PNG file."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    parts = [
+        (b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows, 9)),
+        (b"IEND", b""),
+    ]
+    blocks = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(blocks)
 
 
 @lru_cache

@@ -7,17 +7,19 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("adapter", "trainer"),
+    ("adapter", "trainer", "extra"),
     [
-        ("openenv", "openenv"),
-        ("skyrl", "skyrl_gym"),
-        ("trl", "trl"),
-        ("verifiers", "verifiers"),
-        ("verl", "verl"),
+        ("inspect_ai", "inspect_ai", "inspect"),
+        ("mcp", "mcp", "mcp"),
+        ("openenv", "openenv", "openenv"),
+        ("skyrl", "skyrl_gym", "skyrl"),
+        ("trl", "trl", "trl"),
+        ("verifiers", "verifiers", "verifiers"),
+        ("verl", "verl", "verl"),
     ],
 )
-def test_an_adapter_names_the_extra_of_a_missing_trainer(adapter, trainer):
+def test_an_adapter_names_the_extra_of_a_missing_trainer(adapter, trainer, extra):
     if find_spec(trainer):
         pytest.skip(f"{trainer} is installed")
-    with pytest.raises(ImportError, match=rf'^\S+ is not installed; .*\[{adapter}\]"`$'):
+    with pytest.raises(ImportError, match=rf'^\S+ is not installed; .*\[{extra}\]"`$'):
         importlib.import_module(f"memenvs.adapters.{adapter}")

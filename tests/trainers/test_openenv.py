@@ -2,11 +2,15 @@
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
+from pathlib import Path
 
 import pytest
 from families import FAMILIES, play
@@ -14,8 +18,12 @@ from families import FAMILIES, play
 openenv = pytest.importorskip("openenv", reason='openenv is not installed: pip install -e ".[openenv]"')
 
 import uvicorn  # noqa: E402  # comes with openenv
+from openenv.cli._validation import validate_running_environment  # noqa: E402
+from openenv.validation import Level, run_validation  # noqa: E402
+from openenv.validation.types import ProviderCapability  # noqa: E402
 
 from memenvs.adapters.openenv import MemEnvironment, make_app  # noqa: E402
+from memenvs.commands import main  # noqa: E402
 
 CASES = [("reading", 1), ("search", 2), ("sokoban", 1)]
 
@@ -49,7 +57,7 @@ def connect(address):
 @pytest.mark.parametrize(("family", "task"), CASES)
 def test_texts_rewards_components_and_turn_rewards_arrive(addresses, family, task):
     with connect(addresses[family]) as client:
-        result = client.reset(seed=7, task=task)
+        result = client.reset(seed=7, index=task)
         for turn in play(family, task):
             assert result.observation["text"] == turn.observation
             assert not result.done
@@ -62,7 +70,7 @@ def test_texts_rewards_components_and_turn_rewards_arrive(addresses, family, tas
 @pytest.mark.parametrize(("family", "task"), CASES[1:])
 def test_the_next_text_is_this_one_the_reply_and_the_feedback(addresses, family, task):
     with connect(addresses[family]) as client:
-        result = client.reset(seed=7, task=task)
+        result = client.reset(seed=7, index=task)
         assert result.observation["feedback"] == ""
         for turn in play(family, task):
             before, result = result.observation["text"], client.step({"reply": turn.reply})
@@ -71,7 +79,7 @@ def test_the_next_text_is_this_one_the_reply_and_the_feedback(addresses, family,
 
 def test_the_turn_rewards_of_a_hindsight_method_come_with_the_last_step(addresses):
     with connect(addresses["reading"]) as client:
-        client.reset(seed=7, task=1)
+        client.reset(seed=7, index=1)
         results = [client.step({"reply": turn.reply}) for turn in play("reading", 1)]
     # TAMTRL pays all at the end; the answer turn takes the outcome, memories that help take 1 by min-max
     assert [result.reward for result in results] == [0, 0, 0, 0, 0, 5]
@@ -83,7 +91,7 @@ def test_sessions_play_different_episodes_at_the_same_time(addresses):
     with connect(addresses["sokoban"]) as one, connect(addresses["sokoban"]) as two:
         clients = (one, two)
         for client, task in zip(clients, (0, 1), strict=True):
-            client.reset(task=task)
+            client.reset(index=task)
         for number in range(2):
             for client, turns in zip(clients, played, strict=True):
                 result = client.step({"reply": turns[number].reply})
@@ -116,7 +124,7 @@ def test_a_truncated_episode_says_so(addresses):
 
 def test_nothing_privileged_is_sent(addresses):
     with connect(addresses["search"]) as client:
-        result = client.reset(seed=7, task=2)
+        result = client.reset(seed=7, index=2)
     assert "privileged" not in json.dumps(result.observation)
 
 
@@ -124,7 +132,8 @@ def test_nothing_privileged_is_sent(addresses):
     ("arguments", "words"),
     [
         ({"tasks": 3}, "unknown reset argument 'tasks'"),
-        ({"task": 10**9}, r"options\['task'\] must be a number"),
+        ({"split": "valid", "index": 3}, "there is no split 'valid'; the one split is 'world-test'"),
+        ({"index": 10**9}, r"options\['task'\] must be a number"),
     ],
 )
 def test_a_wrong_reset_is_answered_by_its_reason(addresses, arguments, words):
@@ -137,17 +146,34 @@ def test_a_wrong_argument_is_told_when_the_server_is_made():
         make_app("MemChunkQA-v0", env_args={"chunk_sizes": 3})
 
 
-def test_the_command_serves_an_environment_on_loopback():
+@contextlib.contextmanager
+def command(words, **variables):
+    """The address that a command serves at, once it answers; `words` end with the option of the port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = f"-m memenvs serve openenv --env MemSokoban-v0 --env-args max_turns=2 --port {port}"
-    with subprocess.Popen([sys.executable, *command.split()]) as server:
+    words = [sys.executable, *words.split(), str(port)]
+    with subprocess.Popen(words, env={**os.environ, **variables}) as server:
         try:
-            result = first_reset(f"http://127.0.0.1:{port}", server)
+            first_reset(f"http://127.0.0.1:{port}", server)
+            yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-    assert "You have 2 turns" in result.observation["text"]
+
+
+SERVE = "-m memenvs serve openenv --env MemSokoban-v0 --env-args max_turns=2 --port"
+
+
+def test_the_command_serves_an_environment_on_loopback():
+    with command(SERVE) as address:
+        assert "You have 2 turns" in post(f"{address}/reset")["observation"]["text"]
+
+
+def test_a_web_page_plays_it_by_hand():
+    with command(SERVE, ENABLE_WEB_INTERFACE="true") as address:
+        assert "You have 2 turns" in post(f"{address}/web/reset")["observation"]["text"]
+        with urllib.request.urlopen(f"{address}/web/") as page:
+            assert page.status == 200
 
 
 def first_reset(address, server):
@@ -159,6 +185,150 @@ def first_reset(address, server):
     raise RuntimeError(f"the server ended with {server.returncode}")
 
 
+def test_the_task_api_names_the_task_set_and_its_tasks(addresses):
+    address = f"{addresses['search']}/MemSearchQA-v0"
+    assert get(f"{address}/splits") == [{"name": "world-test", "type": "validation"}]
+    assert post(f"{address}/num_tasks", split="world-test") == {"num_tasks": 128}
+    task = {"id": "world-test/2", "index": 2}
+    assert post(f"{address}/task", split="world-test", index=2) == {"task": task}
+    assert len(post(f"{address}/tasks", split="world-test")["tasks"]) == 128
+    assert post(f"{address}/task_range", split="world-test", start=2, stop=3) == {"tasks": [task]}
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        post(f"{address}/task", split="world-test", index=128)
+
+
+def test_a_task_of_a_split_is_the_task_of_its_number(addresses):
+    with connect(addresses["search"]) as client:
+        result = client.reset(seed=7, split="world-test", index=2)
+    assert result.observation["text"] == play("search", 2)[0].observation
+
+
+def test_a_reset_over_plain_http_takes_a_split_and_an_index(addresses):
+    body = post(f"{addresses['sokoban']}/reset", split="sokoban_6x6_1box", index=1, seed=7)
+    assert body["observation"]["text"] == play("sokoban", 1)[0].observation
+
+
+def test_the_metadata_are_the_environments_contract(addresses):
+    metadata = get(f"{addresses['sokoban']}/metadata")
+    assert metadata["name"] == "MemSokoban-v0"
+    assert metadata["description"].startswith("Solve a Sokoban level")
+    assert "Reward:" in metadata["readme_content"]
+
+
+@pytest.mark.parametrize(("env", "words"), [("", "set MEMENVS_ENV"), ("MemSokoban-v0 turns=3", "max_turns")])
+def test_without_arguments_a_wrong_variable_is_named(monkeypatch, env, words):
+    monkeypatch.setenv("MEMENVS_ENV", env)
+    with pytest.raises(ValueError, match=words):
+        MemEnvironment()
+
+
+def test_without_arguments_it_is_the_environment_of_the_variable(monkeypatch):
+    monkeypatch.setenv("MEMENVS_ENV", "MemSokoban-v0 max_turns=2")
+    assert "You have 2 turns" in MemEnvironment().reset(seed=0).text
+
+
+def test_the_web_page_escapes_what_the_policy_reads():
+    drawn = MemEnvironment("MemSokoban-v0").render_web({"text": "<script>"})
+    assert "<script>" not in drawn
+    assert "&lt;script&gt;" in drawn
+
+
+# Packages.
+
+
+ROOT = Path(__file__).parents[2]
+SEARCH = "--env MemSearchQA-v0 --env-args tasks=world-test k=5 --methods TAMTRL --scorer lexical"
+PACKAGES = {
+    "memenvs_search": f"{SEARCH} --reward-range 0 5",
+    "memenvs_sokoban": "--env MemSokoban-v0 --env-args max_turns=2 --reward-range -1 20",
+}
+UVICORN = "-m uvicorn server.app:app --log-level error --port"
+
+
+@pytest.fixture(scope="module", params=PACKAGES)
+def package(request, tmp_path_factory):
+    """The folder that the command writes."""
+    folder = tmp_path_factory.mktemp("packages") / request.param
+    assert main(["package", "openenv", "--out", str(folder), *PACKAGES[request.param].split()]) == 0
+    return folder
+
+
+class OwnMachine:
+    """Runs a package's server as a process of this machine, where OpenEnv's provider makes a container."""
+
+    name, capabilities = "process", frozenset({ProviderCapability.IMAGE_BUILD})
+    supported_network_modes = frozenset({"public"})
+
+    def build(self, root, execution):
+        assert (root / execution.dockerfile).is_file()
+        self.root = root
+        return f"sha256:{'0' * 64}"
+
+    def start(self, spec):
+        self.stack = contextlib.ExitStack()
+        self.base_url = self.stack.enter_context(command(UVICORN, PYTHONPATH=f"{self.root}:{ROOT}"))
+        return self
+
+    def inspect(self):
+        return {}
+
+    def logs(self, max_bytes=0):
+        return ""
+
+    def stop(self):
+        self.stack.close()
+
+
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of OpenEnv's collector
+def test_openenv_validates_a_package_statically_and_running(package):
+    report = run_validation(package, max_level=Level.RUNTIME, provider=OwnMachine())
+    wrong = {result.check_id: result.evidence for result in report.results if result.status.value == "fail"}
+    passed = {result.check_id for result in report.results if result.status.value == "pass"}
+    assert wrong == {}
+    assert {"static.manifest", "runtime.startup", "runtime.reward_well_formed"} < passed
+    assert {"runtime.observation_schema", "runtime.state_contract"} < passed
+
+
+def test_openenv_validates_the_server_at_its_address(package):
+    with command(
+        "-m uvicorn server.app:app --log-level error --port", PYTHONPATH=f"{package}:{ROOT}"
+    ) as address:
+        report = validate_running_environment(address)
+    assert report["passed"], report["criteria"]
+
+
+def test_a_package_declares_the_tasks_of_its_environment(package):
+    manifest = (package / "openenv.yaml").read_text()
+    tasks = {"memenvs_search": '"world-test": 128', "memenvs_sokoban": '"sokoban_6x6_1box": 2124'}
+    assert f"declared_task_count: {{{tasks[package.name]}}}" in manifest
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("--env MemSokoban-v0 --out memenvs_sokoban", "earn 0.2 to 11.4 a turn"),
+        ("--env MemSokoban-v0 --out Sokoban --reward-range -1 20", "got 'Sokoban'"),
+        ("--env MemChunkQA-v0 --out tests", "File exists"),
+    ],
+)
+def test_a_package_that_cannot_be_written_is_one_line(words, wrong, capsys):
+    assert main(["package", "openenv", *words.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert wrong in line
+
+
+def get(address):
+    with urllib.request.urlopen(address) as answer:
+        return json.load(answer)
+
+
+def post(address, **fields):
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(address, json.dumps(fields).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
 def test_it_can_be_used_without_a_server():
     env = MemEnvironment(**FAMILIES["sokoban"])
-    assert env.reset(seed=7, task=1).text == play("sokoban", 1)[0].observation
+    assert env.reset(seed=7, index=1).text == play("sokoban", 1)[0].observation

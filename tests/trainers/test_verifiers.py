@@ -1,6 +1,7 @@
 """Episodes of all families by the real verifiers, whose agent asks a scripted chat endpoint on loopback."""
 
 import asyncio
+import importlib.util
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from chat_stub import ChatStub
 from families import FAMILIES, play
@@ -16,28 +18,19 @@ from families import FAMILIES, play
 pytest.importorskip("verifiers", reason='verifiers is not installed: pip install -e ".[verifiers]"')
 pytestmark = pytest.mark.filterwarnings("default")  # of libraries under verifiers
 
+import tomli  # noqa: E402  # comes with verifiers
 import verifiers.v1 as vf  # noqa: E402
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config  # noqa: E402
 
+from memenvs.commands import main  # noqa: E402
+from memenvs.credit.memory import normalize_turns  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
 CASES = [("reading", 1), ("search", 2), ("sokoban", 1)]
-PLUGIN = """
-from memenvs.adapters.verifiers import MemEnv, MemTaskset, ReplyHarness
-
-__all__ = ["MemEnv", "MemTaskset", "ReplyHarness"]
-"""
 
 
-@pytest.fixture(autouse=True)
-def plugin(tmp_path, monkeypatch):
-    """The file that a user writes: verifiers finds tasksets as top-level modules."""
-    (tmp_path / "memory_v1.py").write_text(PLUGIN)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("memory_v1", None)
-
-
-def made(family, **settings):
-    taskset = {"id": "memory_v1", **FAMILIES[family], "seed": 7}
+def made(family, taskset=(), **settings):
+    taskset = {"id": "memenvs_v1", **FAMILIES[family], "seed": 7, **dict(taskset)}
     return load_environment(resolve_env_config({"taskset": taskset, **settings}))
 
 
@@ -113,6 +106,85 @@ def test_rollouts_of_a_task_read_the_same_first_prompt():
     assert list(first.values()) == [2, 2]
 
 
+# What prime-rl reads.
+
+
+@pytest.mark.parametrize(("family", "task"), CASES)
+def test_each_sampled_turn_has_what_the_episode_had_earned_by_then(family, task):
+    turns = play(family, task)
+    ((episode,), _) = run(made(family), told_by(turns), task)
+    read = [value for trace in episode.traces for value in trace.info["turn_rewards"]]
+    assert read == pytest.approx(list(itertools.accumulate(turns[-1].public["turn_rewards"])))
+    assert all(len(trace.info["turn_rewards"]) == trace.num_turns for trace in episode.traces)
+
+
+def centred(group):
+    """The advantage of each trace by prime-rl's GRPO: its reward minus the mean over all traces of a group.
+
+    `GRPOAlgorithm.score_group` of prime-rl 559b447, without a length penalty; the real one where it is
+    installed, which the package index does not have.
+    """
+    traces = [trace for episode in group for trace in episode.traces]
+    rewards = [trace.reward for trace in traces]
+    advantages = [reward - sum(rewards) / len(rewards) for reward in rewards]
+    if importlib.util.find_spec("prime_rl"):
+        from prime_rl.configs.algorithm import GRPOAlgoConfig
+        from prime_rl.orchestrator.algo.grpo import GRPOAlgorithm
+
+        for trace in traces:
+            for node in trace.nodes:
+                node.token_ids, node.mask = [0], [node.sampled]
+        asyncio.run(GRPOAlgorithm(GRPOAlgoConfig(), None).score_group(group))
+        given = [node.advantages for trace in traces for node in trace.nodes if any(node.mask)]
+        assert given == [[pytest.approx(advantage)] for advantage in advantages]
+    return advantages
+
+
+def group_of(env, task, *replies):
+    """An episode of a task by each way to reply."""
+    return [run(env, reply, task)[0][0] for reply in replies]
+
+
+def test_centring_turn_rewards_is_tamtrl_without_its_standard_deviation():
+    right = told_by(play("reading", 1))
+    group = group_of(made("reading"), 1, right, lambda messages: "nothing")
+    # right: 0 for the first memory and 1 for each other turn; wrong: 0 for all six; the mean is 5/12
+    advantages = centred(group)
+    assert advantages == pytest.approx([-5 / 12, *[7 / 12] * 5, *[-5 / 12] * 6])
+    own = np.concatenate(normalize_turns([[0, 1, 1, 1, 1, 1], [0] * 6]))  # TAMTRL eq. 7
+    assert np.allclose(np.array(advantages) / np.std(advantages, ddof=1), own, atol=1e-5)
+
+
+def test_centring_returns_weighs_an_episode_by_its_number_of_traces():
+    searching = {"env_args": {"tasks": "world-test", "memory_mode": "rewrite", "max_turns": 3}, "methods": []}
+    env = made("search", credit="return", taskset=searching)
+    (answer,) = env.taskset.config.open().reset(seed=7, options={"task": 2})[1]["privileged"]["answers"]
+    right = f"<mem></mem><think></think><answer>{answer[0]}</answer>"
+    group = group_of(env, 2, lambda messages: right, lambda messages: "nothing")
+    assert [len(episode.traces) for episode in group] == [1, 4]
+    assert centred(group) == pytest.approx([0.8, *[-0.2] * 4])  # the mean is 1/5; over episodes it is 1/2
+
+
+def test_the_recipe_of_prime_rl_names_an_environment_that_verifiers_makes():
+    recipe = tomli.loads((ROOT / "examples" / "prime_rl.toml").read_text())
+    (source,) = recipe["orchestrator"]["train"]["source"]
+    env = load_environment(resolve_env_config(source["env"]))
+    assert env.config.credit == "turn"
+    assert len(list(env.taskset.include(idx=["0:3"]))) == 3
+
+
+def test_the_package_for_the_hub_is_a_taskset_with_arguments_of_its_own(tmp_path, monkeypatch):
+    words = "--env MemSearchQA-v0 --env-args tasks=world-test k=5 --methods SearchRewards --out"
+    assert main(["package", "verifiers", *words.split(), str(tmp_path / "mem_search_v1")]) == 0
+    monkeypatch.syspath_prepend(tmp_path / "mem_search_v1")
+    env = load_environment(resolve_env_config({"taskset": {"id": "mem-search-v1"}}))
+    config = env.taskset.config
+    assert (config.env, config.env_args) == ("MemSearchQA-v0", {"tasks": "world-test", "k": 5})
+    ((episode,), _) = run(env, lambda messages: "<think></think><answer>nothing</answer>", 2)
+    assert episode.ok, episode.errors
+    assert "search_rewards" in str(episode.traces[0].rewards.keys())
+
+
 def test_an_empty_reply_goes_on():
     ((episode,), _) = run(made("sokoban"), lambda messages: "", 1)
     (trace,) = episode.traces
@@ -124,6 +196,7 @@ def test_an_agent_that_may_not_go_on_leaves_an_incomplete_episode():
     ((episode,), _) = run(env, lambda messages: "nothing", 1)
     (trace,) = episode.traces
     assert (len(trace.info["turns"]), trace.metrics["complete"]) == (1, 0.0)
+    assert len(trace.info["turn_rewards"]) == trace.num_turns
 
 
 def test_traces_are_json_without_anything_privileged():
@@ -135,11 +208,11 @@ def test_traces_are_json_without_anything_privileged():
 
 
 def test_the_command_line_evaluates_an_environment(tmp_path):
-    command = [str(Path(sys.executable).with_name("vf-eval")), "memory_v1", "-n", "2", "-r", "2"]
+    command = [str(Path(sys.executable).with_name("vf-eval")), "memenvs_v1", "-n", "2", "-r", "2"]
     command += ["--env.taskset.env", "MemSokoban-v0", "--model", "tiny", "--no-push"]
     with ChatStub(lambda fields: (200, "<think></think><answer>nowhere</answer>")) as stub:
         command += ["--client.base-url", stub.url]
-        subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+        subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     (file,) = tmp_path.glob("outputs/*/traces.jsonl")
     episodes = [json.loads(line) for line in file.read_text().splitlines()]
     rewards = [sum(reward["score"] for reward in e["traces"][0]["rewards"].values()) for e in episodes]
@@ -147,7 +220,7 @@ def test_the_command_line_evaluates_an_environment(tmp_path):
 
 
 def test_arguments_of_the_chat_template_reach_the_endpoint():
-    player = {"harness": {"id": "memory_v1", "chat_args": {"enable_thinking": False}}}
+    player = {"harness": {"id": "memenvs_v1", "chat_args": {"enable_thinking": False}}}
     _, bodies = run(made("sokoban", player=player), lambda messages: "nothing", 0)
     assert bodies
     assert all(fields["chat_template_kwargs"] == {"enable_thinking": False} for fields in bodies)

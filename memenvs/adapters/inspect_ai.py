@@ -1,0 +1,149 @@
+"""inspect-ai: a task for every environment, found by entry point: `inspect eval memenvs/MemSearchQA-v0`."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from memenvs import ENV_IDS
+from memenvs.adapters.common import open_with_pictures, public_info
+from memenvs.core.env import text_env_of
+from memenvs.core.optional import check_version
+from memenvs.rollout.records import text_reply
+from memenvs.rollout.session import Session
+from memenvs.sokoban.render import png
+
+check_version("inspect-ai", "0.3.285", "0.4", "inspect")
+
+import anyio.to_thread  # noqa: E402  # after the check
+from inspect_ai import Task, task  # noqa: E402
+from inspect_ai.dataset import MemoryDataset, Sample  # noqa: E402
+from inspect_ai.log import transcript  # noqa: E402
+from inspect_ai.model import ChatMessageUser, ContentImage, ContentText, get_model  # noqa: E402
+from inspect_ai.scorer import Score, Scorer, Target, mean, scorer, stderr  # noqa: E402
+from inspect_ai.solver import Generate, Solver, TaskState, solver  # noqa: E402
+
+
+@task
+def environment(
+    env: str, methods: Sequence[Any] = (), scorer: Any = None, seed: int = 0, **env_args: Any
+) -> Task:
+    """The tasks of an environment, a sample each; its id is the task's number.
+
+    A sample's input is the question and its target the right answer; what the model reads is the
+    environment's observation.
+
+    Args:
+        env: a text environment's id, also `package.module:Id-v0`; its observations may have pictures.
+        methods: see `memenvs.wrappers.registry.make_methods`; on a command line `-T methods=[TAMTRL]`.
+        scorer: see `memenvs.wrappers.registry.make_scorer`.
+        seed: makes every random choice of an episode except its task.
+        **env_args: arguments of the environment.
+    """
+    made = open_with_pictures(env, env_args, methods, scorer)
+    samples = []
+    for number in range(text_env_of(made).n_tasks):
+        _, info = made.reset(seed=seed, options={"task": number})
+        known: Mapping[str, str] = info["privileged"]
+        asked, target = known.get("question", f"{env}, task {info['task']}"), known.get("target", "")
+        samples.append(Sample(input=asked, target=target, id=number, metadata={"task": info["task"]}))
+    made.close()
+    start = functools.partial(open_with_pictures, env, env_args, methods, scorer)
+    dataset = MemoryDataset(samples, name=env)
+    return Task(dataset=dataset, solver=play(start, seed), scorer=episode(), name=env)
+
+
+def _register(env: str) -> None:
+    """Make the tasks of an environment known to inspect under its id."""
+
+    @task(name=env)
+    def named(**settings: Any) -> Task:
+        return environment(env, **settings)
+
+
+for _env in ENV_IDS:
+    _register(_env)
+
+
+@solver
+def play(start: Callable[[], Any], seed: int) -> Solver:
+    """Play an episode; system messages of the sample are read at every turn.
+
+    Where the environment gives a fresh prompt every turn, the model reads nothing else, and the messages of
+    the sample are all prompts and replies in turn. `metadata["turns"]` holds
+    `memenvs.adapters.common.public_info` of the reset and of every turn; the transcript shows it after each
+    reply.
+    """
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        system = [message for message in state.messages if message.role == "system"]
+        env, session = start(), Session()
+        state.messages, state.metadata["turns"] = [*system], []
+        reset = functools.partial(env.reset, seed=seed, options={"task": state.sample_id})
+        try:
+            session.begin(*await anyio.to_thread.run_sync(reset))
+            _log(state, session)
+            while not session.over:
+                state.messages.append(prompt := ChatMessageUser(content=_content(session)))
+                appended = session.info["context"] == "append"
+                state.output = await get_model().generate(state.messages if appended else [*system, prompt])
+                state.messages.append(state.output.message)
+                reply = text_reply(_text(state.output.message.content))
+                await anyio.to_thread.run_sync(session.step, env, reply)
+                _log(state, session)
+        finally:
+            env.close()
+        return state
+
+    return solve
+
+
+@scorer(metrics={"*": [mean(), stderr()]})
+def episode() -> Scorer:
+    """The environment's metrics, the return, each component's sum, and `complete`: 0 if a limit of inspect
+    cut the episode. The score's metadata are those of the last turn, with the reward of each turn.
+    """
+
+    async def score(state: TaskState, target: Target) -> Score:
+        turns = state.metadata["turns"]
+        last = turns[-1]
+        sums = {
+            f"reward/{name}": sum(turn["rewards"][name] or 0.0 for turn in turns) for name in last["rewards"]
+        }
+        summary = {"return": sum(last["turn_rewards"]), "complete": float(last["over"])}
+        earned = ", ".join(f"{reward:g}" for reward in last["turn_rewards"])
+        explanation = f"The turns earned {earned}." if earned else "No turn was played."
+        return Score(
+            value={**last["metrics"], **summary, **sums},
+            answer=state.output.completion,
+            explanation=explanation,
+            metadata=last,
+        )
+
+    return score
+
+
+def _log(state: TaskState, session: Session) -> None:
+    turn = {**public_info(session.info), "over": session.over}
+    state.metadata["turns"].append(turn)
+    if session.episode.replies:
+        transcript().info(turn, source="memenvs")
+
+
+def _content(session: Session) -> str | list[ContentText | ContentImage]:
+    """What a model reads next: a text, and with it the picture of an observation that has one."""
+    seen: Any = session.observation
+    if isinstance(seen, str):
+        return session.text
+    text = session.text if session.episode.replies else seen["text"]
+    data = base64.b64encode(png(seen["image"])).decode()
+    return [ContentText(text=text), ContentImage(image=f"data:image/png;base64,{data}")]
+
+
+def _text(content: Any) -> str:
+    """A reply as the model wrote it, with the thought that inspect may have split off."""
+    if isinstance(content, str):
+        return content
+    return "".join(part.text for part in content if part.type in ("reasoning", "text"))

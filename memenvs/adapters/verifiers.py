@@ -130,12 +130,13 @@ class MemEnv(vf.Env[MemEnvConfig]):
     A trace ends where the prompt is a fresh one, so that what a model read is exactly its trace: an episode
     that appends is one trace, one of fresh prompts a trace a turn, one that is compacted a trace for each
     summary and one more. The rewards of a trace are the sums of each component in an environment that only
-    appends, otherwise `turn` or `return`. `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's
-    turns, the last one with the final `turn_rewards`. `trace.info["turn_rewards"]` holds, for each sampled
-    turn of a trace, what the episode had earned by its end, None for a reply that was not played: the state
-    scores whose differences prime-rl's `turn_credit` pays (pull request 3282). Every trace has the
-    environment's metrics.
-    An episode that the agent left early keeps what it earned by then, with the metric `complete` 0.
+    appends, otherwise `turn` or `return`.
+
+    `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's turns, the last one with
+    the final `turn_rewards`. `trace.info["turn_rewards"]` holds, for each sampled turn of a trace, what the
+    episode had earned by its end, None for a reply that was not played: the state scores whose differences
+    prime-rl's `turn_credit` pays (pull request 3282). Every trace has the environment's metrics. An episode
+    that the agent left early keeps what it earned by then, with the metric `complete` 0.
     """
 
     async def run(self, task: MemTask, agents: vf.Agents) -> None:

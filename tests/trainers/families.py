@@ -19,7 +19,16 @@ FAMILIES = {
         "methods": ["SearchRewards"],
     },
     "sokoban": {"env": "MemSokoban-v0"},
+    "compact": {
+        "env": "MemSearchQA-v0",
+        "env_args": {"tasks": "world-test", "k": 1, "max_turns": 4, "memory_mode": ["compact", {"at": 300}]},
+    },
 }
+COMPACTED = [
+    *(f"<think></think><search>{query}</search>" for query in ("the mayor", "the town")),
+    *("a summary", "<think></think><search>river</search>", "<think></think><answer>x</answer>"),
+]
+"""Replies to task 2 of "compact": after two searches it asks for a summary, which begins a fresh prompt."""
 
 
 class Played(NamedTuple):
@@ -32,12 +41,12 @@ class Played(NamedTuple):
 
 
 def play(family: str, task: int) -> list[Played]:
-    """The turns of a right episode: gold replies, after one search where there are searches."""
+    """The turns of an episode: gold replies, after one search where there are searches, or `COMPACTED`."""
     env = open_env(**FAMILIES[family])
     observation, _ = env.reset(seed=7, options={"task": task})
     turns, over = [], False
     while not over:
-        reply = env.unwrapped.gold_reply()
+        reply = env.unwrapped.gold_reply() if family != "compact" else COMPACTED[len(turns)]
         if family == "search" and not turns:
             question = observation.rpartition("Question: ")[2].strip()
             reply = f"<think>I look.</think><search>{question}</search>"

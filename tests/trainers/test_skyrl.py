@@ -20,7 +20,7 @@ CASES = [("reading", 1), ("search", 2), ("sokoban", 1)]
 
 
 def made(family, **extras):
-    config = {**FAMILIES[family], "step_wise": family == "reading"}
+    config = {**FAMILIES[family], "step_wise": family in ("reading", "compact")}
     return skyrl_gym.make("memenvs-test", env_config=config, extras={"seed": 7, **extras})
 
 
@@ -108,9 +108,17 @@ def test_a_rewrite_episode_shows_a_fresh_prompt_alone_at_every_turn():
     assert read == [[SYSTEM, {"role": "user", "content": turn.observation}] for turn in turns]
 
 
-def test_fresh_prompts_without_step_wise_are_refused_with_the_mend():
+def test_a_compacted_conversation_begins_anew_behind_its_summary():
+    turns = play("compact", 2)
+    read, _ = generate(made("compact", task=2), [turn.reply for turn in turns])
+    for messages, turn in zip(read, turns, strict=True):
+        assert "".join(message["content"] for message in messages[1:]) == turn.observation
+    assert [len(messages) for messages in read] == [2, 4, 6, 2, 4]
+
+
+def test_fresh_prompts_without_step_wise_are_refused_with_the_fix():
     env = SkyRLEnv(FAMILIES["reading"], {"task": 1})
-    with pytest.raises(ValueError, match=r"MemChunkQA-v0 gives a fresh prompt.*step_wise_trajectories=true"):
+    with pytest.raises(ValueError, match=r"MemChunkQA-v0 gives fresh prompts.*step_wise_trajectories=true"):
         env.init(PROMPT)
 
 

@@ -74,6 +74,16 @@ def test_a_rewrite_episode_is_a_trace_a_turn_with_that_turns_reward():
     assert asked == [[turn.observation] for turn in turns]
 
 
+def test_a_compacted_conversation_is_a_trace_up_to_each_summary():
+    turns = play("compact", 2)
+    told = iter(turn.reply for turn in turns)
+    ((episode,), bodies) = run(made("compact"), lambda messages: next(told), 2)
+    assert [len(trace.info["turns"]) for trace in episode.traces] == [3, 2]
+    for body, turn in zip(bodies, turns, strict=True):
+        assert "".join(message["content"] for message in body["messages"]) == turn.observation
+    assert sum(trace.reward for trace in episode.traces) == pytest.approx(sum(turn.reward for turn in turns))
+
+
 def test_each_trace_can_have_the_whole_return():
     turns = play("reading", 1)
     ((episode,), _) = run(made("reading", credit="return"), told_by(turns), 1)

@@ -18,12 +18,6 @@ def test_a_picture_has_tile_pixels_a_square(tile):
     assert picture.dtype == np.uint8
 
 
-def test_a_png_file_holds_the_pixels():
-    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
-    read = image.imread(io.BytesIO(png(rgb(BOARD, 5))), format="png")
-    assert np.array_equal((read[..., :3] * 255).round(), rgb(BOARD, 5))
-
-
 def test_every_square_shows_the_tile_of_its_cell():
     picture = rgb(BOARD, 8)
     for (row, column), cell in np.ndenumerate(BOARD):
@@ -68,3 +62,9 @@ def test_a_stepped_board_writes_itself_as_its_grid_is_written():
 def test_text_takes_symbols_of_more_than_a_character():
     words = ["W ", ". ", "T ", "D ", "B ", "P ", "Q "]
     assert to_text(parse("####\n#S_#\n####", LETTERS), words) == "W W W W \nW Q . W \nW W W W "
+
+
+def test_a_png_file_holds_the_pixels():
+    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    read = image.imread(io.BytesIO(png(rgb(BOARD, 5))), format="png")
+    assert np.array_equal((read[..., :3] * 255).round(), rgb(BOARD, 5))

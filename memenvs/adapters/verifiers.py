@@ -143,11 +143,12 @@ class MemEnv(vf.Env[MemEnvConfig]):
         try:
             options = {"task": task.data.number}
             session.begin(*await asyncio.to_thread(env.reset, seed=task.data.seed, options=options))
-            play = self._converse if session.info["context"] == "append" else self._play_afresh
+            appends = session.info["context"] == "append"
+            play = self._converse if appends else self._play_afresh
             traces = await play(env, session, task, agents)
         finally:
             env.close()
-        self._record(session, traces)
+        self._record(session, traces, appends)
 
     async def _converse(
         self, env: TextEnvironment, session: Session, task: MemTask, agents: vf.Agents
@@ -176,17 +177,17 @@ class MemEnv(vf.Env[MemEnvConfig]):
             interaction.trace.info["turns"] = _turns(session)[-1:]
         return traces
 
-    def _record(self, session: Session, traces: Sequence[Any]) -> None:
+    def _record(self, session: Session, traces: Sequence[Any], appends: bool) -> None:
         """Give every trace its metrics and rewards."""
         turns = _turns(session)
         last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
-        rewards, appended = last["turn_rewards"], session.info["context"] == "append"
+        rewards = last["turn_rewards"]
         states = list(itertools.accumulate(rewards))
         for number, trace in enumerate(traces):
-            own = states if appended else states[number : number + 1]
+            own = states if appends else states[number : number + 1]
             trace.info["turn_rewards"] = [*own, *[None] * (trace.num_turns - len(own))]
             trace.record_metrics({**last["metrics"], "complete": float(session.over)})
-            if appended:
+            if appends:
                 for name in last["rewards"]:
                     trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in turns))
             elif self.config.credit == "return":

@@ -10,7 +10,7 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import make_env
-from memenvs.core.env import Info, text_env_of
+from memenvs.core.env import Info
 from memenvs.core.spaces import UnicodeText
 from memenvs.wrappers import RewardWrapper
 
@@ -23,10 +23,9 @@ def open_with_pictures(
     """As `open_env`; its observations may have a picture beside the text.
 
     Raises:
-        ValueError: its actions are not texts, or it does not take an argument.
+        ValueError: it does not take an argument.
     """
     made = make_env(env, plain(env_args or {}))
-    text_env_of(made)
     return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 

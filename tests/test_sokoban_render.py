@@ -49,6 +49,12 @@ def test_a_picture_is_not_tied_to_the_tiles():
     assert rgb(BOARD, 16).any()
 
 
+def test_a_png_file_holds_the_pixels():
+    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
+    read = image.imread(io.BytesIO(png(rgb(BOARD, 5))), format="png")
+    assert np.array_equal((read[..., :3] * 255).round(), rgb(BOARD, 5))
+
+
 def test_text_shows_the_letters_by_default():
     assert to_text(BOARD) == "######\n#S_X_#\n#_P√O#\n######"
 
@@ -62,9 +68,3 @@ def test_a_stepped_board_writes_itself_as_its_grid_is_written():
 def test_text_takes_symbols_of_more_than_a_character():
     words = ["W ", ". ", "T ", "D ", "B ", "P ", "Q "]
     assert to_text(parse("####\n#S_#\n####", LETTERS), words) == "W W W W \nW Q . W \nW W W W "
-
-
-def test_a_png_file_holds_the_pixels():
-    image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
-    read = image.imread(io.BytesIO(png(rgb(BOARD, 5))), format="png")
-    assert np.array_equal((read[..., :3] * 255).round(), rgb(BOARD, 5))

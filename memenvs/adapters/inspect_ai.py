@@ -32,8 +32,7 @@ def environment(
 ) -> Task:
     """The tasks of an environment, a sample each; its id is the task's number.
 
-    A sample's input is the question and its target the right answer; what the model reads is the
-    environment's observation.
+    Input and target are the question and the right answer; the model reads the environment's observations.
 
     Args:
         env: a text environment's id, also `package.module:Id-v0`; its observations may have pictures.

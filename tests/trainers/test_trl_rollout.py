@@ -324,7 +324,7 @@ class TestWhatBreaks:
         "prompt", ["What is it?", "seed -1", "seed", [{"role": "user", "content": "seed 1"}]]
     )
     def test_a_dataset_of_another_kind_is_refused(self, prompt):
-        with pytest.raises(ValueError, match="a prompt must come from memenvs.adapters.trl.seed_rows"):
+        with pytest.raises(ValueError, match=r"a prompt must come from memenvs\.adapters\.trl\.seed_rows"):
             read_groups([prompt], 1)
 
     @pytest.mark.parametrize("prompts", [["seed 1"] * 3, ["seed 1", "seed 2"]])

@@ -10,11 +10,23 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import make_env
-from memenvs.core.env import Info, text_env_of
+from memenvs.core.env import Info
 from memenvs.core.spaces import UnicodeText
 from memenvs.wrappers import RewardWrapper
 
 TextEnvironment = gym.Env[str, str]
+
+
+def open_with_pictures(
+    env: str, env_args: Mapping[str, Any] | None, methods: Sequence[Any], scorer: Any
+) -> gym.Env[Any, str]:
+    """As `open_env`; its observations may have a picture beside the text.
+
+    Raises:
+        ValueError: it does not take an argument.
+    """
+    made = make_env(env, plain(env_args or {}))
+    return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 
 def open_env(
@@ -40,19 +52,6 @@ def open_env(
             f"{env} has observations that are not texts; give a text environment, such as MemSokoban-v0"
         )
     return made
-
-
-def open_with_pictures(
-    env: str, env_args: Mapping[str, Any] | None, methods: Sequence[Any], scorer: Any
-) -> gym.Env[Any, str]:
-    """The same as `open_env`, and environments whose observations have a picture beside the text.
-
-    Raises:
-        ValueError: its actions are not texts, or it does not take an argument.
-    """
-    made = make_env(env, plain(env_args or {}))
-    text_env_of(made)
-    return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 
 def public_info(info: Info) -> dict[str, Any]:

@@ -32,8 +32,7 @@ def environment(
 ) -> Task:
     """The tasks of an environment, a sample each; its id is the task's number.
 
-    A sample's input is the question and its target the right answer; what the model reads is the
-    environment's observation.
+    Input and target are the question and the right answer; the model reads the environment's observations.
 
     Args:
         env: a text environment's id, also `package.module:Id-v0`; its observations may have pictures.
@@ -80,15 +79,17 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         system = [message for message in state.messages if message.role == "system"]
         env, session = start(), Session()
-        state.messages, state.metadata["turns"] = [*system], []
+        state.messages, state.metadata["turns"], read = [*system], [], [*system]
         reset = functools.partial(env.reset, seed=seed, options={"task": state.sample_id})
         try:
             session.begin(*await anyio.to_thread.run_sync(reset))
             _log(state, session)
             while not session.over:
-                state.messages.append(prompt := ChatMessageUser(content=_content(session)))
-                appended = session.info["context"] == "append"
-                state.output = await get_model().generate(state.messages if appended else [*system, prompt])
+                prompt = ChatMessageUser(content=_content(session))
+                state.messages.append(prompt)
+                read = [*(read if session.info["context"] == "append" else system), prompt]
+                state.output = await get_model().generate(read)
+                read.append(state.output.message)
                 state.messages.append(state.output.message)
                 reply = text_reply(_text(state.output.message.content))
                 await anyio.to_thread.run_sync(session.step, env, reply)

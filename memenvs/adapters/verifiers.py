@@ -16,7 +16,7 @@ from memenvs.core.optional import check_version
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.session import Session
 
-check_version("verifiers", "0.4.0", "0.4.1", "verifiers")
+check_version("verifiers", "0.4.0", "0.5", "verifiers")  # prime-rl runs commits between releases
 
 import httpx  # noqa: E402  # after the check
 import verifiers.v1 as vf  # noqa: E402

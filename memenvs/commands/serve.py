@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -86,7 +86,7 @@ def openenv(
 def mcp(
     *,
     retriever: str | None = None,
-    memory_mode: Literal["rewrite", "callback", "structured", "a_mem"] | None = None,
+    memory_mode: str | None = None,
     k: Count = 3,
     max_memory: Count = 1024,
     tokenizer: str = "general",
@@ -102,7 +102,7 @@ def mcp(
     Args:
         retriever: what search searches: lexical:FILE, lexical:INDEX_OR_TASK_SET, dense:INDEX_DIR or
             http://host:port.
-        memory_mode: how a text changes a memory, as in the environments.
+        memory_mode: how a text changes a memory: rewrite, callback, structured or a_mem, as in environments.
         k: passages a search if a client does not say.
         max_memory: tokens of a memory.
         tokenizer: counts them: general, world, a file, a folder or a Hugging Face id.
@@ -112,7 +112,7 @@ def mcp(
     """
     from memenvs.adapters.mcp import make_server
 
-    server = make_server(retriever, memory_mode, k, max_memory, tokenizer)
+    server = make_server(retriever, memory_mode, k, max_memory, tokenizer)  # type: ignore[arg-type]  # it checks
     if port is None:
         server.run("stdio")
     else:

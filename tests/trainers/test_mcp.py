@@ -111,9 +111,18 @@ def test_the_description_of_a_tool_has_the_rule_of_the_memory():
     assert "50 tokens" in tools["write_memory"]
 
 
-def test_a_server_without_a_tool_is_refused(capsys):
-    assert main(["serve", "mcp"]) == 2
-    assert "give a retriever, a memory_mode, or both" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        ("", "give a retriever, a memory_mode, or both"),
+        ("--memory-mode react", "memory_mode must be one of rewrite, callback, structured, a_mem"),
+        ("--retriever lexical:none", "none"),
+    ],
+)
+def test_a_server_that_cannot_be_made_is_one_line(words, wrong, capsys):
+    assert main(["serve", "mcp", *words.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert wrong in line
 
 
 def test_a_client_can_start_the_command():

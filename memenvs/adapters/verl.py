@@ -8,6 +8,7 @@ with VERL_USE_EXTERNAL_MODULES=memenvs.adapters.verl in every process.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ from memenvs.credit import place_rewards
 from memenvs.models import Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.rollout.engine import Answer, Engine, Request
-from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
+from memenvs.rollout.records import Episode, EpisodeWriter, Sample, text_reply, valid
 from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
@@ -85,6 +86,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         scorer: theirs, see `memenvs.wrappers.registry.make_scorer`; or `"policy"`, which asks the inference
             servers, in the chat template.
         credit: see `memenvs.adapters.common.read_credit`.
+        episodes: file to which every episode is appended, with its advantages, for `memenvs view`.
         **kwargs: verl's.
 
     Raises:
@@ -99,6 +101,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         methods: Sequence[MethodSpec] = (),
         scorer: ScorerSpec = None,
         credit: Mapping[str, Any] | None = None,
+        episodes: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -115,7 +118,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         filtering = algorithm.get("filter_groups") or {}
         if credit is not None and filtering.get("enable") and filtering["metric"] == "reward":
             raise ValueError("filter_groups would compare sums of advantages; set its metric to success")
-        self._env, self._settings = env, settings
+        self._env, self._settings, self._episodes = env, settings, episodes
         self._methods, self._scorer, self._credit = plain(methods), plain(scorer), plain(credit)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
@@ -128,15 +131,17 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         await asyncio.sleep(0)  # verl starts the n rollouts at once, so that all have come in by now
         if meeting.rows is None:
             del MEETINGS[row["uid"]]
-            loop = asyncio.get_running_loop()
-            meeting.rows = loop.run_in_executor(THREADS, self._play, loop, meeting.size, sampling_params, row)
+            loop: Any = asyncio.get_running_loop()
+            play = contextvars.copy_context().run, self._play  # the context has verl's traces
+            meeting.rows = loop.run_in_executor(THREADS, *play, loop, meeting.size, sampling_params, row)
         return (await meeting.rows)[member]
 
     def _play(
         self, loop: Any, size: int, sampling_params: Mapping[str, Any], row: Mapping[str, Any]
     ) -> list[list[TurnOutput]]:
         """The rows of each rollout of a group, in a thread beside the event loop."""
-        seed, training = int(row["extra_info"]["seed"]), row["extra_info"]["split"] == "train"
+        info, step = row["extra_info"], row["global_steps"]
+        seed, training = int(info["seed"]), info["split"] == "train"
         tokens = chat_tokens(self.tokenizer, json.dumps(plain(self.apply_chat_template_kwargs)))
         policy: Any = ChatPolicy(tokens)
         makers = [lambda: RaiseFailures(open_env(self._env, self._settings))] * size
@@ -148,21 +153,21 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if training and self._methods:
             venv = VectorRewardWrapper(venv, self._methods, scorer, size, template)
         sampler = ServerSampler(self.server_manager, loop, tokens, self.rollout_config, sampling_params, size)
-        members = [Session(policy, Episode(group=seed, seed=seed, member=i)) for i in range(size)]
+        shared = {"group": seed, "seed": seed, "step": step, "phase": "train" if training else "eval"}
+        members = [Session(policy, Episode(**shared, member=i)) for i in range(size)]
         (_,) = Engine(venv, sampler, group_size=size).play([members])
-        usable = valid([session.episode for session in members])
-        values = [place_rewards(one.turn_rewards, one.turn_ends, one.tokens) for one in usable]
+        episodes = [session.episode for session in members]
+        usable = valid(episodes)
         if training and self._credit is not None and usable:
             credit = read_credit(self._credit, getattr(venv, "methods", ()))
-            values = group_advantages(usable, policy, *credit)
-        values_of = dict(zip(map(id, usable), values, strict=True))
+            for episode, values in zip(usable, group_advantages(usable, policy, *credit), strict=True):
+                episode.advantages = values
         found = []
-        for session, outputs in zip(members, sampler.outputs, strict=True):
-            episode = session.episode
+        for episode, outputs in zip(episodes, sampler.outputs, strict=True):
             if episode.error:
                 warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
-            rows = rows_of(episode, values_of.get(id(episode)), min(tokens.ends))
-            weights = weights_of(outputs, row["global_steps"])
+            rows = rows_of(episode, min(tokens.ends))
+            weights = weights_of(outputs, step)
             if isinstance(scorer, PolicyScorer):
                 weights["score_global_steps"] = sorted(scorer.versions)
             for one in rows:
@@ -170,6 +175,10 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 if not sampling_params.get("logprobs"):
                     one.response_logprobs = None
             found.append(rows)
+        if self._episodes is not None:
+            with EpisodeWriter(self._episodes) as writer:
+                for episode in episodes:
+                    writer.write(episode, policy)
         return found
 
 
@@ -324,20 +333,22 @@ class TurnOutput(agent_loop.AgentLoopOutput):
         return fields
 
 
-def rows_of(episode: Episode, values: Floats | None, end: int) -> list[TurnOutput]:
-    """The rows of an episode.
+def rows_of(episode: Episode, end: int) -> list[TurnOutput]:
+    """The rows of an episode: with its advantages if it has them, otherwise what its turns earned.
+
+    verl needs a row of every episode. That of one which failed, or sampled nothing, trains nothing.
 
     Args:
         episode: has ended.
-        values: (N,) of its sampled tokens; None for an episode that is not to be trained on, whose one row
-            trains nothing, because verl needs a row.
-        end: a token to fill that row with.
+        end: a token to fill such a row with.
     """
-    samples, parts = episode.samples, [np.zeros(0)]
-    if values is None:
-        samples = [Sample.prompt(np.array([end])).then(np.array([end]))]
-    else:
+    if valid([episode]):
+        samples, values = episode.samples, episode.advantages
+        if values is None:
+            values = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
         parts = episode.split(values)
+    else:
+        samples, parts = [Sample.prompt(np.array([end])).then(np.array([end]))], [np.zeros(0)]
     total = float(sum(episode.turn_rewards))
     metrics = {**episode.metrics, "return": total}
     metrics |= {"success": float(episode.success), "failed": float(bool(episode.error))}

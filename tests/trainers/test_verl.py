@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,6 +36,7 @@ from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.rollout.engine import collect
+from memenvs.rollout.records import read_episodes
 from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.scorers.protocol import PairScorer
 
@@ -42,6 +44,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 UP = "<think></think><answer>Up</answer>"
 END = "<|im_end|>"
 SEEDS = {"one": 1, "two": 2}  # of the prompts
+PROMPT = ContextVar("PROMPT", default="none")  # as verl keeps what it traces
 READING = {"env": "MemChunkQA-v0", "settings": {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}}
 SEARCH = {"env": "MemSearchQA-v0", "settings": {"tasks": "world-test", "k": 1, "max_turns": 4}}
 SOKOBAN = {"env": "MemSokoban-v0", "settings": {"max_turns": 3}}
@@ -379,6 +382,35 @@ class TestCredit:
         worker.play()
         assert len(worker.rows) == 7
         assert_as_our_learner(worker, tokenizer, TAMTRL)
+
+    def test_the_episodes_are_kept_with_their_advantages_for_the_viewer(self, make, reader, tmp_path):
+        path = tmp_path / "episodes.jsonl"
+        worker, _ = make(reader, {**TAMTRL, "episodes": str(path)})
+        worker.play()
+        found, names = worker.advantages(), {seed: uid for uid, seed in SEEDS.items()}
+        episodes = read_episodes(path)
+        assert len(episodes) == 8
+        for episode in episodes:
+            own = found[names[episode.seed], episode.member]
+            np.testing.assert_allclose(episode.advantages, own, atol=1e-3)
+            assert (episode.env, episode.step, episode.phase) == ("MemChunkQA-v0", 8, "train")
+
+    def test_the_servers_are_asked_in_the_context_of_the_prompt(self, make, reader):
+        seen = set()
+        worker, servers = make(reader, TAMTRL)
+        answer = servers.generate.remote
+
+        async def look(**request):
+            seen.add(PROMPT.get())
+            return await answer(**request)
+
+        async def run_prompt(prompt, *args, **kwargs):
+            PROMPT.set(prompt["uid"])
+            await run(prompt, *args, **kwargs)
+
+        run, worker.worker._run_prompt, servers.generate.remote = worker.worker._run_prompt, run_prompt, look
+        worker.play()
+        assert seen == {"one", "two"}
 
 
 class TestFailures:

@@ -124,7 +124,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
         """Play the group of a row with the other rollouts of its prompt; the rows of this one."""
         info = row.get("extra_info") or {}
-        if "seed" not in info or "split" not in info:
+        if info.get("seed") is None or info.get("split") is None:
             raise ValueError('the dataset needs extra_info={"seed": …, "split": "train" or "test"}')
         meeting = MEETINGS.setdefault(row["uid"], Meeting())
         member, meeting.size = meeting.size, meeting.size + 1

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 
 pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` installs it")
 import hydra
+import ray
+import transfer_queue as tq
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop import agent_loop
@@ -29,6 +32,7 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
+from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
@@ -44,6 +48,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 UP = "<think></think><answer>Up</answer>"
 END = "<|im_end|>"
 SEEDS = {"one": 1, "two": 2}  # of the prompts
+FIELDS = ("prompts", "responses", "response_mask", "rm_scores", "rollout_log_probs", "extra_fields")
+TRAIN = {"split": "train"}
 PROMPT = ContextVar("PROMPT", default="none")  # as verl keeps what it traces
 READING = {"env": "MemChunkQA-v0", "settings": {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}}
 SEARCH = {"env": "MemSearchQA-v0", "settings": {"tasks": "world-test", "k": 1, "max_turns": 4}}
@@ -109,83 +115,42 @@ class Servers:
         return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), extra_fields=steps)
 
 
-class Worker:
-    """verl's worker without Ray, with what it puts into its queue.
+def batch_of(seeds, info):
+    """What verl sends to a worker: prompts, each with its seed and these entries of `extra_info`."""
+
+    def column(values):
+        made = np.empty(len(seeds), dtype=object)
+        made[:] = values
+        return made
+
+    batch = tensordict_utils.get_tensordict(
+        {
+            "uid": column(list(seeds)),
+            "raw_prompt": column([[{"role": "user", "content": "?"}]] * len(seeds)),
+            "index": column(list(range(len(seeds)))),
+            "extra_info": column([{"seed": seed, **info} for seed in seeds.values()]),
+            "agent_name": column(["memenvs"] * len(seeds)),
+        }
+    )
+    tensordict_utils.assign_non_tensor_data(batch, "global_steps", 8)
+    return batch
+
+
+class Queue:
+    """What verl's workers put into its queue.
 
     Attributes:
-        rows: by prompt and rollout, the fields of each row.
-        tags: of the rows.
-        statuses: that verl gives to prompts at the end.
+        rows: by prompt and rollout, the key and the fields of each row.
     """
 
-    def __init__(self, monkeypatch, tokenizer, servers, entry, overrides=(), client=LLMServerClient, n=4):
-        config = compose([*BASE, f"actor_rollout_ref.rollout.n={n}", *overrides])
-        config.actor_rollout_ref.rollout.full_determinism = True  # the servers see whose turn it is
-        target = {"_target_": "memenvs.adapters.verl.EpisodeLoop"}
-        monkeypatch.setitem(agent_loop._agent_loop_registry, "memenvs", OmegaConf.create({**target, **entry}))
-        monkeypatch.setattr(agent_loop_tq.tq, "async_kv_batch_put", self.put)
-        monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", self.put_status)
+    def __init__(self):
+        self.rows = {}
 
-        class Client(client):
-            async def _acquire_server(self, request_id, **fields):
-                return "server", servers
-
-            def _release_server(self, server_id, request_id=None):
-                pass
-
-        this = object.__new__(agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class)
-        this.config, this.llm_client, this.tokenizer = config, Client(config), tokenizer
-        this.processor, this.hf_model_type, this.dataset_cls, this.tools = None, "qwen3", RLHFDataset, []
-        this.reward_loop_worker_handles, this.distillation_enabled = None, False
-        this.mm_processor_kwargs, this.background_tasks = {}, set()
-        self.worker, self.rows, self.tags, self.statuses = this, {}, [], []
-
-    async def put(self, keys, fields, tags, partition_id):
+    def add(self, keys, fields):
         for i, key in enumerate(keys):
             uid, session, _ = key.rsplit("_", 2)
-            names = (
-                "prompts",
-                "responses",
-                "response_mask",
-                "rm_scores",
-                "rollout_log_probs",
-                "extra_fields",
-            )
-            row = {name: fields[name][i] for name in names}
+            row = {name: fields[name][i] for name in FIELDS}
             self.rows.setdefault((uid, int(session)), []).append((key, row))
-        self.tags += tags
-
-    async def put_status(self, key, partition_id, tag):
-        if tag["status"] != "running":
-            self.statuses.append(tag["status"])
-
-    def play(self, info=None, seeds=SEEDS):
-        """Play prompts, each with its seed and these entries of `extra_info`."""
-
-        def column(values):
-            made = np.empty(len(seeds), dtype=object)
-            made[:] = values
-            return made
-
-        async def go():
-            info_of = [
-                {"seed": seed, **({"split": "train"} if info is None else info)} for seed in seeds.values()
-            ]
-            batch = tensordict_utils.get_tensordict(
-                {
-                    "uid": column(list(seeds)),
-                    "raw_prompt": column([[{"role": "user", "content": "?"}]] * len(seeds)),
-                    "index": column(list(range(len(seeds)))),
-                    "extra_info": column(info_of),
-                    "agent_name": column(["memenvs"] * len(seeds)),
-                }
-            )
-            tensordict_utils.assign_non_tensor_data(batch, "global_steps", 8)
-            await self.worker.generate_sequences(batch)
-            await asyncio.wait_for(asyncio.gather(*list(self.worker.background_tasks)), 60)
-
-        asyncio.run(go())
-        return self
 
     def advantages(self):
         """By prompt and rollout, the advantages of its sampled tokens, as verl's trainer computes them."""
@@ -213,6 +178,56 @@ class Worker:
             edges = np.flatnonzero(np.diff(mask, prepend=0, append=0))
             found += [ids[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
         return found
+
+
+class Worker(Queue):
+    """verl's worker without Ray, and what it puts into the queue.
+
+    Attributes:
+        tags: of the rows.
+        statuses: that verl gives to prompts at the end.
+    """
+
+    def __init__(self, monkeypatch, tokenizer, servers, entry, overrides=(), client=LLMServerClient, n=4):
+        super().__init__()
+        config = compose([*BASE, f"actor_rollout_ref.rollout.n={n}", *overrides])
+        config.actor_rollout_ref.rollout.full_determinism = True  # the servers see whose turn it is
+        target = {"_target_": "memenvs.adapters.verl.EpisodeLoop"}
+        monkeypatch.setitem(agent_loop._agent_loop_registry, "memenvs", OmegaConf.create({**target, **entry}))
+        monkeypatch.setattr(agent_loop_tq.tq, "async_kv_batch_put", self.put)
+        monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", self.put_status)
+
+        class Client(client):
+            async def _acquire_server(self, request_id, **fields):
+                return "server", servers
+
+            def _release_server(self, server_id, request_id=None):
+                pass
+
+        this = object.__new__(agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class)
+        this.config, this.llm_client, this.tokenizer = config, Client(config), tokenizer
+        this.processor, this.hf_model_type, this.dataset_cls, this.tools = None, "qwen3", RLHFDataset, []
+        this.reward_loop_worker_handles, this.distillation_enabled = None, False
+        this.mm_processor_kwargs, this.background_tasks = {}, set()
+        self.worker, self.tags, self.statuses = this, [], []
+
+    async def put(self, keys, fields, tags, partition_id):
+        self.add(keys, fields)
+        self.tags += tags
+
+    async def put_status(self, key, partition_id, tag):
+        if tag["status"] != "running":
+            self.statuses.append(tag["status"])
+
+    def play(self, info=TRAIN, seeds=SEEDS):
+        """Play prompts, each with its seed and these entries of `extra_info`."""
+
+        async def go():
+            await self.worker.generate_sequences(batch_of(seeds, info))
+            await asyncio.wait_for(asyncio.gather(*list(self.worker.background_tasks)), 60)
+
+        asyncio.run(go())
+        return self
 
 
 class Replay(ChatPolicy):
@@ -479,7 +494,7 @@ class TestFailures:
         assert worker.statuses == ["failure"] * 2
         assert not servers.prompts
 
-    @pytest.mark.parametrize("info", [{}, {"seed": None}])
+    @pytest.mark.parametrize("info", [{}, {"seed": None, **TRAIN}])
     def test_a_row_without_a_seed_and_a_split_is_refused(self, make, reader, info):
         worker, servers = make(reader, TAMTRL)
         worker.play(info)
@@ -645,3 +660,46 @@ class TestPages:
         env = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl"}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
+
+
+@ray.remote
+class Replica:
+    """An actor in place of verl's vLLM server."""
+
+    def __init__(self, model, say):
+        self.servers = Servers(AutoTokenizer.from_pretrained(model), say)
+
+    async def generate(self, **request):
+        return await self.servers.answer(**request)
+
+
+def test_verls_actor_router_and_queue_carry_the_credit(tiny_model, tokenizer, reader, tmp_path):
+    entry = {"name": "memenvs", "_target_": "memenvs.adapters.verl.EpisodeLoop", **TAMTRL}
+    OmegaConf.save([entry], tmp_path / "loops.yaml")
+    agent = f"actor_rollout_ref.rollout.agent.agent_loop_config_path={tmp_path}/loops.yaml"
+    model = f"actor_rollout_ref.model.path={tiny_model}"
+    config = compose([*BASE, "actor_rollout_ref.rollout.n=4", agent, model, "transfer_queue.enable=True"])
+    config.actor_rollout_ref.rollout.full_determinism = True
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    env = {"VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl", "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    ray.init(num_cpus=16, include_dashboard=False, runtime_env={"env_vars": env})
+    try:
+        tq.init(config.transfer_queue)
+        servers = {"server": Replica.remote(str(tiny_model), reader)}
+        router = ray.remote(GlobalRequestLoadBalancer).remote(servers=servers)
+        client = LLMServerClient(config, load_balancer_handle=router)
+        worker = agent_loop_tq.AgentLoopWorkerTQ.remote(config, client)
+        ray.get(worker.generate_sequences.remote(batch_of(SEEDS, TRAIN)))
+        found, end = {}, time.monotonic() + 120
+        while {found.get(uid, {}).get("status") for uid in SEEDS} != {"finished"}:
+            assert time.monotonic() < end, found
+            time.sleep(0.2)
+            found = (tq.kv_list() or {}).get("train", {})
+        keys = sorted(key for key in found if key not in SEEDS)
+        queue = Queue()
+        queue.add(keys, tq.kv_batch_get(keys=keys, partition_id="train", select_fields=list(FIELDS)))
+        assert len(queue.rows) == 8
+        assert_as_our_learner(queue, tokenizer, TAMTRL)
+    finally:
+        tq.close()
+        ray.shutdown()

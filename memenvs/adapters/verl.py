@@ -90,7 +90,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         **kwargs: verl's.
 
     Raises:
-        ValueError: verl's configuration does not fit `credit`.
+        ValueError: verl's configuration does not fit; the message says what to set.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        algorithm = self.config.algorithm
         if not self.config.trainer.use_v1:
             raise ValueError("EpisodeLoop needs trainer.use_v1=True")
+        algorithm = self.config.algorithm
         if (credit is None) == (algorithm.adv_estimator == AS_PAID):
             raise ValueError(
                 f"credit and algorithm.adv_estimator={AS_PAID} need each other, got credit "
@@ -118,6 +118,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         filtering = algorithm.get("filter_groups") or {}
         if credit is not None and filtering.get("enable") and filtering["metric"] == "reward":
             raise ValueError("filter_groups would compare sums of advantages; set its metric to success")
+        self._tokens = chat_tokens(self.tokenizer, json.dumps(plain(self.apply_chat_template_kwargs)))
         self._env, self._settings, self._episodes = env, settings, episodes
         self._methods, self._scorer, self._credit = plain(methods), plain(scorer), plain(credit)
 
@@ -142,7 +143,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         """The rows of each rollout of a group, in a thread beside the event loop."""
         info, step = row["extra_info"], row["global_steps"]
         seed, training = int(info["seed"]), info["split"] == "train"
-        tokens = chat_tokens(self.tokenizer, json.dumps(plain(self.apply_chat_template_kwargs)))
+        tokens = self._tokens
         policy: Any = ChatPolicy(tokens)
         makers = [lambda: RaiseFailures(open_env(self._env, self._settings))] * size
         venv: Any = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")

@@ -149,8 +149,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         venv: Any = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")
         scorer, template = self._scorer, None
         if scorer == "policy":
-            window = self.rollout_config.get("max_model_len")
-            scorer, template = PolicyScorer(self.server_manager, loop, tokens, window), tokens.template
+            pairs = pair_scorer(self.tokenizer, self.rollout_config.get("max_model_len"))
+            scorer, template = PolicyScorer(self.server_manager, loop, pairs), tokens.template
         if training and self._methods:
             venv = VectorRewardWrapper(venv, self._methods, scorer, size, template)
         sampler = ServerSampler(self.server_manager, loop, tokens, self.rollout_config, sampling_params, size)
@@ -194,6 +194,12 @@ def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[
 def chat_tokens(tokenizer: Any, chat_args: str) -> ChatTokens:
     """Made once a process, although verl makes a loop for each rollout; `chat_args` as JSON."""
     return ChatTokens(tokenizer, chat_args=json.loads(chat_args))
+
+
+@cache
+def pair_scorer(tokenizer: Any, window: int | None) -> PairScorer:
+    """Made once a process, like `chat_tokens`; a server makes one token more than it is asked to score."""
+    return PairScorer(tokenizer, None if window is None else window - 1, None)
 
 
 class FailedReply(str):
@@ -277,29 +283,25 @@ class ServerSampler:
         return Reply(self._tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self._tokens.ends)
 
 
-class PolicyScorer(PairScorer):
+class PolicyScorer:
     """Scores text under the current policy, by the `prompt_logprobs` of verl's inference servers; a `Scorer`.
 
     Args:
         client: verl's.
         loop: where the client runs, beside the thread that asks for scores.
-        tokens: encode the requests.
-        window: tokens that a server takes, `max_model_len`; None: it says so itself.
+        pairs: makes token ids of requests, and refuses those that do not fit a server's window.
 
     Attributes:
         versions: of the weights that gave the scores, verl's `global_steps`.
     """
 
-    def __init__(self, client: Any, loop: Any, tokens: ChatTokens, window: int | None) -> None:
-        # A server makes one token more than it is asked to score.
-        self.window, self.truncate = None if window is None else window - 1, None
-        self._tokenizer = tokens.backend
-        self._client, self._loop = client, loop
+    def __init__(self, client: Any, loop: Any, pairs: PairScorer) -> None:
+        self._client, self._loop, self._pairs = client, loop, pairs
         self.versions: set[int] = set()
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
-        return asyncio.run_coroutine_threadsafe(self._score(self.pairs(requests)), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(self._score(self._pairs.pairs(requests)), self._loop).result()
 
     async def _score(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         return await asyncio.gather(*map(self._score_pair, pairs))

@@ -1,4 +1,4 @@
-"""Parts that all adapters use: an environment made of plain data, and what a trainer may see of a turn."""
+"""Parts that adapters share: an environment and a comparison from plain data, and what a trainer may see."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import make_env
+from memenvs.cli import check_arguments, make_env, parameters_of
 from memenvs.core.env import Info
 from memenvs.core.spaces import UnicodeText
-from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers import RewardMethod, RewardWrapper
+from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 
 TextEnvironment = gym.Env[str, str]
 
@@ -52,6 +53,33 @@ def open_env(
             f"{env} has observations that are not texts; give a text environment, such as MemSokoban-v0"
         )
     return made
+
+
+def read_credit(
+    credit: Mapping[str, Any], methods: Sequence[RewardMethod]
+) -> tuple[Comparison, ComparisonSettings]:
+    """A comparison and its settings, for `memenvs.baselines.advantages.group_advantages`.
+
+    Args:
+        credit: plain data: `reward` (`"outcome"` by default) names a comparison or one of the methods; the
+            rest are fields of `ComparisonSettings`.
+        methods: the reward methods of the rollouts.
+
+    Raises:
+        ValueError: there is no such comparison or setting, or the comparison does not use a setting.
+    """
+    settings = dict(credit)
+    reward = settings.pop("reward", "outcome")
+    known = {**COMPARISONS, **{method.name: method for method in methods}}
+    if reward not in known:
+        raise ValueError(
+            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or a method of the "
+            f"VectorRewardWrapper around the environments, got {reward!r}"
+        )
+    check_arguments("credit", settings, parameters_of(ComparisonSettings))
+    how = ComparisonSettings(**settings)
+    how.check(known[reward], reward)
+    return known[reward], how
 
 
 def public_info(info: Info) -> dict[str, Any]:

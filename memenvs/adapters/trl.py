@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.adapters.common import open_env
+from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
-from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.optional import check_hooks, check_version, require
 from memenvs.envs.searching import several
 from memenvs.envs.sokoban import LEGEND
@@ -21,8 +20,6 @@ from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
 from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.sokoban import to_text
-from memenvs.wrappers import RewardMethod
-from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
 check_version("trl", "1.16", "1.17", "trl")
@@ -542,32 +539,6 @@ def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray
         if mask.any():
             placed[row, mask] = own
     return placed
-
-
-def read_credit(
-    credit: Mapping[str, Any], methods: Sequence[RewardMethod]
-) -> tuple[Comparison, ComparisonSettings]:
-    """The comparison and its settings that `credit` of `TurnAdvantages` names.
-
-    Args:
-        credit: plain data.
-        methods: the rollout's reward methods.
-
-    Raises:
-        ValueError: there is no such comparison or setting, or the comparison does not use a setting.
-    """
-    settings = dict(credit)
-    reward = settings.pop("reward", "outcome")
-    known = {**COMPARISONS, **{method.name: method for method in methods}}
-    if reward not in known:
-        raise ValueError(
-            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or a method of the "
-            f"VectorRewardWrapper around the environments, got {reward!r}"
-        )
-    check_arguments("credit", settings, parameters_of(ComparisonSettings))
-    how = ComparisonSettings(**settings)
-    how.check(known[reward], reward)
-    return known[reward], how
 
 
 def last_reply(episode: Episode) -> Reply:

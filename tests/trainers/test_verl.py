@@ -1,51 +1,260 @@
-"""verl's loop plays memenvs' environments on a stand-in for its server; verl's own code takes the rows."""
+"""verl's own worker plays memenvs' environments on a stand-in for its servers."""
 
 import asyncio
 import os
+import random
 import re
+import shlex
 import subprocess
 import sys
-import warnings
+import time
+from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` installs it")
 import hydra
-import torch
+import ray
+import transfer_queue as tq
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
+from verl.experimental.agent_loop import agent_loop
 from verl.protocol import DataProto
-from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+from verl.utils import tensordict_utils
+from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.dataset.rl_dataset import RLHFDataset
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
+from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from memenvs.adapters.verl import by_run
+from memenvs.adapters.common import open_env, read_credit
+from memenvs.baselines.advantages import group_advantages
+from memenvs.core.vector import TextVectorEnv
+from memenvs.models import Reply
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.rollout.engine import collect
+from memenvs.rollout.records import read_episodes
+from memenvs.wrappers import VectorRewardWrapper
+from memenvs.wrappers.scorers.protocol import PairScorer
 
-PAGES = sorted((Path(__file__).parents[2] / "docs").glob("trainers*.md"))
-PAGE = next(page for page in PAGES if "\n## verl\n" in page.read_text())
+DOCS = Path(__file__).parents[2] / "docs"
 UP = "<think></think><answer>Up</answer>"
 END = "<|im_end|>"
-READING = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}  # three turns an episode
-TARGET = "memenvs.adapters.verl.EpisodeLoop"
+SEEDS = {"one": 1, "two": 2}  # of the prompts
+FIELDS = ("prompts", "responses", "response_mask", "rm_scores", "rollout_log_probs", "extra_fields")
+TRAIN = {"split": "train"}
+PROMPT = ContextVar("PROMPT", default="none")  # as verl keeps what it traces
+READING = {"env": "MemChunkQA-v0", "settings": {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}}
+SEARCH = {"env": "MemSearchQA-v0", "settings": {"tasks": "world-test", "k": 1, "max_turns": 4}}
+SOKOBAN = {"env": "MemSokoban-v0", "settings": {"max_turns": 3}}
+TAMTRL = {**READING, "methods": ["TAMTRL"], "scorer": "policy", "credit": {"reward": "tamtrl"}}
+LIMITS = [f"actor_rollout_ref.rollout.{name}=4000" for name in ("prompt_length", "response_length")]
+BASE = ["actor_rollout_ref.rollout.name=vllm", *LIMITS, "algorithm.adv_estimator=memenvs_as_paid"]
 
 
-class Server:
-    """Says one text after another, in place of verl's client of its inference servers."""
+def compose(overrides):
+    with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+        return hydra.compose("ppo_trainer", overrides=overrides)
 
-    def __init__(self, tokenizer, replies):
-        self.tokenizer, self.replies, self.asked = tokenizer, list(replies), []
 
-    async def generate(self, request_id, *, prompt_ids, sampling_params):
-        ids = self.tokenizer.encode(self.replies[len(self.asked)] + END)[: sampling_params["max_tokens"]]
-        self.asked.append((prompt_ids, sampling_params))
-        version = {"min_global_steps": len(self.asked), "max_global_steps": len(self.asked)}
-        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), extra_fields=version)
+def nats(before, token):
+    """A made-up log-probability of a token after others."""
+    return -6.0 * random.Random(hash((len(before), *before[-20:], token))).random()
+
+
+class MadeUpScorer(PairScorer):
+    """The scores that the stand-in gives, for our own learner."""
+
+    def logprobs(self, requests):
+        found = []
+        for prompt, text in self.pairs(requests):
+            ids = prompt + text
+            found.append(np.array([nats(ids[:i], ids[i]) for i in range(len(prompt), len(ids))]))
+        return found
+
+
+class Servers:
+    """What verl's client calls in place of a vLLM server: `say(turn, prompt)` gives the replies.
+
+    Args:
+        tokenizer: of the model.
+        say: from the number of the rollout's turn and its prompt to a reply.
+        fail: numbers of the calls for a reply that raise.
+        aborts: calls for scores that new weights interrupt.
+    """
+
+    def __init__(self, tokenizer, say, fail=(), aborts=0):
+        self.tokenizer, self.say, self.fail, self.aborts = tokenizer, say, fail, aborts
+        self.generate, self.turns, self.prompts = SimpleNamespace(remote=self.answer), Counter(), []
+        self.scored = self.scoring = self.most_scoring = 0
+
+    async def answer(self, request_id, prompt_ids, sampling_params, image_data, video_data):
+        steps = {"global_steps": 7}
+        if "prompt_logprobs" in sampling_params:
+            self.scored, self.scoring = self.scored + 1, self.scoring + 1
+            self.most_scoring = max(self.most_scoring, self.scoring)
+            await asyncio.sleep(0.001)
+            self.scoring -= 1
+            if self.scored <= self.aborts:
+                return TokenOutput(token_ids=[], stop_reason="aborted", extra_fields=steps)
+            told = [[nats(prompt_ids[:i], prompt_ids[i])] for i in range(1, len(prompt_ids))]
+            return TokenOutput(token_ids=[0], extra_fields={**steps, "prompt_logprobs": [*told, [0.0]]})
+        self.prompts.append(self.tokenizer.decode(prompt_ids))
+        if len(self.prompts) in self.fail:
+            raise OSError("the server is down")
+        text = self.say(self.turns[request_id], self.prompts[-1])
+        self.turns[request_id] += 1
+        ids = self.tokenizer.encode(text + END)[: sampling_params["max_tokens"]]
+        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), extra_fields=steps)
+
+
+def batch_of(seeds, info):
+    """What verl sends to a worker: prompts, each with its seed and these entries of `extra_info`."""
+
+    def column(values):
+        made = np.empty(len(seeds), dtype=object)
+        made[:] = values
+        return made
+
+    batch = tensordict_utils.get_tensordict(
+        {
+            "uid": column(list(seeds)),
+            "raw_prompt": column([[{"role": "user", "content": "?"}]] * len(seeds)),
+            "index": column(list(range(len(seeds)))),
+            "extra_info": column([{"seed": seed, **info} for seed in seeds.values()]),
+            "agent_name": column(["memenvs"] * len(seeds)),
+        }
+    )
+    tensordict_utils.assign_non_tensor_data(batch, "global_steps", 8)
+    return batch
+
+
+class Queue:
+    """What verl's workers put into its queue.
+
+    Attributes:
+        rows: by prompt and rollout, the key and the fields of each row.
+    """
+
+    def __init__(self):
+        self.rows = {}
+
+    def add(self, keys, fields):
+        for i, key in enumerate(keys):
+            uid, session, _ = key.rsplit("_", 2)
+            row = {name: fields[name][i] for name in FIELDS}
+            self.rows.setdefault((uid, int(session)), []).append((key, row))
+
+    def advantages(self):
+        """By prompt and rollout, the advantages of its sampled tokens, as verl's trainer computes them."""
+        keys, rows = zip(*[row for rows in self.rows.values() for row in rows], strict=True)
+        fields = [{name: row[name] for name in ("response_mask", "rm_scores")} for row in rows]
+        data = DataProto(batch=tensordict_utils.list_of_dict_to_tensordict(fields).to_padded_tensor(0.0))
+        data.batch["token_level_rewards"] = data.batch["rm_scores"]
+        data.non_tensor_batch["uid"] = np.array([key.rsplit("_", 2)[0] for key in keys], dtype=object)
+        batch = compute_advantage_for_multi_trajectories(
+            data, batch_keys=list(keys), adv_estimator="memenvs_as_paid"
+        ).batch
+        mask = batch["response_mask"].bool()
+        assert not batch["advantages"][~mask].any()
+        found = {}
+        for key, own, sampled in zip(keys, batch["advantages"], mask, strict=True):
+            uid, session, _ = key.rsplit("_", 2)
+            found.setdefault((uid, int(session)), []).append(own[sampled].numpy())
+        return {who: np.concatenate(parts) for who, parts in found.items()}
+
+    def replies(self, who):
+        """The ids of each turn of a rollout: each run of sampled tokens of its rows."""
+        found = []
+        for _, row in self.rows[who]:
+            ids, mask = row["responses"].numpy(), row["response_mask"].numpy()
+            edges = np.flatnonzero(np.diff(mask, prepend=0, append=0))
+            found += [ids[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+        return found
+
+
+class Worker(Queue):
+    """verl's worker without Ray, and what it puts into the queue.
+
+    Attributes:
+        tags: of the rows.
+        statuses: that verl gives to prompts at the end.
+    """
+
+    def __init__(self, monkeypatch, tokenizer, servers, entry, overrides=(), client=LLMServerClient, n=4):
+        super().__init__()
+        config = compose([*BASE, f"actor_rollout_ref.rollout.n={n}", *overrides])
+        config.actor_rollout_ref.rollout.full_determinism = True  # the servers see whose turn it is
+        target = {"_target_": "memenvs.adapters.verl.EpisodeLoop"}
+        monkeypatch.setitem(agent_loop._agent_loop_registry, "memenvs", OmegaConf.create({**target, **entry}))
+        monkeypatch.setattr(agent_loop_tq.tq, "async_kv_batch_put", self.put)
+        monkeypatch.setattr(agent_loop_tq.tq, "async_kv_put", self.put_status)
+
+        class Client(client):
+            async def _acquire_server(self, request_id, **fields):
+                return "server", servers
+
+            def _release_server(self, server_id, request_id=None):
+                pass
+
+        this = object.__new__(agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class)
+        this.config, this.llm_client, this.tokenizer = config, Client(config), tokenizer
+        this.processor, this.hf_model_type, this.dataset_cls, this.tools = None, "qwen3", RLHFDataset, []
+        this.reward_loop_worker_handles, this.distillation_enabled = None, False
+        this.mm_processor_kwargs, this.background_tasks = {}, set()
+        self.worker, self.tags, self.statuses = this, [], []
+
+    async def put(self, keys, fields, tags, partition_id):
+        self.add(keys, fields)
+        self.tags += tags
+
+    async def put_status(self, key, partition_id, tag):
+        if tag["status"] != "running":
+            self.statuses.append(tag["status"])
+
+    def play(self, info=TRAIN, seeds=SEEDS):
+        """Play prompts, each with its seed and these entries of `extra_info`."""
+
+        async def go():
+            await self.worker.generate_sequences(batch_of(seeds, info))
+            await asyncio.wait_for(asyncio.gather(*list(self.worker.background_tasks)), 60)
+
+        asyncio.run(go())
+        return self
+
+
+class Replay(ChatPolicy):
+    """Gives the replies of each rollout again."""
+
+    window = None
+
+    def __init__(self, tokens, replies):
+        super().__init__(tokens)
+        self.replies, self.turn = replies, 0
+
+    def sample(self, prompts, rngs, max_new_tokens):
+        now = [own[self.turn] for own in self.replies if len(own) > self.turn]
+        self.turn += 1
+        return [Reply(self._tokens.reply_text(ids), ids, np.zeros(len(ids)), True) for ids in now]
+
+
+def by_our_learner(tokenizer, entry, seed, replies):
+    """The advantages that our own learner gives the sampled tokens of these rollouts of one task."""
+    tokens, count = ChatTokens(tokenizer), len(replies)
+    venv = TextVectorEnv(entry["env"], count, autoreset_mode="Disabled", **entry["settings"])
+    scorer = MadeUpScorer(tokenizer, None, None)
+    venv = VectorRewardWrapper(venv, entry["methods"], scorer, count, tokens.template)
+    policy = Replay(tokens, replies)
+    episodes = collect(venv, policy, [seed], count)
+    assert len({episode.outcome for episode in episodes}) > 1
+    return group_advantages(episodes, policy, *read_credit(entry["credit"], venv.methods))
 
 
 @pytest.fixture(scope="module")
@@ -53,252 +262,444 @@ def tokenizer(tiny_model):
     return AutoTokenizer.from_pretrained(tiny_model)
 
 
-@pytest.fixture
-def loop(tokenizer):
-    """A loop as verl's worker makes it: by Hydra, from an entry of its YAML file."""
+@pytest.fixture(scope="module")
+def golds():
+    """The right reply to each prompt's question."""
+    infos = [open_env(READING["env"], READING["settings"]).reset(seed=seed)[1] for seed in SEEDS.values()]
+    return {info["privileged"]["question"]: info["privileged"]["target_wrapped"] for info in infos}
 
-    def made(replies, prompt_length=800, response_length=800, data=None, **entry):
-        limits = {"prompt_length": prompt_length, "response_length": response_length}
-        config = OmegaConf.create({"actor_rollout_ref": {"rollout": limits}, "data": data or {}})
-        return hydra.utils.instantiate(
-            config=OmegaConf.create({"name": "memenvs", "_target_": TARGET, **entry}),
-            trainer_config=DictConfigWrap(config),
-            server_manager=Server(tokenizer, replies),
-            tokenizer=tokenizer,
-            processor=None,
-            hf_model_type="qwen3",
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-            tools=ToolListWrap([]),
+
+@pytest.fixture
+def reader(golds):
+    """Writes random memories, then every second time the right answer."""
+    rng, answers = random.Random(5), Counter()
+
+    def say(turn, prompt):
+        words = " ".join(
+            rng.choices("ada moth engine houston compiler london sang".split(), k=rng.randint(1, 9))
         )
+        (gold,) = [gold for question, gold in golds.items() if question in prompt]
+        if turn < 2:
+            return words
+        answers[gold] += 1
+        return f"{words} {gold if answers[gold] % 2 else 'x'}"
+
+    return say
+
+
+@pytest.fixture
+def searcher():
+    """Searches for up to three turns, then answers, every second time rightly."""
+    rng, answers = random.Random(5), Counter()
+    env = open_env(SEARCH["env"], SEARCH["settings"])
+    golds = {
+        info["privileged"]["question"]: info["privileged"]["target"]
+        for info in (env.reset(seed=seed)[1] for seed in SEEDS.values())
+    }
+
+    def say(turn, prompt):
+        (question,) = [question for question in golds if question in prompt]
+        if turn < 3 and rng.random() < 0.6:
+            return f"<think></think><search>{question if rng.random() < 0.5 else 'a town'}</search>"
+        answers[question] += 1
+        return f"<think></think><answer>{golds[question] if answers[question] % 2 else 'x'}</answer>"
+
+    return say
+
+
+@pytest.fixture
+def make(monkeypatch, tokenizer):
+    """A worker and the servers that it asks."""
+
+    def made(say, entry, fail=(), aborts=0, **settings):
+        servers = Servers(tokenizer, say, fail, aborts)
+        return Worker(monkeypatch, tokenizer, servers, entry, **settings), servers
 
     return made
 
 
-def test_arguments_of_the_chat_template_reach_the_prompt(loop, tokenizer, monkeypatch):
-    switch = (
-        "{%- if add_generation_prompt and enable_thinking is defined and not enable_thinking -%}"
-        "{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
+def assert_as_our_learner(worker, tokenizer, entry):
+    """Every token's advantage is what our own learner gives it on the same episodes."""
+    found = worker.advantages()
+    for uid, seed in SEEDS.items():
+        members = sorted(who for who in found if who[0] == uid and len(found[who]))
+        wanted = by_our_learner(tokenizer, entry, seed, [worker.replies(who) for who in members])
+        assert max(np.abs(values).max() for values in wanted) > 0.1
+        for who, values in zip(members, wanted, strict=True):
+            np.testing.assert_allclose(found[who], values, rtol=1e-6, atol=1e-6)
+
+
+class TestCredit:
+    @pytest.mark.parametrize("client", [LLMServerClient, FullyAsyncLLMServerClient])
+    @pytest.mark.parametrize(
+        ("method", "credit"),
+        [
+            ("TAMTRL", {"reward": "tamtrl"}),
+            ("InfoMem", {"reward": "infomem"}),
+            ("MemPO", {"reward": "mempo"}),
+            ("ReMemR1", {"reward": "rememr1", "scale": "none"}),
+        ],
     )
-    monkeypatch.setattr(tokenizer, "chat_template", tokenizer.chat_template + switch)
-    data = {"apply_chat_template_kwargs": {"enable_thinking": False}}
-    made = loop([UP] * 3, data=data, env="MemSokoban-v0", settings={"max_turns": 3})
-    play(made)
-    asked = [tokenizer.decode(prompt) for prompt, _ in made.server_manager.asked]
-    assert len(asked) == 3
-    assert all(prompt.endswith("assistant\n<think>\n\n</think>\n\n") for prompt in asked)
+    def test_every_token_of_a_reader_has_the_advantage_of_our_learner(
+        self, make, tokenizer, reader, method, credit, client
+    ):
+        entry = {**READING, "methods": [method], "scorer": "policy", "credit": credit}
+        worker, _ = make(reader, entry, client=client)
+        worker.play()
+        assert worker.statuses == ["finished"] * 2
+        assert_as_our_learner(worker, tokenizer, entry)
+
+    @pytest.mark.parametrize(
+        ("method", "credit"),
+        [
+            ("SearchRewards", {"reward": "turn"}),
+            ("SearchRewards", {"reward": "turn", "ended": "skip"}),
+            ("SearchRewards", {"reward": "turn-pool"}),
+            ("GiGPO", {"reward": "gigpo"}),
+            ("IGPO", {"reward": "igpo"}),
+        ],
+    )
+    def test_every_token_of_a_searcher_has_the_advantage_of_our_learner(
+        self, make, tokenizer, searcher, method, credit
+    ):
+        entry = {**SEARCH, "methods": [method], "scorer": "policy", "credit": credit}
+        worker, _ = make(searcher, entry)
+        worker.play()
+        assert len({len(worker.replies(who)) for who in worker.rows}) > 1
+        assert_as_our_learner(worker, tokenizer, entry)
+
+    def test_a_scorer_by_name_reads_prompts_without_a_chat_template(self, make, reader):
+        worker, servers = make(reader, {**TAMTRL, "scorer": "lexical"})
+        worker.play()
+        assert servers.scored == 0
+        assert any(values.any() for values in worker.advantages().values())
+
+    def test_the_requests_of_a_step_are_scored_together(self, make, reader):
+        worker, servers = make(reader, {**TAMTRL, "methods": ["InfoMem"], "credit": {"reward": "infomem"}})
+        worker.play()
+        assert servers.most_scoring > 1
+
+    def test_scores_that_new_weights_interrupt_are_asked_for_again(self, make, tokenizer, reader):
+        worker, _ = make(reader, TAMTRL, aborts=1)
+        worker.play()
+        assert_as_our_learner(worker, tokenizer, TAMTRL)
+        (_, row), *_ = worker.rows["one", 0]
+        assert row["extra_fields"]["score_global_steps"] == [7]
+
+    def test_prompts_may_have_other_numbers_of_rollouts(self, make, tokenizer, reader):
+        worker, _ = make(reader, TAMTRL)
+        run = worker.worker._run_prompt
+
+        async def run_prompt(prompt, *args, **kwargs):
+            await run({**prompt, "__rollout_n__": 2 if prompt["uid"] == "one" else 5}, *args, **kwargs)
+
+        worker.worker._run_prompt = run_prompt
+        worker.play()
+        assert len(worker.rows) == 7
+        assert_as_our_learner(worker, tokenizer, TAMTRL)
+
+    def test_the_episodes_are_kept_with_their_advantages_for_the_viewer(self, make, reader, tmp_path):
+        path = tmp_path / "episodes.jsonl"
+        worker, _ = make(reader, {**TAMTRL, "episodes": str(path)})
+        worker.play()
+        found, names = worker.advantages(), {seed: uid for uid, seed in SEEDS.items()}
+        episodes = read_episodes(path)
+        assert len(episodes) == 8
+        for episode in episodes:
+            own = found[names[episode.seed], episode.member]
+            np.testing.assert_allclose(episode.advantages, own, atol=1e-3)
+            assert (episode.env, episode.step, episode.phase) == ("MemChunkQA-v0", 8, "train")
+
+    def test_the_servers_are_asked_in_the_context_of_the_prompt(self, make, reader):
+        seen = set()
+        worker, servers = make(reader, TAMTRL)
+        answer = servers.generate.remote
+
+        async def look(**request):
+            seen.add(PROMPT.get())
+            return await answer(**request)
+
+        async def run_prompt(prompt, *args, **kwargs):
+            PROMPT.set(prompt["uid"])
+            await run(prompt, *args, **kwargs)
+
+        run, worker.worker._run_prompt, servers.generate.remote = worker.worker._run_prompt, run_prompt, look
+        worker.play()
+        assert seen == {"one", "two"}
 
 
-def play(loop, seed=1):
-    return asyncio.run(loop.run({"temperature": 1.0}, raw_prompt=[], extra_info={"seed": seed}))
-
-
-def runs(tokenizer, row):
-    """The text of each run of written tokens, and what each token of the row was paid."""
-    mask = np.array(row.response_mask)
-    edges = np.flatnonzero(np.diff(mask, prepend=0, append=0))
-    spans = list(zip(edges[::2], edges[1::2], strict=True))
-    return [tokenizer.decode(row.response_ids[a:b]) for a, b in spans], [int(b) - 1 for _, b in spans]
-
-
-def take(monkeypatch, outputs, uid="task"):
-    """The rows of rollouts of one task as verl's V1 worker puts them into its queue, with their keys."""
-    worker = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
-    this = object.__new__(worker)
-    this.reward_loop_worker_handles, this.distillation_enabled, this.processor = None, False, None
-    this.mm_processor_kwargs, keys, rows, tags = {}, [], [], []
-
-    async def put(keys, fields, tags, partition_id):
-        stored.append((keys, fields, tags))
-
-    stored = []
-    monkeypatch.setattr(agent_loop_tq.tq, "async_kv_batch_put", put)
-    for session, output in enumerate(outputs):
-        given = {"uid": uid, "session_id": session, "global_steps": 1, "raw_prompt": []}
-        asyncio.run(this._agent_loop_postprocess(output, False, **given))
-    for some, fields, told in stored:
-        keys, tags = keys + list(some), tags + told
-        rows += [{name: fields[name][i] for name in ("response_mask", "rm_scores")} for i in range(len(some))]
-    return keys, rows, tags
-
-
-def advantages(keys, rows, estimator):
-    """(B, T) as verl's V1 trainer computes them."""
-    padded = list_of_dict_to_tensordict(rows).to_padded_tensor(0.0)
-    data = DataProto(batch=padded)
-    data.batch["token_level_rewards"] = data.batch["rm_scores"]
-    data.non_tensor_batch["uid"] = np.array([key.rsplit("_", 2)[0] for key in keys], dtype=object)
-    return compute_advantage_for_multi_trajectories(data, batch_keys=keys, adv_estimator=estimator).batch
-
-
-class TestLoop:
-    def test_an_episode_that_appends_is_one_row_paid_at_the_ends_of_its_turns(self, loop, tokenizer):
-        row = play(loop([UP] * 3, env="MemSokoban-v0"))
-        texts, ends = runs(tokenizer, row)
-        assert texts == [UP + END] * 3
-        # +0.5 for the form of the reply and -0.1 for a step into nothing.
-        assert {i: score for i, score in enumerate(row.token_scores) if score} == pytest.approx(
-            dict.fromkeys(ends, 0.4)
-        )
-        assert row.reward_score == pytest.approx(1.2)
-        assert "The board is now" in tokenizer.decode(row.response_ids)
-        assert row.extra_fields["reward_extra_info"]["format"] == 1.0
-
-    def test_an_episode_that_rewrites_is_a_row_a_turn(self, loop, tokenizer):
-        rows = play(loop(["memory one", "memory two", r"\boxed{x}"], env="MemChunkQA-v0", settings=READING))
-        assert [runs(tokenizer, row)[0] for row in rows] == [
-            ["memory one" + END],
-            ["memory two" + END],
-            [r"\boxed{x}" + END],
+class TestFailures:
+    @pytest.mark.parametrize("method", ["TAMTRL", "InfoMem"])
+    @pytest.mark.parametrize("call", [1, 9, 20])
+    def test_the_others_are_compared_without_a_rollout_whose_server_fails(
+        self, make, tokenizer, reader, method, call
+    ):
+        entry = {**TAMTRL, "methods": [method], "credit": {"reward": method.lower()}}
+        worker, _ = make(reader, entry, fail=[call])
+        with pytest.warns(UserWarning, match=r"a rollout of seed \d failed: .*the server is down"):
+            worker.play()
+        assert worker.statuses == ["finished"] * 2
+        failed = [
+            rows
+            for rows in worker.rows.values()
+            if rows[-1][1]["extra_fields"]["reward_extra_info"]["failed"]
         ]
-        prompts = [tokenizer.decode(row.prompt_ids) for row in rows]
+        assert len(worker.rows) == 8
+        assert len(failed) == 1
+        ((_, row),) = failed[0]
+        assert (row["response_mask"].tolist(), row["rm_scores"].tolist()) == ([0], [0.0])
+        assert_as_our_learner(worker, tokenizer, entry)
+
+    def test_a_request_that_fills_the_servers_window_fails_its_rollout_alone(self, make, reader, golds):
+        long = iter([True])
+
+        def say(turn, prompt):
+            return "moth " * 400 if turn == 0 and next(long, False) else reader(turn, prompt)
+
+        worker, _ = make(
+            say,
+            {**TAMTRL, "settings": {**READING["settings"], "max_memory": 500}},
+            overrides=["actor_rollout_ref.rollout.max_model_len=600"],
+        )
+        with pytest.warns(UserWarning, match="failed: .* the model's window is 599"):
+            worker.play()
+        assert worker.statuses == ["finished"] * 2
+        assert sum(len(values) == 0 for values in worker.advantages().values()) == 1
+
+    def test_a_group_of_failed_rollouts_is_returned(self, make, reader):
+        worker, _ = make(reader, TAMTRL, fail=range(99))
+        with pytest.warns(UserWarning, match="failed"):
+            worker.play()
+        assert worker.statuses == ["finished"] * 2
+        assert all(isinstance(tag["min_global_steps"], int) for tag in worker.tags)
+
+    def test_a_wrong_setting_fails_every_rollout(self, make, reader):
+        worker, _ = make(reader, {**TAMTRL, "settings": {"no_such": 1}})
+        worker.play()
+        assert worker.statuses == ["failure"] * 2
+        assert not worker.rows
+
+    @pytest.mark.parametrize(
+        ("overrides", "entry"),
+        [
+            (["algorithm.adv_estimator=grpo"], TAMTRL),
+            ([], READING),
+            (["algorithm.use_kl_in_reward=True"], TAMTRL),
+            (["algorithm.filter_groups.enable=True"], TAMTRL),
+        ],
+    )
+    def test_a_configuration_that_would_change_the_credit_is_refused(self, make, reader, overrides, entry):
+        worker, servers = make(reader, entry, overrides=overrides)
+        worker.play()
+        assert worker.statuses == ["failure"] * 2
+        assert not servers.prompts
+
+    @pytest.mark.parametrize("info", [{}, {"seed": None, **TRAIN}])
+    def test_a_row_without_a_seed_and_a_split_is_refused(self, make, reader, info):
+        worker, servers = make(reader, TAMTRL)
+        worker.play(info)
+        assert worker.statuses == ["failure"] * 2
+        assert not servers.prompts
+
+
+class TestRows:
+    def play(self, make, say, entry, **settings):
+        """The rows of one rollout whose turns are paid as verl's own estimators read them."""
+        replies = say if callable(say) else lambda turn, prompt: say[turn]
+        overrides = ["algorithm.adv_estimator=gae", *settings.pop("overrides", [])]
+        worker, servers = make(replies, entry, overrides=overrides, n=1, **settings)
+        worker.play(seeds={"one": 1})
+        assert worker.statuses == ["finished"]
+        return [row for _, row in worker.rows["one", 0]], servers
+
+    def texts(self, tokenizer, row):
+        runs = np.split(row["responses"].numpy(), np.flatnonzero(np.diff(row["response_mask"].numpy())) + 1)
+        return [tokenizer.decode(run) for run in runs[:: 2 if row["response_mask"][0] else 1]]
+
+    def test_an_episode_that_appends_is_one_row_paid_at_the_ends_of_its_turns(self, make, tokenizer):
+        (row,), _ = self.play(make, [UP] * 3, SOKOBAN)
+        assert self.texts(tokenizer, row) == [UP + END] * 3
+        ends = np.flatnonzero(np.diff(row["response_mask"].numpy(), append=0) < 0)
+        # +0.5 for the form of the reply and -0.1 for a step into nothing.
+        wanted = np.zeros(len(row["rm_scores"]))
+        wanted[ends] = 0.4
+        np.testing.assert_allclose(row["rm_scores"], wanted, atol=1e-6)
+        assert row["extra_fields"]["reward_extra_info"]["return"] == pytest.approx(1.2)
+        assert row["extra_fields"]["reward_extra_info"]["format"] == 1.0
+        assert "The board is now" in tokenizer.decode(row["responses"])
+
+    def test_an_episode_that_rewrites_is_a_row_a_turn(self, make, tokenizer):
+        rows, _ = self.play(make, ["memory one", "memory two", r"\boxed{x}"], READING)
+        assert [tokenizer.decode(row["responses"]) for row in rows] == [
+            "memory one" + END,
+            "memory two" + END,
+            r"\boxed{x}" + END,
+        ]
+        prompts = [tokenizer.decode(row["prompts"]) for row in rows]
         assert "memory one" in prompts[1]
         assert "memory one" not in prompts[2]
 
-    def test_reward_methods_pay_turns(self, loop):
-        entry = {
-            "env": "MemSearchQA-v0",
-            "settings": {"tasks": "world-test", "max_information": 40},
-            "methods": ["SearchRewards"],
-        }
-        row = play(loop(["<think></think><search>nobody</search>", "<answer>x</answer>"], **entry))
+    def test_reward_methods_pay_turns(self, make):
+        entry = {**SEARCH, "methods": ["SearchRewards"]}
+        replies = ["<think></think><search>nobody</search>", "<answer>x</answer>"]
+        (row,), _ = self.play(make, replies, entry)
         # 0.1 for form - 0.1 for the first search, then -1 for an answer in another form.
-        assert row.reward_score == pytest.approx(-1.0)
-        assert row.token_scores[-1] == pytest.approx(-1.0)
+        assert row["rm_scores"].sum() == pytest.approx(-1.0)
+        assert row["rm_scores"][-1] == pytest.approx(-1.0)
 
-    def test_methods_that_compare_a_group_are_named_in_one_warning(self, loop):
-        replies = ["memory one", "memory two", r"\boxed{x}"]
-        entry = {"env": "MemChunkQA-v0", "settings": READING, "scorer": "lexical"}
-        with pytest.warns(UserWarning, match="single episode instead: tamtrl, infomem "):
-            play(loop(replies, **entry, methods=["TAMTRL", "ReMemR1", "InfoMem"]))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message="verl plays each rollout")
-            play(loop(replies, **entry, methods=["TAMTRL", "ReMemR1", "InfoMem"]))
-            play(loop(replies, **entry, methods=["ReMemR1"]))
+    def test_sampled_tokens_keep_the_servers_log_probabilities(self, make):
+        (row,), _ = self.play(make, [UP] * 3, SOKOBAN)
+        assert row["rollout_log_probs"].tolist() == [-0.5 * own for own in row["response_mask"].tolist()]
 
-    def test_what_the_server_said_is_kept_with_its_log_probabilities(self, loop):
-        row = play(loop([UP] * 3, env="MemSokoban-v0"))
-        said = {(own, chance) for own, chance in zip(row.response_mask, row.response_logprobs, strict=True)}
-        assert said == {(1, -0.5), (0, 0.0)}
-        assert (row.extra_fields["min_global_steps"], row.extra_fields["max_global_steps"]) == (1, 3)
+    def test_a_row_that_is_full_goes_on_in_silence(self, make, tokenizer):
+        limit = ["actor_rollout_ref.rollout.response_length=60"]
+        (row,), servers = self.play(make, [UP] * 3, SOKOBAN, overrides=limit)
+        assert len(servers.prompts) == 1  # a board takes more than is left
+        assert self.texts(tokenizer, row) == [UP + END]
+        assert row["rm_scores"].sum() == pytest.approx(0.4)  # silence costs and earns nothing
 
-    def test_a_row_that_is_full_goes_on_in_silence(self, loop, tokenizer):
-        made = loop([UP] * 3, env="MemSokoban-v0", response_length=60)
-        row = play(made)
-        assert len(made.server_manager.asked) == 1  # a board takes more than is left
-        assert runs(tokenizer, row)[0] == [UP + END]
-        assert row.num_turns == 6
-        assert row.reward_score == pytest.approx(0.4)  # silence costs and earns nothing
+    def test_a_prompt_that_is_too_long_gives_a_row_that_trains_nothing(self, make):
+        limit = ["actor_rollout_ref.rollout.prompt_length=20"]
+        (row,), _ = self.play(make, [], SOKOBAN, overrides=limit)
+        assert (row["response_mask"].tolist(), row["rm_scores"].tolist()) == ([0], [0.0])
 
-    def test_a_prompt_that_is_too_long_gives_a_row_that_trains_nothing(self, loop):
-        row = play(loop([], env="MemSokoban-v0", prompt_length=20))
-        assert (row.response_mask, row.token_scores, row.reward_score) == ([0], [0.0], 0.0)
-
-    def test_one_long_prompt_silences_its_own_turn_alone(self, loop):
+    def test_one_long_prompt_silences_its_own_turn_alone(self, make):
         # Each turn has a fresh prompt; the first chunk is the longest, the question at the end the shortest.
-        settings = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}
-        whole = play(loop(["a memory"] * 9, env="MemChunkQA-v0", settings=settings))
-        lengths = [len(row.prompt_ids) for row in whole]
-        cut = play(
-            loop(["a memory"] * 9, env="MemChunkQA-v0", settings=settings, prompt_length=max(lengths) - 1)
-        )
+        whole, _ = self.play(make, ["a memory"] * 9, READING)
+        lengths = [len(row["prompts"]) for row in whole]
+        limit = [f"actor_rollout_ref.rollout.prompt_length={max(lengths) - 1}"]
+        cut, _ = self.play(make, ["a memory"] * 9, READING, overrides=limit)
         assert lengths.count(max(lengths)) == 1
         assert len(cut) == len(whole) - 1
-        assert all(sum(row.response_mask) > 0 for row in cut)
+        assert all(row["response_mask"].any() for row in cut)
 
-    def test_a_row_without_a_seed_is_refused(self, loop):
-        made = loop([], env="MemSokoban-v0")
-        with pytest.raises(ValueError, match="the dataset needs extra_info"):
-            asyncio.run(made.run({}, raw_prompt=[], extra_info={}))
+    def test_arguments_of_the_chat_template_reach_the_prompt(self, make, tokenizer, monkeypatch):
+        switch = (
+            "{%- if add_generation_prompt and enable_thinking is defined and not enable_thinking -%}"
+            "{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
+        )
+        monkeypatch.setattr(tokenizer, "chat_template", tokenizer.chat_template + switch)
+        _, servers = self.play(
+            make, [UP] * 3, SOKOBAN, overrides=["+data.apply_chat_template_kwargs.enable_thinking=False"]
+        )
+        assert len(servers.prompts) == 3
+        assert all(prompt.endswith("assistant\n<think>\n\n</think>\n\n") for prompt in servers.prompts)
 
-
-class TestWhatVerlMakesOfIt:
-    def test_turn_rewards_arrive_in_the_queue(self, loop, monkeypatch):
-        outputs = [play(loop(replies, env="MemSokoban-v0")) for replies in ([UP] * 3, ["no"] * 3)]
-        keys, rows, tags = take(monkeypatch, outputs)
-        assert keys == ["task_0_0", "task_1_0"]
-        assert rows[0]["rm_scores"][rows[0]["rm_scores"] != 0].tolist() == pytest.approx([0.4] * 3)
-        assert rows[1]["rm_scores"].abs().sum() == 0
-        assert (tags[0]["min_global_steps"], tags[0]["max_global_steps"]) == (1, 3)
-
-    def test_mt_grpo_gives_every_token_the_advantage_of_its_turn(self, loop, monkeypatch):
-        outputs = [play(loop(replies, env="MemSokoban-v0")) for replies in ([UP] * 3, ["no"] * 3)]
-        keys, rows, _ = take(monkeypatch, outputs)
-        batch = advantages(keys, rows, "memenvs_mt_grpo")
-        found = [batch["advantages"][i][batch["response_mask"][i].bool()].tolist() for i in range(2)]
-        # A^I: +-0.2 / (0.4 / sqrt 2 + 1e-4) = 0.7069 at the turns before the last, and what the last turn
-        # earns, 0.4 and 0, counts as the outcome: the same again. A turn has its own and all that follow.
-        for sign, values in zip((1, -1), found, strict=True):
-            lengths = [round(len(values) / 3)] * 3
-            wanted = np.repeat(np.multiply(sign, [2.1206, 1.4138, 0.7069]), lengths)
-            assert values == pytest.approx(wanted.tolist(), abs=1e-4)
-        outside = batch["advantages"][~batch["response_mask"].bool()]
-        assert outside.abs().sum() == 0
-
-    @pytest.mark.parametrize(("name", "far"), [("memenvs_mt_grpo", 0.7071), ("memenvs_mt_grpo_skip", 0.0)])
-    def test_mt_grpo_compares_going_on_with_stopping_unless_told_to_skip(self, name, far):
-        # The first goes on for 0.7, the second stops; nobody's outcome is anything.
-        rewards = torch.tensor([[0.7, 0.0, 0.0], [0.0, 0.0, 0.0]])
-        mask = torch.tensor([[1, 0, 1], [1, 0, 0]])
-        estimator = core_algos.get_adv_estimator_fn(name)
-        made, _ = estimator(token_level_rewards=rewards, response_mask=mask, index=np.array(["a", "a"]))
-        wanted = [[far, 0.0, 0.0], [-far, 0.0, 0.0]]
-        assert made.tolist() == [pytest.approx(row, abs=2e-4) for row in wanted]
-
-    def test_turns_of_a_task_are_compared_over_its_rows(self, loop, monkeypatch, tokenizer):
-        told = []
-        for final in ("gold", r"\boxed{x}"):
-            made = loop(["a", "b", final], env="MemChunkQA-v0", settings=READING)
-            if final == "gold":
-                env = made._make()
-                made.server_manager.replies[2] = env.reset(seed=1)[1]["privileged"]["target_wrapped"]
-            told.append(play(made))
-        keys, rows, _ = take(monkeypatch, told)
-        assert [key[-3:] for key in keys] == ["0_0", "0_1", "0_2", "1_0", "1_1", "1_2"]
-        batch = advantages(keys, rows, "memenvs_turns")
-        firsts = batch["advantages"][:, 0].tolist()
-        # One turn of six was paid 1: mean 1/6, std sqrt(1/6) = 0.40825; (5/6) / 0.40825 and (-1/6) / 0.40825.
-        assert firsts == pytest.approx([-0.4082, -0.4082, 2.0412, -0.4082, -0.4082, -0.4082], abs=1e-4)
-        batch = advantages(keys, rows, "memenvs_as_paid")
-        assert batch["advantages"][:, 0].tolist() == [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
-
-    def test_rows_that_pad_are_in_no_group(self):
-        rewards = torch.tensor([[0.0, 3.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]])
-        mask = torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0]])
-        seen = []
-        made, returns = by_run(rewards, mask, ["a", "a"], lambda turns, names: seen.append(names) or turns)
-        assert seen == [["a"]]
-        assert made.tolist() == returns.tolist() == [[3.0, 3.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
+    def test_validation_is_scored_by_the_environment_alone(self, make, reader):
+        worker, servers = make(reader, TAMTRL)
+        worker.play({"split": "test"})
+        assert servers.scored == 0
+        scores = [float(sum(row["rm_scores"].sum() for _, row in rows)) for rows in worker.rows.values()]
+        infos = [rows[-1][1]["extra_fields"]["reward_extra_info"] for rows in worker.rows.values()]
+        assert scores == [info["success"] for info in infos]
+        assert sorted(scores) == [0.0] * 4 + [1.0] * 4
 
 
-class TestRecipe:
-    SECTION = PAGE.read_text().partition("\n## verl\n")[2].partition("\n## ")[0]
+class TestPages:
+    """The recipes of the pages, as far as a machine without GPUs can follow them."""
 
-    def fenced(self, language):
-        (found,) = re.findall(rf"^```{language}\n(.*?)^```", self.SECTION, re.DOTALL | re.MULTILINE)
+    VERL = (DOCS / "trainers.md").read_text().partition("\n## verl\n")[2].partition("\n## ")[0]
+    SCALE = (DOCS / "scale.md").read_text()
+
+    def fenced(self, page, language):
+        return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+    def commands(self):
+        """The settings of each run that the pages start."""
+        found = []
+        for page in (self.VERL, self.SCALE):
+            lines = "\n".join(self.fenced(page, "sh")).replace("\\\n", " ").splitlines()
+            (shared,) = [
+                shlex.split(line)[3:] for line in lines if line.startswith("python -m verl.trainer.main_ppo")
+            ]
+            runs = [shlex.split(line)[2:] for line in lines if line.startswith("bash tamtrl.sh")]
+            found += [[*shared[:-1], *run] for run in runs] or [shared]
         return found
 
-    def test_the_estimators_are_known_where_verl_loads_external_modules(self):
-        code = "import verl.trainer.ppo.core_algos as c; c.get_adv_estimator_fn('memenvs_mt_grpo')"
+    def test_verl_accepts_every_command(self, monkeypatch):
+        # verl asks vLLM for the ranks of LoRA that it takes; vLLM is not installed here.
+        for place in ("verl.workers.rollout.vllm_rollout", "verl.workers.rollout.vllm_rollout.utils"):
+            monkeypatch.setitem(sys.modules, place, SimpleNamespace(get_vllm_max_lora_rank={32: 32}.get))
+        commands = self.commands()
+        sizes = [next(one for one in own if ".model.path=" in one).rpartition("-")[2] for own in commands]
+        assert sizes == ["0.6B", *["1.7B", "4B", "8B"] * 2]
+        for overrides in commands:
+            config = compose(overrides)
+            validate_config(config, need_reference_policy(config), need_critic(config))
+            omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+
+    @pytest.mark.parametrize("number", [0, -1])
+    def test_the_loop_plays_under_a_command_of_each_page(self, make, reader, number):
+        # The tiny model's chat template has no thoughts to switch off.
+        overrides = [one for one in self.commands()[number] if "enable_thinking" not in one]
+        worker, _ = make(reader, TAMTRL, overrides=overrides)
+        worker.play()
+        assert worker.statuses == ["finished"] * 2
+
+    def test_the_data_and_the_loops_play_an_episode(self, make, tokenizer, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (code,), (loops,) = self.fenced(self.VERL, "py"), self.fenced(self.VERL, "yaml")
+        exec(compile(code, "recipe", "exec"), {})
+        Path("loops.yaml").write_text(loops)
+        options = {"prompt_key": "prompt", "filter_overlong_prompts": False, "cache_dir": str(tmp_path)}
+        for split, entry in zip(("train", "test"), OmegaConf.load("loops.yaml"), strict=True):
+            row = RLHFDataset(f"{split}.parquet", tokenizer, OmegaConf.create(options))[7]
+            assert row["agent_name"] == entry.name
+            worker, servers = make(lambda turn, prompt: "a memory", entry)
+            worker.play(row["extra_info"])
+            assert worker.statuses == ["finished"] * 2
+            assert bool(servers.scored) == (split == "train")
+
+    def test_the_loops_of_the_scale_page_name_settings_of_the_environment(self):
+        train, test = OmegaConf.create(self.fenced(self.SCALE, "yaml")[0])
+        for entry in (train, test):
+            open_env(entry.env, {**entry.settings, "tasks": "world-test"})
+
+    def test_the_estimator_is_known_where_verl_loads_external_modules(self):
+        code = "import verl.trainer.ppo.core_algos as c; c.get_adv_estimator_fn('memenvs_as_paid')"
         env = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl"}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-2000:]
 
-    def test_verl_knows_every_setting_of_the_command(self):
-        settings = re.findall(r"\s([a-z][\w.]*=\S+)", self.fenced("sh").partition("main_ppo")[2])
-        assert len(settings) == 10
-        with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-            config = hydra.compose("ppo_trainer", overrides=settings)
-        assert config.algorithm.adv_estimator == "memenvs_mt_grpo"
-        assert config.trainer.use_v1 is True
 
-    def test_the_data_and_the_entry_play_an_episode(self, loop, tokenizer, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        exec(compile(self.fenced("py"), "recipe", "exec"), {})
-        options = {"prompt_key": "prompt", "filter_overlong_prompts": False, "cache_dir": str(tmp_path)}
-        row = RLHFDataset("train.parquet", tokenizer, OmegaConf.create(options))[7]
-        (entry,) = OmegaConf.create(self.fenced("yaml"))
-        entry = {name: value for name, value in entry.items() if name not in ("name", "_target_")}
-        output = asyncio.run(loop([UP] * 3, **entry).run({}, **row))
-        assert row["agent_name"] == "memenvs"
-        assert output.reward_score == pytest.approx(1.2)
+@ray.remote
+class Replica:
+    """An actor in place of verl's vLLM server."""
+
+    def __init__(self, model, say):
+        self.servers = Servers(AutoTokenizer.from_pretrained(model), say)
+
+    async def generate(self, **request):
+        return await self.servers.answer(**request)
+
+
+def test_verls_actor_router_and_queue_carry_the_credit(tiny_model, tokenizer, reader, tmp_path):
+    entry = {"name": "memenvs", "_target_": "memenvs.adapters.verl.EpisodeLoop", **TAMTRL}
+    OmegaConf.save([entry], tmp_path / "loops.yaml")
+    agent = f"actor_rollout_ref.rollout.agent.agent_loop_config_path={tmp_path}/loops.yaml"
+    model = f"actor_rollout_ref.model.path={tiny_model}"
+    config = compose([*BASE, "actor_rollout_ref.rollout.n=4", agent, model, "transfer_queue.enable=True"])
+    config.actor_rollout_ref.rollout.full_determinism = True
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    env = {"VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl", "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    ray.init(num_cpus=16, include_dashboard=False, runtime_env={"env_vars": env})
+    try:
+        tq.init(config.transfer_queue)
+        servers = {"server": Replica.remote(str(tiny_model), reader)}
+        router = ray.remote(GlobalRequestLoadBalancer).remote(servers=servers)
+        client = LLMServerClient(config, load_balancer_handle=router)
+        worker = agent_loop_tq.AgentLoopWorkerTQ.remote(config, client)
+        ray.get(worker.generate_sequences.remote(batch_of(SEEDS, TRAIN)))
+        found, end = {}, time.monotonic() + 120
+        while {found.get(uid, {}).get("status") for uid in SEEDS} != {"finished"}:
+            assert time.monotonic() < end, found
+            time.sleep(0.2)
+            found = (tq.kv_list() or {}).get("train", {})
+        keys = sorted(key for key in found if key not in SEEDS)
+        queue = Queue()
+        queue.add(keys, tq.kv_batch_get(keys=keys, partition_id="train", select_fields=list(FIELDS)))
+        assert len(queue.rows) == 8
+        assert_as_our_learner(queue, tokenizer, TAMTRL)
+    finally:
+        tq.close()
+        ray.shutdown()

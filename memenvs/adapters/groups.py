@@ -1,0 +1,172 @@
+"""The rollouts of a task as one group, for trainers that ask their inference servers on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.adapters.common import open_env, read_credit
+from memenvs.baselines.advantages import group_advantages
+from memenvs.core.errors import error_line
+from memenvs.core.vector import TextVectorEnv
+from memenvs.credit import place_rewards
+from memenvs.models import Ids, Reply
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.rollout.engine import Answer, Engine, Request
+from memenvs.rollout.records import Episode, Floats, text_reply, valid
+from memenvs.rollout.session import NO_REPLY, Session
+from memenvs.wrappers import VectorRewardWrapper
+from memenvs.wrappers.registry import MethodSpec
+
+THREADS = ThreadPoolExecutor(4096, "memenvs")  # one a group, which mostly waits for the servers
+
+
+class Group(NamedTuple):
+    """What a group plays, and what its credit is.
+
+    Attributes:
+        env: the environment's id.
+        settings: its arguments.
+        methods: reward methods, see `memenvs.wrappers.registry.make_methods`.
+        credit: see `memenvs.adapters.common.read_credit`; None: what each turn earned, at its last token.
+    """
+
+    env: str
+    settings: Mapping[str, Any] | None = None
+    methods: Sequence[MethodSpec] = ()
+    credit: Mapping[str, Any] | None = None
+
+    def play(
+        self,
+        sampler: LoopSampler,
+        seed: int,
+        size: int,
+        scorer: Any = None,
+        template: str | None = None,
+    ) -> list[tuple[Episode, Floats | None]]:
+        """Play the task of a seed `size` times side by side, in a thread beside the event loop.
+
+        An episode fails if its environment, a scorer or the inference server raises; it warns, and the others
+        are compared without it.
+
+        Args:
+            sampler: asks the servers.
+            seed: of the task.
+            size: number of rollouts.
+            scorer: for the methods, see `memenvs.wrappers.registry.make_scorer`.
+            template: a chat around what is scored, where the scorer does not know it.
+
+        Returns:
+            Each episode with the value (N,) of its sampled tokens; None for one that failed.
+        """
+        policy: Any = ChatPolicy(sampler.tokens)
+        makers = [lambda: RaiseFailures(open_env(self.env, self.settings))] * size
+        venv: Any = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")
+        if self.methods:
+            venv = VectorRewardWrapper(venv, self.methods, scorer, size, template)
+        members = [Session(policy, Episode(group=seed, seed=seed, member=i)) for i in range(size)]
+        (_,) = Engine(venv, sampler, group_size=size).play([members])
+        episodes = [session.episode for session in members]
+        usable = valid(episodes)
+        values = [place_rewards(one.turn_rewards, one.turn_ends, one.tokens) for one in usable]
+        if self.credit is not None and usable:
+            credit = read_credit(self.credit, getattr(venv, "methods", ()))
+            values = group_advantages(usable, policy, *credit)
+        values_of = dict(zip(map(id, usable), values, strict=True))
+        for episode in episodes:
+            if episode.error:
+                warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
+        return [(episode, values_of.get(id(episode))) for episode in episodes]
+
+
+class Sampled(NamedTuple):
+    """A server's answer: token ids, and the log-probabilities of each where it gives them."""
+
+    ids: Sequence[int]
+    logprobs: Sequence[float] | None
+
+
+class FailedReply(str):
+    """Why there is no reply to a turn."""
+
+
+class RaiseFailures(gym.Wrapper[str, str, str, str]):
+    """Raises where it should play a `FailedReply`, so that the vector environment ends that episode alone."""
+
+    def step(self, action: str) -> Any:
+        """See `gymnasium.Env.step`."""
+        if isinstance(action, FailedReply):
+            raise ConnectionError(action)
+        return self.env.step(action)
+
+
+class LoopSampler:
+    """A `TurnSampler` over inference servers that are asked on an event loop, for a thread beside it.
+
+    Args:
+        generate: asks a server on the loop: from the number of the environment, a prompt (T,) and the most
+            tokens of a reply to the reply.
+        loop: the event loop.
+        tokens: decode the replies.
+        prompt_length: most tokens of a fresh prompt.
+        response_length: most tokens of all that follows it in its sequence.
+        size: number of environments.
+    """
+
+    def __init__(
+        self,
+        generate: Callable[[int, Ids, int], Awaitable[Sampled]],
+        loop: asyncio.AbstractEventLoop,
+        tokens: ChatTokens,
+        prompt_length: int,
+        response_length: int,
+        size: int,
+    ) -> None:
+        self.tokens = tokens
+        self._generate, self._loop = generate, loop
+        self._prompt_length, self._response_length = prompt_length, response_length
+        self._starts = [0] * size
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+
+    def ask(self, request: Request) -> None:
+        """See `TurnSampler`; a prompt that leaves no room gets the empty reply."""
+        index, session = request.env_index, request.session
+        if session.fresh:
+            self._starts[index] = len(session.prompt)
+        start = self._starts[index]
+        room = self._response_length - (len(session.prompt) - start)
+        if room > 0 and start <= self._prompt_length:
+            asyncio.run_coroutine_threadsafe(self._sample(request, room), self._loop)
+        else:
+            self._answers.put(request.answer(NO_REPLY))
+
+    def answered(self) -> list[Answer]:
+        """See `TurnSampler`."""
+        answers = [self._answers.get()]
+        while not self._answers.empty():
+            answers.append(self._answers.get())
+        return answers
+
+    async def _sample(self, request: Request, room: int) -> None:
+        index = request.env_index
+        try:
+            sampled = await self._generate(index, request.session.prompt, room)
+            self._answers.put(request.answer(self._reply(sampled, room)))
+        except BaseException as error:  # also where it is cancelled, or the thread would wait for ever
+            self._answers.put(Answer(index, text_reply(FailedReply(error_line(error)))))
+            if not isinstance(error, Exception):
+                raise
+
+    def _reply(self, sampled: Sampled, room: int) -> Reply:
+        ids = np.array(sampled.ids[:room], dtype=np.int64)
+        if not len(ids):
+            return NO_REPLY
+        logprobs = np.array((sampled.logprobs or [0.0] * room)[: len(ids)], dtype=np.float64)
+        return Reply(self.tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self.tokens.ends)

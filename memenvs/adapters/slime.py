@@ -1,0 +1,177 @@
+"""slime: `--custom-generate-function-path memenvs.adapters.slime.generate`, a sample for each turn.
+
+The settings are `memenvs` in the file of `--custom-config-path`:
+
+    memenvs:
+      env: MemChunkQA-v0
+      settings: {tasks: world-train}
+      methods: [TAMTRL]
+      scorer: hf:Qwen/Qwen3-0.6B
+      credit: {reward: tamtrl}
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from memenvs.adapters.common import plain
+from memenvs.adapters.groups import THREADS, Group, LoopSampler, Sampled
+from memenvs.core.data import convert
+from memenvs.core.optional import require
+from memenvs.models.chat import ChatTokens
+from memenvs.rollout.records import Episode, Floats
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """`args.memenvs`; without `credit` a turn's reward is what it earned."""
+
+    env: str
+    settings: dict[str, Any] = {}  # msgspec copies it
+    methods: list[Any] = []
+    scorer: Any = None
+    credit: dict[str, Any] | None = None
+    chat_args: dict[str, Any] = {}
+
+
+class Meeting:
+    """The rollouts of a group: those that have come, and the future of what each returns."""
+
+    def __init__(self) -> None:
+        self.members: list[Any] = []
+        self.played: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+MEETINGS: dict[int, Meeting] = {}  # by group_index, while its rollouts come in
+
+
+async def generate(
+    args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False
+) -> list[Any]:
+    """Play a rollout as slime's custom generate function: a sample for each turn that it replied to.
+
+    slime starts the rollouts of a group on one event loop. They meet here and play the task of the row's
+    `metadata["seed"]` side by side; then the reward methods compare the group, as in our own learners. A
+    sample has the tokens up to the end of its reply, of which the reply alone is trained, and all samples of
+    a rollout have its `rollout_id`. Its `reward` is the credit of the turn: the mean of its tokens'
+    advantages with `credit`, otherwise what the turn earned. Give slime `--disable-rewards-normalization`
+    with `credit`, since advantages are not to be normalised again.
+
+    With `evaluation` each rollout plays alone, without methods, and its one sample has the return.
+
+    A rollout that fails has one sample of status FAILED that trains nothing.
+
+    Args:
+        args: slime's, with `memenvs` (see `Settings`).
+        sample: of the data; `metadata` has `seed`.
+        sampling_params: slime's.
+        evaluation: whether slime evaluates.
+
+    Raises:
+        ValueError: the settings or the seed are missing or wrong.
+    """
+    settings = convert(plain(getattr(args, "memenvs", None)), Settings, "memenvs", "see docs/trainers.md")
+    if "seed" not in (sample.metadata or {}):
+        raise ValueError(f"a row needs metadata with `seed`, got {sample.metadata}")
+    if evaluation:
+        group = Group(settings.env, settings.settings)
+        ((episode, values),) = await _play(args, group, [sample], sampling_params, None, settings.chat_args)
+        last = _samples(sample, episode, values)[-1]
+        last.reward = float(sum(episode.turn_rewards))
+        return [last]
+    meeting = MEETINGS.setdefault(sample.group_index, Meeting())
+    member = len(meeting.members)
+    meeting.members.append(sample)
+    if len(meeting.members) == args.n_samples_per_prompt:
+        del MEETINGS[sample.group_index]
+        group = Group(settings.env, settings.settings, settings.methods, settings.credit)
+        try:
+            given = settings.scorer, settings.chat_args
+            meeting.played.set_result(await _play(args, group, meeting.members, sampling_params, *given))
+        except BaseException as error:
+            meeting.played.set_exception(error)
+    episode, values = (await meeting.played)[member]
+    return _samples(sample, episode, values, np.sum if settings.credit is None else np.mean)
+
+
+async def _play(
+    args: Any,
+    group: Group,
+    samples: list[Any],
+    params: dict[str, Any],
+    scorer: Any,
+    chat_args: dict[str, Any],
+) -> list[tuple[Episode, Floats | None]]:
+    """The episodes of samples with the values of their tokens."""
+    rollout, http = (
+        require(f"slime.{name}", "slime") for name in ("rollout.sglang_rollout", "utils.http_utils")
+    )
+    tokens = _tokens(rollout.GenerateState(args).tokenizer, msgspec.json.encode(chat_args))
+    url = rollout.get_model_url(args, "default")
+
+    async def ask(index: int, prompt: Any, room: int) -> Sampled:
+        limited = {**params, "max_new_tokens": min(room, params["max_new_tokens"])}
+        fields = {"input_ids": prompt.tolist(), "sampling_params": limited, "return_logprob": True}
+        found = (await http.post(url, fields))["meta_info"]
+        if found["finish_reason"]["type"] == "abort":
+            raise ConnectionError("the server aborted the reply")
+        pairs = [(token, logprob) for logprob, token, *_ in found["output_token_logprobs"]]
+        return Sampled([token for token, _ in pairs], [logprob for _, logprob in pairs])
+
+    loop, size = asyncio.get_running_loop(), len(samples)
+    longest = args.rollout_max_context_len or 2**31
+    sampler = LoopSampler(ask, loop, tokens, longest, longest, size)
+    seed = int(samples[0].metadata["seed"])
+    return await loop.run_in_executor(THREADS, group.play, sampler, seed, size, scorer)
+
+
+@cache
+def _tokens(tokenizer: Any, chat_args: bytes) -> ChatTokens:
+    """Made once a process."""
+    return ChatTokens(tokenizer, chat_args=msgspec.json.decode(chat_args))
+
+
+def _samples(
+    base: Any, episode: Episode, values: Floats | None, over: Callable[[Floats], Any] = np.sum
+) -> list[Any]:
+    """A sample for each turn that sampled tokens; for a rollout that failed, one that trains nothing.
+
+    Args:
+        base: slime's sample of the rollout.
+        episode: has ended.
+        values: (N,) of its sampled tokens; None for one that failed.
+        over: makes a turn's reward of those of its tokens.
+    """
+    kind = require("slime.utils.types", "slime").Sample
+    rollout = base.index if base.rollout_id is None else base.rollout_id
+    shared = {"group_index": base.group_index, "index": base.index, "rollout_id": rollout}
+    shared |= {"prompt": base.prompt, "label": base.label}
+    metrics = {**episode.metrics, "return": float(sum(episode.turn_rewards))}
+    if values is None or not len(values):
+        base.tokens, base.response_length, base.loss_mask, base.reward = base.tokens or [0, 0], 1, [0], 0.0
+        base.status, base.remove_sample = kind.Status.FAILED, True
+        return [base]
+    found: list[Any] = []
+    for sequence, part in zip(episode.samples, episode.split(values), strict=True):
+        places = np.flatnonzero(sequence.response_mask)
+        for turn in np.unique(sequence.turns[places]):
+            own = sequence.turns[places] == turn
+            start, end = int(places[own][0]), int(places[own][-1]) + 1
+            found.append(
+                kind(
+                    **shared,
+                    tokens=sequence.ids[:end].tolist(),
+                    response_length=end - start,
+                    loss_mask=[1] * (end - start),
+                    rollout_log_probs=sequence.logprobs[start:end].tolist(),
+                    reward=float(over(part[own])),
+                    status=kind.Status.COMPLETED,
+                    metadata={**base.metadata, **metrics},
+                )
+            )
+    return found

@@ -46,44 +46,49 @@ class Group(NamedTuple):
     def play(
         self,
         sampler: LoopSampler,
-        seed: int,
-        size: int,
+        episodes: Sequence[Episode],
         scorer: Any = None,
         template: str | None = None,
-    ) -> list[tuple[Episode, Floats | None]]:
-        """Play the task of a seed `size` times side by side, in a thread beside the event loop.
+    ) -> None:
+        """Play episodes of one task side by side, in a thread beside the event loop.
 
-        An episode fails if its environment, a scorer or the inference server raises; it warns, and the others
-        are compared without it.
+        With `credit` those that can be trained on get their `advantages`. An episode fails if its
+        environment, a scorer or the inference server raises; it warns, and the others are compared without it.
 
         Args:
             sampler: asks the servers.
-            seed: of the task.
-            size: number of rollouts.
+            episodes: the records to fill, with one seed.
             scorer: for the methods, see `memenvs.wrappers.registry.make_scorer`.
             template: a chat around what is scored, where the scorer does not know it.
-
-        Returns:
-            Each episode with the value (N,) of its sampled tokens; None for one that failed.
         """
         policy: Any = ChatPolicy(sampler.tokens)
-        makers = [lambda: RaiseFailures(open_env(self.env, self.settings))] * size
+        makers = [lambda: RaiseFailures(open_env(self.env, self.settings))] * len(episodes)
         venv: Any = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")
         if self.methods:
-            venv = VectorRewardWrapper(venv, self.methods, scorer, size, template)
-        members = [Session(policy, Episode(group=seed, seed=seed, member=i)) for i in range(size)]
-        (_,) = Engine(venv, sampler, group_size=size).play([members])
-        episodes = [session.episode for session in members]
+            venv = VectorRewardWrapper(venv, self.methods, scorer, len(episodes), template)
+        members = [Session(policy, episode) for episode in episodes]
+        (_,) = Engine(venv, sampler, group_size=len(episodes)).play([members])
         usable = valid(episodes)
-        values = [place_rewards(one.turn_rewards, one.turn_ends, one.tokens) for one in usable]
         if self.credit is not None and usable:
             credit = read_credit(self.credit, getattr(venv, "methods", ()))
-            values = group_advantages(usable, policy, *credit)
-        values_of = dict(zip(map(id, usable), values, strict=True))
+            for episode, values in zip(usable, group_advantages(usable, policy, *credit), strict=True):
+                episode.advantages = values
         for episode in episodes:
             if episode.error:
-                warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
-        return [(episode, values_of.get(id(episode))) for episode in episodes]
+                warnings.warn(f"a rollout of seed {episode.seed} failed: {episode.error}", stacklevel=1)
+
+
+def token_values(episode: Episode) -> Floats | None:
+    """What the sampled tokens (N,) of an episode are worth to a trainer.
+
+    Its advantages if it has them, otherwise what each turn earned, at its last token; None for an episode
+    that failed or sampled nothing.
+    """
+    if not valid([episode]):
+        return None
+    if episode.advantages is not None:
+        return episode.advantages
+    return place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
 
 
 class Sampled(NamedTuple):

@@ -13,7 +13,6 @@ The settings are `memenvs` in the file of `--custom-config-path`:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -25,7 +24,7 @@ from memenvs.adapters.groups import THREADS, Group, LoopSampler, Sampled
 from memenvs.core.data import convert
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatTokens
-from memenvs.rollout.records import Episode, Floats
+from memenvs.rollout.records import Episode, valid
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,8 +79,8 @@ async def generate(
         raise ValueError(f"a row needs metadata with `seed`, got {sample.metadata}")
     if evaluation:
         group = Group(settings.env, settings.settings)
-        ((episode, values),) = await _play(args, group, [sample], sampling_params, None, settings.chat_args)
-        last = _samples(sample, episode, values)[-1]
+        (episode,) = await _play(args, group, [sample], sampling_params, None, settings.chat_args)
+        last = _samples(sample, episode)[-1]
         last.reward = float(sum(episode.turn_rewards))
         return [last]
     meeting = MEETINGS.setdefault(sample.group_index, Meeting())
@@ -95,8 +94,8 @@ async def generate(
             meeting.played.set_result(await _play(args, group, meeting.members, sampling_params, *given))
         except BaseException as error:
             meeting.played.set_exception(error)
-    episode, values = (await meeting.played)[member]
-    return _samples(sample, episode, values, np.sum if settings.credit is None else np.mean)
+    episode = (await meeting.played)[member]
+    return _samples(sample, episode)
 
 
 async def _play(
@@ -106,8 +105,8 @@ async def _play(
     params: dict[str, Any],
     scorer: Any,
     chat_args: dict[str, Any],
-) -> list[tuple[Episode, Floats | None]]:
-    """The episodes of samples with the values of their tokens."""
+) -> list[Episode]:
+    """The episodes of samples."""
     rollout, http = (
         require(f"slime.{name}", "slime") for name in ("rollout.sglang_rollout", "utils.http_utils")
     )
@@ -127,7 +126,9 @@ async def _play(
     longest = args.rollout_max_context_len or 2**31
     sampler = LoopSampler(ask, loop, tokens, longest, longest, size)
     seed = int(samples[0].metadata["seed"])
-    return await loop.run_in_executor(THREADS, group.play, sampler, seed, size, scorer)
+    episodes = [Episode(group=seed, seed=seed, member=i) for i in range(size)]
+    await loop.run_in_executor(THREADS, group.play, sampler, episodes, scorer)
+    return episodes
 
 
 @cache
@@ -136,28 +137,26 @@ def _tokens(tokenizer: Any, chat_args: bytes) -> ChatTokens:
     return ChatTokens(tokenizer, chat_args=msgspec.json.decode(chat_args))
 
 
-def _samples(
-    base: Any, episode: Episode, values: Floats | None, over: Callable[[Floats], Any] = np.sum
-) -> list[Any]:
+def _samples(base: Any, episode: Episode) -> list[Any]:
     """A sample for each turn that sampled tokens; for a rollout that failed, one that trains nothing.
 
     Args:
         base: slime's sample of the rollout.
-        episode: has ended.
-        values: (N,) of its sampled tokens; None for one that failed.
-        over: makes a turn's reward of those of its tokens.
+        episode: has ended; with advantages where there is `credit`.
     """
     kind = require("slime.utils.types", "slime").Sample
     rollout = base.index if base.rollout_id is None else base.rollout_id
     shared = {"group_index": base.group_index, "index": base.index, "rollout_id": rollout}
     shared |= {"prompt": base.prompt, "label": base.label}
     metrics = {**episode.metrics, "return": float(sum(episode.turn_rewards))}
-    if values is None or not len(values):
+    if not valid([episode]):
         base.tokens, base.response_length, base.loss_mask, base.reward = base.tokens or [0, 0], 1, [0], 0.0
         base.status, base.remove_sample = kind.Status.FAILED, True
         return [base]
     found: list[Any] = []
-    for sequence, part in zip(episode.samples, episode.split(values), strict=True):
+    credit = episode.advantages
+    parts = [None] * len(episode.samples) if credit is None else episode.split(credit)
+    for sequence, part in zip(episode.samples, parts, strict=True):
         places = np.flatnonzero(sequence.response_mask)
         for turn in np.unique(sequence.turns[places]):
             own = sequence.turns[places] == turn
@@ -169,7 +168,7 @@ def _samples(
                     response_length=end - start,
                     loss_mask=[1] * (end - start),
                     rollout_log_probs=sequence.logprobs[start:end].tolist(),
-                    reward=float(over(part[own])),
+                    reward=float(episode.turn_rewards[turn] if part is None else part[own].mean()),
                     status=kind.Status.COMPLETED,
                     metadata={**base.metadata, **metrics},
                 )

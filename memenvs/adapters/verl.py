@@ -10,29 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
-import warnings
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from queue import SimpleQueue
 from typing import Any
 from uuid import uuid4
 
-import gymnasium as gym
 import numpy as np
 
-from memenvs.adapters.common import open_env, plain, read_credit
-from memenvs.baselines.advantages import group_advantages
-from memenvs.core.errors import error_line
+from memenvs.adapters.common import plain
+from memenvs.adapters.groups import THREADS, Group, LoopSampler, Sampled, token_values
 from memenvs.core.optional import check_version, require
-from memenvs.core.vector import TextVectorEnv
-from memenvs.credit import place_rewards
-from memenvs.models import Reply
+from memenvs.models import Ids
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.rollout.engine import Answer, Engine, Request
-from memenvs.rollout.records import Episode, EpisodeWriter, Sample, text_reply, valid
-from memenvs.rollout.session import NO_REPLY, Session
-from memenvs.wrappers import VectorRewardWrapper
+from memenvs.rollout.records import Episode, EpisodeWriter, Sample
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 from memenvs.wrappers.scorers.protocol import PairScorer, TokenPair
@@ -44,7 +34,6 @@ llm_server: Any = require("verl.workers.rollout.llm_server", "verl")
 torch: Any = require("torch", "verl")
 
 AS_PAID = "memenvs_as_paid"
-THREADS = ThreadPoolExecutor(4096, "memenvs")  # one a group, which mostly waits for the servers
 
 
 class Meeting:
@@ -143,32 +132,36 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         """The rows of each rollout of a group, in a thread beside the event loop."""
         info, step = row["extra_info"], row["global_steps"]
         seed, training = int(info["seed"]), info["split"] == "train"
-        tokens = self._tokens
-        policy: Any = ChatPolicy(tokens)
-        makers = [lambda: RaiseFailures(open_env(self._env, self._settings))] * size
-        venv: Any = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")
+        names = [uuid4().hex for _ in range(size)]  # the turns of an episode go to one server
+        outputs: list[list[Any]] = [[] for _ in range(size)]
+
+        async def generate(index: int, prompt: Ids, room: int) -> Sampled:
+            output = await self.server_manager.generate(
+                request_id=names[index],
+                prompt_ids=prompt.tolist(),
+                sampling_params={**sampling_params, "max_tokens": room},
+            )
+            outputs[index].append(output)
+            return Sampled(output.token_ids, output.log_probs)
+
+        limits = self.rollout_config
+        sampler = LoopSampler(
+            generate, loop, self._tokens, limits.prompt_length, limits.response_length, size
+        )
         scorer, template = self._scorer, None
         if scorer == "policy":
-            pairs = pair_scorer(self.tokenizer, self.rollout_config.get("max_model_len"))
-            scorer, template = PolicyScorer(self.server_manager, loop, pairs), tokens.template
-        if training and self._methods:
-            venv = VectorRewardWrapper(venv, self._methods, scorer, size, template)
-        sampler = ServerSampler(self.server_manager, loop, tokens, self.rollout_config, sampling_params, size)
+            pairs = pair_scorer(self.tokenizer, limits.get("max_model_len"))
+            scorer, template = PolicyScorer(self.server_manager, loop, pairs), self._tokens.template
+        group = Group(self._env, self._settings)
+        if training:
+            group = group._replace(methods=self._methods, credit=self._credit)
         shared = {"group": seed, "seed": seed, "step": step, "phase": "train" if training else "eval"}
-        members = [Session(policy, Episode(**shared, member=i)) for i in range(size)]
-        (_,) = Engine(venv, sampler, group_size=size).play([members])
-        episodes = [session.episode for session in members]
-        usable = valid(episodes)
-        if training and self._credit is not None and usable:
-            credit = read_credit(self._credit, getattr(venv, "methods", ()))
-            for episode, values in zip(usable, group_advantages(usable, policy, *credit), strict=True):
-                episode.advantages = values
+        episodes = [Episode(**shared, member=i) for i in range(size)]
+        group.play(sampler, episodes, scorer, template)
         found = []
-        for episode, outputs in zip(episodes, sampler.outputs, strict=True):
-            if episode.error:
-                warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
-            rows = rows_of(episode, min(tokens.ends))
-            weights = weights_of(outputs, step)
+        for episode, answers in zip(episodes, outputs, strict=True):
+            rows = rows_of(episode, min(self._tokens.ends))
+            weights = weights_of(answers, step)
             if isinstance(scorer, PolicyScorer):
                 weights["score_global_steps"] = sorted(scorer.versions)
             for one in rows:
@@ -179,7 +172,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if self._episodes is not None:
             with EpisodeWriter(self._episodes) as writer:
                 for episode in episodes:
-                    writer.write(episode, policy)
+                    writer.write(episode, ChatPolicy(self._tokens))
         return found
 
 
@@ -200,87 +193,6 @@ def chat_tokens(tokenizer: Any, chat_args: str) -> ChatTokens:
 def pair_scorer(tokenizer: Any, window: int | None) -> PairScorer:
     """Made once a process, like `chat_tokens`; a server makes one token more than it is asked to score."""
     return PairScorer(tokenizer, None if window is None else window - 1, None)
-
-
-class FailedReply(str):
-    """Why there is no reply to a turn."""
-
-
-class RaiseFailures(gym.Wrapper[str, str, str, str]):
-    """Raises where it should play a `FailedReply`, so that the vector environment ends that episode alone."""
-
-    def step(self, action: str) -> Any:
-        """See `gymnasium.Env.step`."""
-        if isinstance(action, FailedReply):
-            raise ConnectionError(action)
-        return self.env.step(action)
-
-
-class ServerSampler:
-    """A `TurnSampler` over verl's client of its inference servers, for a thread beside the event loop.
-
-    Args:
-        client: verl's.
-        loop: where the client runs.
-        tokens: decode the replies.
-        limits: verl's configuration of rollouts, for `prompt_length` and `response_length`.
-        params: verl's sampling parameters.
-        size: number of environments.
-
-    Attributes:
-        outputs: for each environment, the servers' answers.
-    """
-
-    def __init__(
-        self, client: Any, loop: Any, tokens: ChatTokens, limits: Any, params: Mapping[str, Any], size: int
-    ) -> None:
-        self._client, self._loop, self._tokens = client, loop, tokens
-        self._limits, self._params = limits, params
-        self._names = [uuid4().hex for _ in range(size)]  # the turns of an episode go to one server
-        self._starts = [0] * size
-        self._answers: SimpleQueue[Answer] = SimpleQueue()
-        self.outputs: list[list[Any]] = [[] for _ in range(size)]
-
-    def ask(self, request: Request) -> None:
-        """See `TurnSampler`."""
-        index, session = request.env_index, request.session
-        if session.fresh:
-            self._starts[index] = len(session.prompt)
-        start = self._starts[index]
-        room = self._limits.response_length - (len(session.prompt) - start)
-        if room > 0 and start <= self._limits.prompt_length:
-            asyncio.run_coroutine_threadsafe(self._sample(request, room), self._loop)
-        else:
-            self._answers.put(request.answer(NO_REPLY))
-
-    def answered(self) -> list[Answer]:
-        """See `TurnSampler`."""
-        answers = [self._answers.get()]
-        while not self._answers.empty():
-            answers.append(self._answers.get())
-        return answers
-
-    async def _sample(self, request: Request, room: int) -> None:
-        index = request.env_index
-        try:
-            output = await self._client.generate(
-                request_id=self._names[index],
-                prompt_ids=request.session.prompt.tolist(),
-                sampling_params={**self._params, "max_tokens": room},
-            )
-            self.outputs[index].append(output)
-            self._answers.put(request.answer(self._reply(output, room)))
-        except BaseException as error:  # also where verl cancels it, or the thread would wait for ever
-            self._answers.put(Answer(index, text_reply(FailedReply(error_line(error)))))
-            if not isinstance(error, Exception):
-                raise
-
-    def _reply(self, output: Any, room: int) -> Reply:
-        ids = np.array(output.token_ids[:room], dtype=np.int64)
-        if not len(ids):
-            return NO_REPLY
-        logprobs = np.array((output.log_probs or [0.0] * room)[: len(ids)], dtype=np.float64)
-        return Reply(self._tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self._tokens.ends)
 
 
 class PolicyScorer:
@@ -345,11 +257,8 @@ def rows_of(episode: Episode, end: int) -> list[TurnOutput]:
         episode: has ended.
         end: a token to fill such a row with.
     """
-    if valid([episode]):
-        samples, values = episode.samples, episode.advantages
-        if values is None:
-            values = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
-        parts = episode.split(values)
+    if (values := token_values(episode)) is not None:
+        samples, parts = episode.samples, episode.split(values)
     else:
         samples, parts = [Sample.prompt(np.array([end])).then(np.array([end]))], [np.zeros(0)]
     total = float(sum(episode.turn_rewards))

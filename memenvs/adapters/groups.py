@@ -53,7 +53,7 @@ class Group(NamedTuple):
         """Play episodes of one task side by side, in a thread beside the event loop.
 
         With `credit` those that can be trained on get their `advantages`. An episode fails if its
-        environment, a scorer or the inference server raises; it warns, and the others are compared without it.
+        environment, a scorer or the inference server raises; the others are compared without it.
 
         Args:
             sampler: asks the servers.

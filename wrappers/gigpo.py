@@ -40,7 +40,7 @@ class GiGPOMethod(RewardMethod):
 
     Args:
         omega: weight of A^S.
-        gamma: discount a turn.
+        gamma: discount per turn.
         scale: `"std"`, or `"none"` to leave the standard deviation out.
         similarity: texts are one state if they share at least this part of their words, 0 to 1; 1 asks for
             equal texts. verl-agent takes 0.9 for what a search brings, of difflib's ratio, which also depends

@@ -32,7 +32,7 @@ class RewardMethod(Comparison):
     otherwise overrides it, with the attributes of `Comparison`.
 
     Attributes:
-        name: of its component in `info["rewards"]`.
+        name: name of its component in `info["rewards"]`.
         group: whether it compares the rollouts of a task. Given one episode at a time it compares with those
             it was given before; its docstring says how.
         immediate: whether its signals are rewards of their turn, and the end of the episode pays what the
@@ -112,7 +112,7 @@ class RewardMethod(Comparison):
 
 
 def mean_logprobs(scores: Sequence[TokenScores]) -> list[float]:
-    """Mean log p, nats a token, of each continuation; NaN for one without tokens."""
+    """Mean log p, nats per token, of each continuation; NaN for one without tokens."""
     return [float(np.mean(nats)) if len(nats) else math.nan for nats in scores]
 
 

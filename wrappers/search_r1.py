@@ -37,7 +37,7 @@ class SearchR1Method(RewardMethod):
 
     Args:
         structure: lambda_f, for the form.
-        answered: for a wrong answer out of form.
+        answered: for a wrong answer in a bad format.
         retrieval: lambda_r, for an accepted answer in any search result.
     """
 

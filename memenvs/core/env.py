@@ -352,7 +352,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         """Refuse options that `reset` does not know.
 
         Raises:
-            ValueError: with the option and its value.
+            ValueError: an option is unknown; the message has its name and value.
         """
         check_task(options, self.n_tasks)
 

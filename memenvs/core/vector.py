@@ -178,7 +178,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """Gymnasium's vector infos of some environments' infos.
 
         Args:
-            infos: by the environment's number.
+            infos: infos by the number of the environment.
             finals: observation and info of episodes that ended where another has begun; see `finals`.
         """
         batch: dict[str, Any] = {}

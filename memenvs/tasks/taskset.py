@@ -122,9 +122,9 @@ class TaskSet(Sequence[Task]):
 
     Attributes:
         path: the folder.
-        name: of the folder.
+        name: name of the folder.
         card: what the set is.
-        hash: of the card, which tells the set from others.
+        hash: hash of the card, which identifies the set.
         file: the card's, whose hash tells the set from others.
         metric, environment, layout: what the card says of them.
     """

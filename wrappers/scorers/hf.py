@@ -34,9 +34,9 @@ class HFScorer(PairScorer):
             model (`smollm2`, see `memenvs.models.packaged`); or a causal model in memory, scored by its
             present weights, so that it may be a policy in training.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
-        device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: of a model by name; `"auto"` is the checkpoint's where the device is fast in it, otherwise
-            float32 (see `memenvs.models.loading.load_model`).
+        device: torch device for a model given by name; None: a GPU if there is one.
+        dtype: precision of a model given by name; `"auto"` is the checkpoint's if the device computes fast in
+            it, otherwise float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens that a pass of the model computes; a longer request is a pass of its own.
             None: 4,096 on a CPU, 65,536 elsewhere.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.

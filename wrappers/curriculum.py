@@ -44,8 +44,8 @@ class Curriculum:
         levels: value of each level, and the numbers of its tasks.
 
     Args:
-        tasks: the set.
-        by: the number in `meta`.
+        tasks: the task set.
+        by: name of a number in the tasks' `meta`.
         metric: name in `info["metrics"]` at the end of an episode.
         threshold: the mean of the last `window` values at which the next level begins.
         window: episodes.

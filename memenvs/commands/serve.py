@@ -100,15 +100,15 @@ def mcp(
       memenvs serve mcp --memory-mode a_mem --port 8000
 
     Args:
-        retriever: what search searches: lexical:FILE, lexical:INDEX_OR_TASK_SET, dense:INDEX_DIR or
+        retriever: retriever behind `search`: lexical:FILE, lexical:INDEX_OR_TASK_SET, dense:INDEX_DIR or
             http://host:port.
         memory_mode: how a text changes a memory, as in the environments.
-        k: passages a search if a client does not say.
-        max_memory: tokens of a memory.
-        tokenizer: counts them: general, world, a file, a folder or a Hugging Face id.
+        k: passages per search if a client does not say how many.
+        max_memory: maximum number of tokens in a memory.
+        tokenizer: tokenizer that counts them: general, world, a file, a folder or a Hugging Face id.
         host: address to listen on; 0.0.0.0 opens it to the network.
-        port: port of streamable HTTP, at /mcp; by default the client starts the command and talks over its
-            standard input and output.
+        port: port of streamable HTTP, at /mcp; by default the client starts the command and uses its standard
+            input and output.
     """
     from memenvs.adapters.mcp import make_server
 

@@ -88,7 +88,7 @@ def jsonl(
 def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
     """(title, text) of the documents of a corpus by their ids."""
     if not Path(path).is_file():
-        raise FileNotFoundError(f'no file at {path}; --corpus wants JSON Lines of {{"id", "contents"}}')
+        raise FileNotFoundError(f'no file at {path}; --corpus takes JSON Lines of {{"id", "contents"}}')
     documents: dict[str, tuple[str, str]] = {}
     for passage in read_passages(path):
         if passage.id in documents:

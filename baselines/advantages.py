@@ -40,7 +40,7 @@ def group_advantages(
     are, except where the comparison leaves all other credits out (`Comparison.adds_advantages`).
 
     Args:
-        episodes: of any number of groups, each complete.
+        episodes: episodes of any number of groups, each complete.
         policy: says which characters its tokens are, for advantages of spans.
         reward: see above.
         how: settings of the comparison; None: the defaults.

@@ -28,16 +28,15 @@ PROMPTS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 
 @dataclass
 class TeacherFlags(Flags):
-    """The teacher, what it reads, and whose replies are learned from."""
+    """The teacher, what it reads, and whose replies the model learns from."""
 
     teacher_model: str = ""
-    """Folder of the teacher or its name on the hub, of the same vocabulary; by default the model that the run
-    began with."""
+    """Folder or hub name of the teacher, with the same vocabulary; by default the initial model."""
     view: Literal["local", "global", "student"] = "local"
-    """What the teacher reads: the prompt with the evidence inside the chunk in the chunk's place, with all
-    evidence, or the very tokens that the student reads."""
+    """What the teacher reads: the prompt with only the evidence of the chunk in its place ("local"), with all
+    evidence ("global"), or the same tokens as the student ("student")."""
     rollouts: Literal["student", "teacher"] = "student"
-    """Whose replies are learned from; the teacher's follow the prompt that the student reads."""
+    """Who writes the replies to learn from; the teacher's follow the student's prompt."""
     divergence: losses.Divergence = "forward"
     """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
 

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
@@ -55,19 +56,19 @@ class RunFlags(Flags):
     """What a run writes, and where."""
 
     recipe: str = ""
-    """File of flags, or the name of one that ships (docs/papers.md); the command line overrides it."""
+    """File of flags, or the name of a bundled one (docs/papers.md); the command line overrides it."""
     out: Path = Path("runs/last")
     """Folder for checkpoints and logs."""
     resume: bool = False
     """Resume from the newest checkpoint in the folder."""
     save_every: Count = 50
-    """Steps between checkpoints, OUT/checkpoints/step-N; the newest is also OUT/last."""
+    """Steps between checkpoints (OUT/checkpoints/step-N); OUT/last links to the newest."""
     keep: Count = 3
     """Number of recent checkpoints to keep, besides the best."""
     seed: Whole = 0
     """Seed of all random numbers."""
     track: tuple[TrackerName, ...] = ("tensorboard",)
-    """Trackers that also get the numbers of log.jsonl (docs/learners.md); a bare `--track` means none."""
+    """Trackers that also get the numbers of log.jsonl (docs/learners.md); a bare `--track` uses none."""
 
 
 @dataclass
@@ -77,24 +78,24 @@ class ModelFlags(Flags):
     model: str = ""
     """Folder of a causal model, or its name on the hub."""
     chat_args: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the chat template: enable_thinking=false."""
+    """Arguments of the chat template, such as enable_thinking=false."""
     lora_rank: Whole = 0
     """Train a new LoRA adapter of this rank instead of the weights; 0 adds none."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    """Precision of the models; auto is the checkpoint's own where the device computes fast in it. In bfloat16
+    """Precision of the models; auto is the checkpoint's own if the device computes fast in it. In bfloat16
     the optimizer keeps float32 master weights."""
     gradient_checkpointing: bool = False
     """Recompute activations instead of keeping them."""
     micro_batch_tokens: Count = 8192
-    """Most tokens in a forward pass, padding included; bounds memory."""
+    """Maximum number of tokens in a forward pass, with padding; limits memory."""
     lr: NonNegative = 1e-6
     """Learning rate."""
     lr_warmup: NonNegative = 0
-    """Steps over which the learning rate rises; below 1 a share of all steps."""
+    """Steps over which the learning rate rises; if below 1, a share of all steps."""
     lr_end: Share = 1.0
-    """Share of the learning rates that the last step has; they fall to it linearly after the warm-up."""
+    """Final learning rate as a fraction of the peak, reached linearly after the warm-up."""
     adamw: dict[str, Any] = field(default_factory=dict)
-    """Other settings of torch.optim.AdamW: betas=[0.9,0.95] weight_decay=0.01 (by default 0)."""
+    """Other settings of torch.optim.AdamW, such as betas=[0.9,0.95] weight_decay=0.01 (by default 0)."""
 
 
 @dataclass
@@ -104,24 +105,24 @@ class PlayFlags(Flags):
     env: str = "MemSokoban-v0"
     """Id of the environment."""
     env_args: dict[str, Any] = field(default_factory=dict)
-    """Its arguments: max_turns=2 level_split=test, or one JSON object (`memenvs list ID`)."""
+    """Its arguments, as max_turns=2 level_split=test or one JSON object (`memenvs list ID` shows them)."""
     num_envs: Count = 128
     """Environments played at once, rounded down to whole groups."""
     max_new_tokens: Count = 512
-    """Most tokens in a reply."""
+    """Maximum number of tokens in a reply."""
     temperature: Positive = 1.0
     """Temperature of sampling and of all log-probabilities."""
     stop: tuple[str, ...] = ()
     """Strings that end a reply."""
     vllm: dict[str, Any] | None = None
-    """Sample with vLLM, which gets a copy of the weights, and with these arguments of vllm.LLM:
-    gpu_memory_utilization=0.4. Without the flag the model in training samples."""
+    """Sample with vLLM, which gets a copy of the weights, and these arguments of vllm.LLM, such as
+    gpu_memory_utilization=0.4. Without this flag the model in training samples."""
     eval_every: Whole = 0
-    """Steps between evaluations; 0 for none. The step with the highest success is OUT/best."""
+    """Steps between evaluations; 0 turns them off. OUT/best links to the step with the highest success."""
     eval_episodes: Count = 128
-    """Episodes of an evaluation, each of another task, the same every time."""
+    """Episodes in an evaluation, each of a different task, the same tasks every time."""
     eval_env_args: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the environment that differ in evaluations: level_split=test."""
+    """Arguments of the environment that differ in evaluations, such as level_split=test."""
     save_episodes: Whole = 0
     """Write this many episodes of every step and of every evaluation to OUT/episodes.jsonl
     (`memenvs view OUT`)."""
@@ -129,42 +130,44 @@ class PlayFlags(Flags):
 
 @dataclass
 class StepFlags(Flags):
-    """The steps, the tasks that are played at each, and how their episodes are learned from."""
+    """The steps, the tasks played in each, and how the policy learns from their episodes."""
 
     steps: Count = 100
     """Training steps."""
     groups: Count = 16
-    """Tasks a step."""
+    """Tasks per step."""
     group_size: Count = 8
-    """G, episodes of a task."""
+    """G, episodes per task."""
     curriculum: dict[str, Any] = field(default_factory=dict)
-    """Draw tasks by levels of difficulty, and move on by the mean of a metric: by=hops metric=success
-    threshold=0.8 window=64 (tasks of `build mix`)."""
+    """Draw tasks by levels of difficulty, and move to the next level by the mean of a metric: by=hops
+    metric=success threshold=0.8 window=64 (tasks of `build mix`)."""
     epochs: Count = 1
     """Passes over the episodes of a step."""
     minibatches: Count = 1
-    """Optimizer steps a pass; groups stay together."""
+    """Optimizer steps per pass; groups stay together."""
     loss_agg_mode: losses.LossAggMode = "token-mean"
-    """How the losses of tokens are averaged: each token weighs the same (DAPO), or each sequence (GRPO) …
-    "seq-mean-token-sum-norm" divides a sequence's sum by max_new_tokens (Dr. GRPO). Where prompts are fresh,
-    and on trees, a sequence is a turn."""
+    """How the losses of tokens are averaged: each token weighs the same ("token-mean", DAPO) or each sequence
+    does ("seq-mean-token-mean", GRPO). "seq-mean-token-sum" adds a sequence's tokens;
+    "seq-mean-token-sum-norm" divides this sum by max_new_tokens (Dr. GRPO). If prompts are rewritten, and on
+    trees, a sequence is a turn."""
 
 
 @dataclass
 class RewardFlags(Flags):
-    """Reward methods around the environment, and the loss of an update by advantages."""
+    """Reward methods that wrap the environment, and the loss of an update by advantages."""
 
     methods: str = "[]"
     """Reward methods as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
     scorer: str = "policy"
-    """Model that scores for them: the policy in training, or a fixed one ("hf:MODEL", "lexical")."""
+    """Model that scores for the reward methods: the policy in training, or a fixed one ("hf:MODEL",
+    "lexical")."""
     clip: Clip = (0.2,)
-    """How far the ratio of probabilities may be below and above 1: one number for both, or two, such as
+    """How far the ratio of probabilities may go below and above 1: one number for both, or two, such as
     0.2 0.28 (DAPO's clip-higher)."""
     dual_clip: Annotated[float, Meta(gt=1)] | None = None
     """Bound c > 1 on the loss of negative advantages; off by default."""
     kl_coef: NonNegative = 0.0
-    """Weight of the divergence from the model that the run began with; 0 loads none."""
+    """Weight of the divergence from the initial model; 0 does not load that model."""
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
 
@@ -294,7 +297,7 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
 
 def _recipe_in(argv: Sequence[str]) -> str:
     """The value of `--recipe`; empty without it."""
-    for word, after in zip(argv, [*argv[1:], ""], strict=True):
+    for word, after in pairwise([*argv, ""]):
         name, equals, value = word.partition("=")
         if name == "--recipe":
             return value if equals else after

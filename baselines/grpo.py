@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 @dataclass
 class ComparisonFlags(Flags):
-    """What is compared inside a group, and how."""
+    """What a group compares, and how."""
 
     reward: str = "outcome"
-    """What is compared inside a group: the outcome (GRPO-OR), the sum of all turns (GRPO-MR: "merged"), each
-    turn with those of its number (MT-GRPO: "turn") or with all turns (TAMTRL eq. 7, of any rewards:
-    "turn-pool"); or a reward method, such as tamtrl, which compares as its paper does."""
+    """What a group compares: the outcome (GRPO-OR), the sum of all turns ("merged", GRPO-MR), each turn with
+    the turns of the same number ("turn", MT-GRPO) or with all turns ("turn-pool", TAMTRL eq. 7 for any
+    rewards). Or a reward method, such as tamtrl, which compares as its paper does."""
     reward_args: dict[str, Any] = field(default_factory=dict)
-    """Settings of the reward method, as minmax=false, and of the comparison: estimator=rloo (with the mean of
-    the others) or reinforce (with nothing, so that a group can be one episode); scale=none (do not divide by
-    the group's standard deviation); for turns also alpha=0.9 (discount of later turns and the outcome) and
-    ended=skip (an episode that has ended does not count as 0 at the turns that others still play); for sums
-    also normalize=components and component_weights={"format":0.5} (GDPO)."""
+    """Settings of the reward method, such as minmax=false, and of the comparison. estimator=rloo compares
+    with the mean of the others, reinforce with nothing, so that a group can be one episode. scale=none does
+    not divide by the group's standard deviation. For turns: alpha=0.9 discounts later turns and the outcome,
+    and ended=skip does not count an ended episode as 0 at the turns that others still play. For sums:
+    normalize=components and component_weights={"format":0.5} (GDPO)."""
     tree_turns: Whole = 0
-    """Branch every reply of this many first turns (MT-GRPO on a tree): G + G^2 + … replies a task; 0 plays
-    G episodes a task."""
+    """Branch every reply of this many first turns (MT-GRPO on a tree): G + G^2 + … replies per task; 0 plays
+    G episodes per task."""
     dynamic_sampling: Whole = 0
     """DAPO: sample up to this many more batches of tasks until enough groups differ in their rewards; with
     turn-pool and methods that score memories, until enough groups have both right and wrong answers (TAMTRL
     eq. 3)."""
     overlong: tuple[Count, Count] | None = None
-    """DAPO's penalty on long episodes: the tokens of all replies at which it is 1, and the number of tokens
-    before that over which it rises from 0, such as 4096 512; by default there is none."""
+    """DAPO's penalty on long episodes, such as 4096 512: it is 1 at this many tokens of replies, and rises
+    from 0 over this many tokens before. By default there is none."""
 
 
 @dataclass

@@ -41,12 +41,12 @@ class AdvantageFlags(Flags):
     """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
     ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
     gamma: Share = 1.0
-    """Discount a token."""
+    """Discount per token."""
     lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where kl_coef weighs the divergence: in the loss (the estimator k3 of Schulman, 2020), or taken off
-    each token's reward (k1)."""
+    """Where the divergence goes: into the loss (the estimator k3 of Schulman, 2020), or subtracted from each
+    token's reward (k1)."""
 
 
 @dataclass
@@ -54,17 +54,17 @@ class CriticFlags(Flags):
     """The critic."""
 
     critic: Literal["separate", "shared"] = "separate"
-    """A second model, a copy of the first, which doubles the memory of training; or a linear layer on the
-    policy's own hidden states, where large rewards need a small value_coef."""
+    """A second model initialised from the policy, which doubles the memory of training ("separate"), or a
+    linear layer on the policy's hidden states ("shared"; keep value_coef small if rewards are large)."""
     critic_lr: NonNegative | None = None
-    """Learning rate of the critic, of the linear layer alone where it is shared; by default ten times lr, as
-    MT-PPO's 1e-5 beside 1e-6."""
+    """Learning rate of the critic, or of the linear layer alone if it is shared; by default ten times lr, as
+    in MT-PPO (1e-5 and 1e-6)."""
     critic_lr_warmup: NonNegative = 0
-    """As lr_warmup, of the critic."""
+    """The same as lr_warmup, for the critic."""
     critic_warmup: Whole = 0
-    """First steps, in which the critic alone learns."""
+    """Number of first steps in which only the critic learns."""
     value_coef: Positive = 0.5
-    """Weight of the critic's loss: beside the policy's where it is shared, before clipping where separate."""
+    """Weight of the critic's loss: relative to the policy's if shared, before clipping if separate."""
 
 
 @dataclass
@@ -248,7 +248,7 @@ def token_advantages(
     Args:
         episodes: with `values` in every sample.
         reward: see above.
-        gamma: discount a token.
+        gamma: discount per token.
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.

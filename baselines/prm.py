@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass
 class LabelFlags(Flags):
-    """The episodes, and how their turns are labelled and learned from."""
+    """The episodes, and how the model learns from their labelled turns."""
 
     episodes: tuple[Path, ...] = ()
-    """Files of episodes, as `episodes.jsonl` of `evaluate run --out` and of learners with --save-episodes."""
+    """Files of episodes: `episodes.jsonl` of `evaluate run --out` or of learners with --save-episodes."""
     labels: str = "outcome"
-    """What a turn is labelled with: whether its episode solved the task, or what a reward method measured at
-    it, from 0 to 1 (tamtrl: p_t of the memory that it wrote), and the last turn whether it did."""
+    """Label of a turn: whether its episode solved the task, or the number from 0 to 1 that a reward method
+    measured (tamtrl: p_t of the memory that it wrote). The last turn always has the first label."""
     held_out: Annotated[float, Meta(gt=0, lt=1)] = 0.1
-    """Share of the tasks that are measured on and not learned from."""
+    """Share of the tasks that are held out for measurement."""
     batch_size: Count = 32
-    """Training sequences an optimizer step: an episode whose prompts are appended, otherwise a turn."""
+    """Training sequences per optimizer step: whole episodes if the context is appended, otherwise turns."""
     epochs: Count = 1
-    """Times that every sequence is seen; each ends with a measurement."""
+    """Passes over the sequences; each ends with a measurement."""
 
 
 @dataclass

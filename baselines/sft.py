@@ -26,21 +26,21 @@ from memenvs.rollout.scripted import make_policy
 
 @dataclass
 class CloningFlags(Flags):
-    """The teacher, and how its episodes are learned from."""
+    """The teacher, and how the model learns from its episodes."""
 
     teacher: str = "gold"
     """Who plays: "self" (the model), a scripted policy, module:function, or a .jsonl file."""
     episodes: Count = 1000
-    """Episodes to play, or to read."""
+    """Number of episodes to play or read."""
     learn_from: Literal["success", "all"] = "success"
     """Learn from episodes that solved their task (STaR's filter), or from all."""
     batch_size: Count = 32
-    """Training sequences an optimizer step."""
+    """Training sequences per optimizer step."""
     epochs: Count = 1
-    """Times that every sequence is seen."""
+    """Passes over the sequences."""
     shuffle: bool = True
-    """Learn from the sequences in random order, or in that of the teacher's episodes, so that what
-    neighbours begin with is computed once a batch."""
+    """Learn from the sequences in random order, or in the order of the teacher's episodes, so that prefixes
+    shared by neighbours are computed once per batch."""
 
 
 @dataclass

@@ -161,14 +161,14 @@ def train_on(
 
     Args:
         policy: to be trained.
-        optimizer: of its parameters.
-        experiences: of all processes; each process takes its share.
+        optimizer: optimizer of its parameters.
+        experiences: experiences of all processes; each process takes its share.
         args: `epochs`, `minibatches`, `loss_agg_mode`, `micro_batch_tokens`.
         losses_of: is given the experiences of a micro-batch and the weights (N,) of their tokens; each loss
             () that it yields adds its gradient, before the next is computed, and comes with metrics, which
             are means over the tokens.
-        processes: that train together.
-        seed: of the order of groups.
+        processes: processes that train together.
+        seed: seed of the order of groups.
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; by
             default the policy's.
         fixed: parameters that never get a step.
@@ -277,7 +277,7 @@ def apply_gradients(
     Args:
         optimizer: of the parameters.
         groups: of parameters in training; each group's gradient is scaled down to norm `MAX_GRAD_NORM`.
-        processes: that train together.
+        processes: processes that train together.
         finite: whether the loss of this process was finite.
 
     Returns:

@@ -17,17 +17,17 @@ DOCS = Path(__file__).parent
 PAGE = """\
 # Leaderboard
 
-Scores of policies on the fixed suites of `memenvs evaluate suite`, with 95% intervals. This page is made by
-`docs/leaderboard.py` from the files in `docs/leaderboard`.
+This page shows the scores of policies on the fixed suites of `memenvs evaluate suite`, with 95% intervals.
+`docs/leaderboard.py` writes it from the files in `docs/leaderboard`.
 
 {tables}
 
-- `small` is sized for a machine with two cores, which plays it in a few minutes. With 20 tasks a part, only
-  large differences show: the interval of 20 successes in 20 tasks is 0.84 to 1.00. `world` has 100 tasks a
-  part and longer texts.
-- `gold` asks the environment for the answer, so it shows that every task can be solved. `random_text` and
-  `silent` show what a policy without skill earns. `lexical` matches words and has no model.
-- A cell is empty where a policy does not play the environment. Rows are sorted by the sum of their scores.
+- A machine with two cores plays `small` in a few minutes. Each part has 20 tasks, so only large differences
+  show: the interval of 20 successes in 20 tasks is 0.84 to 1.00. `world` has 100 tasks per part and longer
+  texts.
+- `gold` asks the environment for the answer, which shows that every task can be solved. `random_text` and
+  `silent` show the scores of a policy without skill. `lexical` matches words and has no model.
+- A cell is empty if the policy cannot play the environment. Rows are sorted by the sum of their scores.
 
 ## Send a row
 
@@ -40,7 +40,7 @@ Scores of policies on the fixed suites of `memenvs evaluate suite`, with 95% int
 2. Copy `runs/small/mine/suite.json` to `docs/leaderboard/NAME.json` and run `python docs/leaderboard.py`.
 3. Open a pull request with both files. Say which model it is, how it was sampled, and on what machine.
 
-A row must be a whole suite, without failed episodes, by a policy that others can run too.
+A row must cover a whole suite, without failed episodes, and others must be able to run the policy.
 """
 
 
@@ -56,7 +56,7 @@ def sizes(parts: Sequence[SuitePart]) -> list[str]:
 def ran(results: Sequence[SuiteResult]) -> list[str]:
     """Markdown: how each result was played."""
     rows = [[one.policy, str(one.samples), one.date, one.memenvs] for one in results]
-    return markdown_table(["policy", "samples of a task", "date", "memenvs"], rows)
+    return markdown_table(["policy", "samples per task", "date", "memenvs"], rows)
 
 
 def page() -> str:

@@ -329,7 +329,7 @@ def test_a_folder_without_results_is_refused(two, tmp_path, capsys):
         assert "needs two or more different runs" in refused(runs, capsys)
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "nothing", tmp_path / "empty"):
-        assert "has no results.json; give a folder of `evaluate run" in refused([base, path], capsys)
+        assert "has no results.json; give the --out folder" in refused([base, path], capsys)
     (tmp_path / "empty" / RESULTS).write_text("{}")
     assert "results.json: results has no 'setting'; run" in refused([base, tmp_path / "empty"], capsys)
     said = refused([base, other, "--baseline", "x"], capsys)

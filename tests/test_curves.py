@@ -142,7 +142,7 @@ def test_a_signal_is_drawn_by_itself_and_its_spread_when_it_is_named(tmp_path):
             "no run has logged 'sucess'; the closest of 1 names: success",
         ),
         (["--curves", "a", "--out", "c.pdf"], "must end in .png or .svg, or in neither for both, got c.pdf"),
-        (["--curves", "a", "--terminal"], "--terminal, --curves exclude each other"),
+        (["--curves", "a", "--terminal"], "--terminal, --curves cannot be combined"),
         (["a", "--metrics", "success", "--out", "r.html"], "--metrics is an option of --curves"),
     ],
 )

@@ -662,7 +662,7 @@ def test_reward_methods_that_do_not_fit_are_refused_before_a_model_loads(options
 
 def test_reward_methods_that_need_log_probabilities_need_a_scorer_or_a_model_here(capsys):
     assert run(*SEARCH, "--policy", "gold", "--task", "0", "--methods", "IGPO") == 2
-    assert "IGPO asks for log-probabilities; give --scorer lexical or hf:MODEL" in capsys.readouterr().err
+    assert "IGPO needs log-probabilities; add --scorer lexical" in capsys.readouterr().err
 
 
 # The command line.

@@ -62,6 +62,11 @@ def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, m
     assert message in refusal(learner, flags.split(), tmp_path, capsys)
 
 
+def test_a_learner_without_flags_asks_for_a_model(capsys):
+    assert grpo.main([]) == 2
+    assert "no model is given; add --model" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("reward", "settings", "own", "compared"),
     [

@@ -72,7 +72,8 @@ def test_numbers_that_no_browser_reads_are_left_out(tmp_path):
     [
         (["nothing-here", "--out", "r.html"], "there is no episodes.jsonl in nothing-here"),
         (["{empty}", "--out", "r.html"], "there is no episodes.jsonl in"),
-        (["{runs}", "--out", "r.html", "--terminal"], "--terminal and --out exclude each other"),
+        ([], "no PATH is given"),
+        (["{runs}", "--out", "r.html", "--terminal"], "--terminal and --out cannot be combined"),
         (["{runs}", "--out", "r.html", "--episode", "1"], "--episode is an option of --terminal; give both"),
         (["{runs}", "--terminal", "--episode", "99"], "there are 5 episodes, from 0; got --episode 99"),
         (["{runs}", "--out", "{full}"], "has 'letter.txt', which is not part of a report"),

@@ -21,7 +21,7 @@ class ComparisonSettings:
         estimator: `"grpo"`; `"rloo"`, which compares with the mean of the others; or `"reinforce"`, which
             compares with nothing: the reward is the advantage (A = R, MT-GRPO eq. 6).
         scale: `"std"`, or `"none"` to leave the standard deviation out.
-        alpha: discount a turn, see `mt_grpo`.
+        alpha: discount per turn, see `mt_grpo`.
         ended: what an episode that is over counts as, see `mt_grpo`.
         normalize: `"sum"`, or `"components"`: each component of the reward is normalised by itself (GDPO, see
             `memenvs.credit.gdpo`).

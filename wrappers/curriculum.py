@@ -41,12 +41,12 @@ class Curriculum:
 
     Attributes:
         progress: the level and its last scores.
-        levels: of each level its value and the numbers of its tasks.
+        levels: value of each level, and the numbers of its tasks.
 
     Args:
-        tasks: the set.
-        by: the number in `meta`.
-        metric: of `info["metrics"]` at the end of an episode.
+        tasks: the task set.
+        by: name of a number in the tasks' `meta`.
+        metric: name in `info["metrics"]` at the end of an episode.
         threshold: the mean of the last `window` values at which the next level begins.
         window: episodes.
 

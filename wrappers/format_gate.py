@@ -1,4 +1,4 @@
-"""The outcome where an episode is in form: the rewards of ReSearch and of DeepResearcher."""
+"""The outcome, if an episode has the right format: the rewards of ReSearch and of DeepResearcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memenvs.wrappers.scorers import TokenScores
 @checked
 @dataclass
 class FormatGateMethod(RewardMethod):
-    """Pay the outcome where an episode is in form, at its last turn.
+    """Pay the outcome at the last turn if the episode has the right format.
 
         R = improper   where the environment's metric `format` is not 1
             wrong      where the outcome is 0
@@ -26,8 +26,8 @@ class FormatGateMethod(RewardMethod):
     counts 0 and stays in `info["metrics"]["outcome"]`.
 
     Args:
-        improper: reward of an episode out of form, or without an answer.
-        wrong: reward of one in form whose outcome is 0.
+        improper: reward of an episode in a bad format, or without an answer.
+        wrong: reward of an episode in the right format whose outcome is 0.
     """
 
     improper: float = -1.0

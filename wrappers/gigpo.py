@@ -25,8 +25,8 @@ class GiGPOMethod(RewardMethod):
 
     omega A^S is a credit to each turn, marked as an advantage. A^E, the return compared in the group (eq. 3),
     is the learner's: `grpo --reward gigpo` adds the two. r are the rewards of what is wrapped, not those of
-    methods beside this one. A state that occurs once has nothing to compare: 0. Alone, the equal states of
-    one episode are compared.
+    methods beside this one. A state that occurs once has nothing to compare, so its credit is 0. Without a
+    group, the equal states of one episode are compared.
 
     A^E counts each rollout once, as eq. 3 does. verl-agent's default counts it once a turn
     (`compute_mean_std_cross_steps=True`): for a win of one turn and a loss of three its mean return is 1/4,
@@ -40,7 +40,7 @@ class GiGPOMethod(RewardMethod):
 
     Args:
         omega: weight of A^S.
-        gamma: discount a turn.
+        gamma: discount per turn.
         scale: `"std"`, or `"none"` to leave the standard deviation out.
         similarity: texts are one state if they share at least this part of their words, 0 to 1; 1 asks for
             equal texts. verl-agent takes 0.9 for what a search brings, of difflib's ratio, which also depends

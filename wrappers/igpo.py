@@ -41,9 +41,9 @@ class IGPOMethod(RewardMethod):
     abstract, a summary with the equations, and its public code.
 
     Args:
-        measure: `"probability"`, or `"log"`: differences of mean log p, nats a token (its code's option).
+        measure: `"probability"`, or `"log"`: differences of mean log p, nats per token (its code's option).
         target: a as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
-        gamma: discount a turn, in the paper's advantage.
+        gamma: discount per turn, in the paper's advantage.
         normalize: `"separate"`: gains and outcomes each by themselves, or `"joint"`; of that advantage.
     """
 

@@ -40,11 +40,11 @@ class InfoMemMethod(RememberingMethod):
         R      = outcome + beta * r~                                                    eq. 10
 
     Both likelihoods are of the bare answer after the final-answer prompt (appendix D). The signal of the
-    last turn is r_gain in nats a token; its credit is beta * r~, beside the outcome, which stays a component
-    of its own. One success of a group keeps its raw gain, as a z-score would erase it.
+    last turn is r_gain in nats per token, and its credit is beta * r~. The outcome stays a component of its
+    own. A single success in a group keeps its raw gain, because a z-score would erase it.
 
-    Alone, the z-score compares with the gains of the earlier rollouts on the same side; the first of a side
-    keeps its raw gain.
+    Without a group, the z-score compares with the gains of earlier rollouts on the same side; the first one
+    of a side keeps its raw gain.
 
     Args:
         beta: weight of the gain.

@@ -55,7 +55,7 @@ class JudgeClient:
     """Asks a judge model; plain data, so that it can be copied and pickled, and it holds no key.
 
     Args:
-        url: of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
+        url: address of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
         model: its name there.
         concurrency: requests at a time.
         max_tokens: of a reply.
@@ -140,7 +140,7 @@ class JudgeMethod(ScoreMethod):
     the credits. Where the outcome is replaced, a learner leaves out an episode whose last turn has no score.
 
     Args:
-        url: of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
+        url: address of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
         model: its name there.
         level: `"turn"`, or `"outcome"`: one score, given to the last turn.
         rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`; or a prompt
@@ -149,7 +149,7 @@ class JudgeMethod(ScoreMethod):
         outcome: `"keep"` pays scores in addition to the environment's outcome; `"replace"` pays them instead,
             so that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
             `"multiply"` pays each score times the outcome instead (TAMTRL's LLM-judge, appendix B.2).
-        weight: of a score in the reward.
+        weight: weight of a score in the reward.
         client: settings of `JudgeClient`, such as `{"cache": "judged"}`.
     """
 

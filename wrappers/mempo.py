@@ -39,8 +39,8 @@ class MemPOMethod(RememberingMethod):
     `format`: half of two questions right is 0, and so is an answer without its `<mem>`. A_trajectory, r_i
     normalised in its group, is added to every token: `memenvs.credit.mempo` gives both advantages.
 
-    A turn that wrote no memory gets no credit. Alone, memories are normalised by the mean and the standard
-    deviation of all memories so far.
+    A turn that wrote no memory gets no credit. Without a group, memories are normalised by the mean and the
+    standard deviation of all memories so far.
 
     Args:
         bias: `"history"` or `"none"` (b = 0).

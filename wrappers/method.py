@@ -23,20 +23,20 @@ Score = tuple[float, str]
 class RewardMethod(Comparison):
     """Measures a signal at every turn, assigns credit to turns of ended episodes, and compares episodes.
 
-    A method knows nothing of Gymnasium and of other methods, and keeps nothing of a running episode. A
-    subclass is a dataclass whose fields are its settings, all plain data; the decorator
+    A method knows nothing about Gymnasium or other methods, and keeps no data of a running episode. A
+    subclass is a dataclass whose fields are its settings, all plain data. The decorator
     `memenvs.core.data.checked` checks them against their annotations.
 
-    `advantages` is what a learner trains by if it uses this method (`grpo --reward NAME`): by
-    default the sums of all rewards, this method's among them, are compared. A method whose paper compares
-    otherwise overrides it, with the attributes of `Comparison`.
+    A learner that uses this method (`grpo --reward NAME`) trains with `advantages`. By default it compares
+    the sums of all rewards, with this method's among them. A method whose paper compares in another way
+    overrides it, with the attributes of `Comparison`.
 
     Attributes:
-        name: of its component in `info["rewards"]`.
-        group: whether it compares the rollouts of a task. Given one episode at a time it compares with those
-            it was given before; its docstring says how.
-        immediate: whether its signals are rewards of their turn, and the end of the episode pays what the
-            credits bring beyond them. If False all is paid at the end.
+        name: name of its component in `info["rewards"]`.
+        group: whether it compares the rollouts of a task. If it gets one episode at a time, it compares with
+            earlier ones; its docstring says how.
+        immediate: whether signals are paid as rewards at their turn; the end of the episode then pays the
+            rest of the credits. If False everything is paid at the end.
         replaces_outcome: whether its credits contain the environment's outcome, whose component then counts 0
             in the sum.
     """
@@ -70,7 +70,7 @@ class RewardMethod(Comparison):
         return own.requests is RewardMethod.requests or bool(self.requests(turn))
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """The raw number of this turn, 0.0 where nothing is measured.
+        """The raw number of this turn, 0.0 if nothing is measured.
 
         Args:
             turn: the turn.
@@ -112,7 +112,7 @@ class RewardMethod(Comparison):
 
 
 def mean_logprobs(scores: Sequence[TokenScores]) -> list[float]:
-    """Mean log p, nats a token, of each continuation; NaN for one without tokens."""
+    """Mean log p, nats per token, of each continuation; NaN for one without tokens."""
     return [float(np.mean(nats)) if len(nats) else math.nan for nats in scores]
 
 

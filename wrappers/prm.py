@@ -63,8 +63,8 @@ class PRMMethod(ScoreMethod):
             process, when it is first asked.
         outcome: `"keep"` pays probabilities beside the environment's outcome, `"replace"` instead of it, and
             `"multiply"` pays each probability times the outcome instead.
-        weight: of a probability in the reward.
-        device: of torch; None: a GPU if there is one.
+        weight: weight of a probability in the reward.
+        device: torch device; None: a GPU if there is one.
         dtype: see `memenvs.models.loading.load_model`.
         max_batch_tokens: most tokens of a forward pass.
 

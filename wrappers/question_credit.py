@@ -28,8 +28,8 @@ class QuestionCreditMethod(RememberingMethod):
     mean. Credits are advantages and take the place of the outcome. A question that a limit left unanswered
     earned 0.
 
-    It needs an environment that asks one by one, as `ChunkQAEnv(ask="each")`. Alone, a question is compared
-    with all questions so far.
+    It needs an environment that asks questions one by one, such as `ChunkQAEnv(ask="each")`. Without a group,
+    a question is compared with all questions so far.
     """
 
     name = "question_credit"

@@ -353,26 +353,26 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
     """Add the components of reward methods to a text environment.
 
     Reward:
-        The environment's, with one more component for each method, by its name. What a method knows at a turn
-        is paid there; what it knows only in hindsight is paid at the last turn. At the last turn
-        `info["turn_rewards"]` says what each turn was worth; the two sums are equal. A method that replaces
-        the outcome sets that component to 0; `info["metrics"]["outcome"]` keeps it. A component whose method
-        could not score is NaN; the reward leaves it out.
+        The environment's, plus a component for each method, with the method's name. A reward that is known at
+        its turn is paid there; a reward known only in hindsight is paid at the last turn. Then
+        `info["turn_rewards"]` says what each turn was worth; both sum to the same return. A method that
+        replaces the outcome sets that component to 0; `info["metrics"]["outcome"]` keeps it. If a method
+        could not score, its component is NaN and the reward leaves it out.
 
     Info:
         As the environment's, with `signals` (each method's raw number at this turn), `credits` (each method's
         `Credit`s; empty until the end) and, in `metrics`, `outcome` and for each method `NAME_unscored` (its
         credits without a number).
 
-    Alone, a method that compares the rollouts of a task falls back to statistics of earlier episodes (its
+    Without a group, a method that compares the rollouts of a task uses statistics of earlier episodes (its
     docstring says which); they are part of the state. `VectorRewardWrapper` compares real groups.
 
     Args:
         env: a text environment, wrapped or not.
         methods: see `memenvs.wrappers.registry.make_methods`; any order.
         scorer: see `memenvs.wrappers.registry.make_scorer`; a spec can be rebuilt only with a name.
-        template: what the scorer's model is shown: its chat template, written out, with `{prompt}` where the
-            prompt goes. By default the prompt as it is.
+        template: chat template of the scorer's model, written out, with `{prompt}` where the prompt goes. By
+            default the model reads the bare prompt.
 
     Raises:
         ValueError: no or unknown methods, two with one name, no such scorer, a template without `{prompt}`;

@@ -14,13 +14,13 @@ from memenvs.wrappers.scorers import TokenScores
 @checked
 @dataclass
 class SearchR1Method(RewardMethod):
-    """Pay the answer, the form and the retrieval of a whole search at its last turn (Jin et al. 2025a).
+    """Pay the answer, the format and the retrieval of a whole search at its last turn (Jin et al. 2025a).
 
-        R = 1                        the answer is right and the episode in form
-            1 - structure            right, not in form
-            structure + retrieval    wrong, in form, and a search found an accepted answer
-            structure                wrong, in form
-            answered                 wrong, not in form
+        R = 1                        right answer, right format
+            1 - structure            right answer, bad format
+            structure + retrieval    wrong answer, right format, and a search found an accepted answer
+            structure                wrong answer, right format
+            answered                 wrong answer, bad format
             0                        no answer
 
     This is the merged reward of PPO-MR and GRPO-MR in MT-PPO's Table 2. It replaces the environment's
@@ -36,8 +36,8 @@ class SearchR1Method(RewardMethod):
     - The code pays `structure` to an episode in form without an answer, which cannot occur.
 
     Args:
-        structure: lambda_f, for the form.
-        answered: for a wrong answer out of form.
+        structure: lambda_f, for the format.
+        answered: for a wrong answer in a bad format.
         retrieval: lambda_r, for an accepted answer in any search result.
     """
 

@@ -85,7 +85,7 @@ class PRM(OneMethod):
 
 
 class FormatGate(OneMethod):
-    """Pay the outcome where an episode is in form; settings of `FormatGateMethod`."""
+    """Pay the outcome if the episode has the right format; settings of `FormatGateMethod`."""
 
 
 class MovieRecall(OneMethod):

@@ -77,7 +77,7 @@ class ToolRewardsMethod(RewardMethod):
         """The four rewards of a whole episode that depend on its replies alone.
 
         Args:
-            replies: of all turns.
+            replies: replies of all turns.
             accepted: accepted answers in lower case.
         """
         pairs = (first_pair(reply, "answer") for reply in reversed(replies))

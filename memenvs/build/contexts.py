@@ -48,8 +48,8 @@ def keep_contexts(
     Args:
         kept: the questions.
         count: tasks, the first of the file (default: every question once).
-        questions: most consecutive questions of one context in a task; `MemChunkQA-v0` may ask them one by
-            one (`ask`). A question with "; ", or an answer with ";", stays alone.
+        questions: maximum number of questions about one context in a task, in their order; `MemChunkQA-v0`
+            may ask them one by one (`ask`). A question with "; ", or an answer with ";", stays alone.
 
     Raises:
         ValueError: two questions have one id, there are fewer than `count`, or none.

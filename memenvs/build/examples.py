@@ -112,8 +112,8 @@ def among_distractors(
 
     Args:
         examples: the questions.
-        documents: documents of a task.
-        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
+        documents: number of documents in a task.
+        tokens: instead of documents, the maximum tokens of a task's text; missed by less than a document.
         count: tasks (default: every question once); beyond that questions are used again.
         extra: more (title, text) paragraphs for the pool.
 

@@ -45,8 +45,8 @@ def graph_walks(
     `meta` has `type` (the `kind`) and `hops` (the depth).
 
     Args:
-        tokens: most tokens of the edges of a task.
-        kind: what is asked, in turn: the nodes that a search reaches, or those that lead to one.
+        tokens: maximum number of tokens of a task's edges.
+        kind: kinds of question, used in turn: the nodes that a search reaches, or those that lead to a node.
         depth: steps of a search, in turn; 1 to 5.
 
     Raises:

@@ -39,9 +39,9 @@ def multi(
 
     Args:
         sources: single-question tasks. Each question of a task comes from a source drawn by `weights`.
-        objectives: questions a task, 2 to 16, of one source drawn without replacement.
-        weights: of the sources, each above 0 (default: equal).
-        singles: tasks after them that ask one question each, none twice (MemPO trains on both).
+        objectives: questions per task, 2 to 16, drawn from one source without replacement.
+        weights: weights of the sources, each above 0 (default: equal).
+        singles: number of extra tasks with one question each, none twice (MemPO trains on both).
         count: tasks (default: as many as the sources have together).
 
     Raises:
@@ -177,8 +177,8 @@ def mix(
 
     Args:
         sources: task sets, or questions without documents; not both.
-        weights: of the sources, each above 0 (default: equal).
-        metric: scores the mixture (default: the metric that all its sources share).
+        weights: weights of the sources, each above 0 (default: equal).
+        metric: metric of the mixture (default: the metric that all its sources share).
         count: tasks (default: as many as the sources have together).
 
     Raises:

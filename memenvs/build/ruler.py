@@ -75,10 +75,10 @@ def ruler(
         tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
             `vt`), an uncommon word's repeats (`cwe`), a step of the counts (`fwe`), a document (`qa_…`).
         count: tasks (default: 100, of `qa_…` every question once).
-        source: the official file: for `qa_1` SQuAD's, for `qa_2` HotpotQA's.
+        source: official file, of SQuAD for `qa_1`, of HotpotQA for `qa_2`.
         prose: what `niah_…` hides its needles in.
-        chains: of `vt`; the question is about one of them.
-        hops: of `vt`, assignments of a chain after its first.
+        chains: number of chains in `vt`; the question is about one of them.
+        hops: number of assignments in a chain of `vt` after the first.
 
     Raises:
         ValueError: unknown task, a budget too small for it, or a source that is missing or not wanted.

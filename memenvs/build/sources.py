@@ -134,7 +134,7 @@ _GIVEN = {"tokenizer", "examples", "kept", "extra"}
 """Arguments that no user chooses."""
 _SHARED = {
     "count": "tasks.",
-    "split": "name of the split, which an hf: source reads; with the seed it decides every random choice.",
+    "split": "name of the split; an hf: source reads it. Split and seed decide every random choice.",
     "seed": "decides every random choice.",
     "workers": "processes; the result does not depend on them.",
 }

@@ -63,7 +63,7 @@ def conversations(
     Args:
         tokens: most tokens of a task's text, tokenised whole; missed by less than a request with its reply.
         prose: what replies consist of.
-        needles: equal requests, 2 to 8.
+        needles: number of identical requests, 2 to 8.
 
     Raises:
         ValueError: an argument out of range, no prose, or a budget too small for the needles.
@@ -267,7 +267,7 @@ def stories(
         prose: hides the events; repeated where it ends.
         kind: what is asked, in turn: where a person is (qa1), where a thing is (qa2) or was before (qa3),
             whether a person is somewhere (qa6), how many things a person carries (qa7).
-        events: of a story, 4 or more.
+        events: number of events in a story, at least 4.
 
     Raises:
         ValueError: an argument out of range, no prose, or a small budget.

@@ -35,28 +35,28 @@ COMMANDS: Table = {
         "memenvs.commands.list:show",
     ),
     "play": Command(
-        "play an episode, by a policy or a person, and show it",
+        "play an episode with a policy or by hand, and show it",
         "--env MemSokoban-v0 --seed 3",
         "memenvs.commands.play:play",
     ),
     "view": Command(
-        "show episodes as an HTML report or on the terminal, and curves of training runs",
+        "show episodes in a browser or on the terminal, or curves of training runs",
         "runs/lexical --out report.html",
         "memenvs.commands.view:view",
     ),
     "evaluate": {
         "run": Command(
-            "average every metric of a policy over tasks, with intervals",
+            "play tasks with a policy and average every metric, with intervals",
             "--env MemChunkQA-v0 --policy lexical --task 0:8",
             "memenvs.commands.evaluate:run",
         ),
         "suite": Command(
-            "play a fixed suite of tasks, for a row of a table",
+            "play a fixed suite of tasks and print its scores as a row of a table",
             "small --policy lexical --out runs/small/lexical",
             "memenvs.commands.evaluate:suite",
         ),
         "compare": Command(
-            "compare policies task by task: differences with intervals, a table, a forest plot",
+            "compare policies task by task: differences with intervals, as a table and a forest plot",
             "runs/base runs/trained --out runs/comparison",
             "memenvs.commands.evaluate:compare",
         ),
@@ -66,7 +66,7 @@ COMMANDS: Table = {
             "memenvs.commands.evaluate:by",
         ),
         "table": Command(
-            "print evaluated runs as a table of a paper, with a row for each method",
+            "print evaluated runs as a paper's table, with a row for each method",
             "memagent runs/base runs/tamtrl",
             "memenvs.commands.evaluate:table",
         ),
@@ -78,12 +78,12 @@ COMMANDS: Table = {
     ),
     "train": {
         "sft": Command(
-            "train a model on the episodes of a teacher",
+            "train a model on a teacher's episodes",
             "--model Qwen/Qwen3-0.6B --teacher gold --out runs/warm",
             "memenvs.baselines.sft:main",
         ),
         "distill": Command(
-            "train a model on the distributions of a teacher that reads the evidence",
+            "train a model on the token distributions of a teacher that reads the evidence",
             "--model Qwen/Qwen3-0.6B --env MemChunkQA-v0 --teacher-model Qwen/Qwen3-8B --out runs/distilled",
             "memenvs.baselines.distill:main",
         ),
@@ -155,7 +155,7 @@ def _run(prog: str, table: Table, words: Sequence[str]) -> int:
     name, rest = words[0], words[1:]
     if (found := table.get(name)) is None:
         known = ", ".join(closest_first(name, table))
-        return report_error(prog, f"no command {name!r}; its commands: {known}")
+        return report_error(prog, f"no command {name!r}; choose one of {known}")
     prog = f"{prog} {name}"
     if not isinstance(found, Command):
         return _run(prog, found, rest)

@@ -45,8 +45,8 @@ examples:
   memenvs build sokoban --size 6 --boxes 1 --min-solution 5 --levels 10000 --out levels.npz
   memenvs build index --corpus corpus.jsonl.gz --encoder intfloat/e5-base-v2 --out data/index
 
-The same inputs, arguments and seed give the same bytes, whatever the number of workers. An interrupted build
-leaves what was there before; an interrupted index resumes where it stopped. Play what was built:
+The same inputs, arguments and seed give the same bytes with any number of workers. An interrupted build
+leaves the old files in place; an interrupted index resumes where it stopped. To play a task set:
 memenvs play --env MemChunkQA-v0 --env-args tasks=data/world
 
 `memenvs build SOURCE --help` shows the options of a source.
@@ -74,11 +74,11 @@ def _of_source(name: str) -> Callable[..., list[str]]:
     build.__doc__ = f"""{source.title[0].upper()}{source.title[1:]}.
 
     Args:
-        tasks: What its tasks are.
-        out: folder to write; an old task set is replaced.
-        tokenizer: counts the tokens: general (within 5% of Qwen's on real prose), world (for toy models), a
-            tokenizer.json, a folder or a hub id.
-        export: also write these forms.
+        tasks: The tasks to build.
+        out: folder to write; an existing task set is replaced.
+        tokenizer: tokenizer for all counts: general (within 5% of Qwen's on real prose), world (for toy
+            models), a tokenizer.json, a folder or a hub id.
+        export: also write the task set in these formats.
     """
     return build
 
@@ -158,18 +158,18 @@ def sokoban(
     split: Split = "train",
     workers: Count = 1,
 ) -> list[str]:
-    """Sokoban levels, each with a shortest solution.
+    """Generate Sokoban levels, each with a shortest solution.
 
     Args:
         out: file to write: .npz, or text.
-        size: squares a side, walls included.
-        boxes: boxes, and targets.
-        min_solution: fewest moves of a solution.
-        max_solution: most moves of a shortest solution; by default any.
+        size: squares per side, walls included.
+        boxes: number of boxes, and of targets.
+        min_solution: minimum number of moves in a shortest solution.
+        max_solution: maximum number of moves in a shortest solution; by default no limit.
         levels: number of levels.
         seed: decides every random choice.
         split: name of the split.
-        workers: processes.
+        workers: number of processes.
     """
     generator = Generator((size, size), boxes, min_solution, max_solution, seed)
     made = generator.levels({split: levels}, workers)
@@ -194,18 +194,18 @@ def index(
     max_tokens: Count = 256,
     device: str | None = None,
 ) -> list[str]:
-    """A search index over a corpus, for load_retriever and the server.
+    """Build a search index over a corpus, for `load_retriever` and `memenvs serve retriever`.
 
     Args:
         corpus: JSON Lines of {"id", "contents"} (.gz too), or a task set.
         out: folder; a killed build resumes where it stopped.
-        index: flat is exact.
-        encoder: of a dense index: a hub id, a folder, or openai:MODEL@URL; by default
+        index: lexical is BM25; flat is an exact dense index, hnsw and ivfpq are approximate.
+        encoder: encoder of a dense index: a hub id, a folder, or openai:MODEL@URL; by default
             intfloat/e5-base-v2.
-        query_prefix: before every query; by default what the encoder wants.
-        passage_prefix: before every passage; by default what the encoder wants.
-        max_tokens: tokens of a text that are read; a server reads its own number.
-        device: of torch; by default a GPU if there is one.
+        query_prefix: text before every query; by default the encoder's own.
+        passage_prefix: text before every passage; by default the encoder's own.
+        max_tokens: maximum number of tokens read from a text; a server has its own limit.
+        device: torch device; by default a GPU if there is one.
     """
     a_set = Path(corpus).is_dir() or corpus in bundled_names()
     if not a_set and not Path(corpus).is_file():
@@ -229,7 +229,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if name not in (names := [*SOURCES, *_OTHERS]):
         known = ", ".join(closest_first(name, names))
-        return report_error(prog, f"no source {name!r}; its sources: {known}")
+        return report_error(prog, f"no source {name!r}; choose one of {known}")
     started = time.perf_counter()
     try:
         bound = parse(_OTHERS.get(name) or _of_source(name), argv[1:], f"{prog} {name}")

@@ -57,13 +57,13 @@ def run(
           --policy hf:runs/mt_ppo/checkpoints/step-200/policy --out runs/sokoban
 
     Args:
-        task: numbers and ranges: 0:100, 7, 3,5,90:; by default all.
+        task: task numbers and ranges, such as 0:100 or 7 or 3,5,90:; by default all.
         samples: episodes of each task.
         concurrency: episodes played at once.
         seed: decides every random choice.
         out: folder for episodes and results; an existing run is resumed.
-        texts: keep replies alone, not what was read (smaller files).
-        price: of a million tokens that the model reads, and of a million that it writes; gives the cost.
+        texts: keep only the replies, not what was read (smaller files).
+        price: price of a million tokens that the model reads, and of a million that it writes, for the cost.
         track: experiment trackers that get the means: tensorboard, wandb, mlflow, trackio; needs --out.
 
     Returns:
@@ -184,8 +184,8 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
       memenvs evaluate compare runs/whole runs/memory --allow env_args.memory_mode
 
     Args:
-        comparison: What is compared, and how.
-        out: folder; write comparison.md, comparison.json, forest.png and forest.svg there.
+        comparison: What to compare, and how.
+        out: folder for comparison.md, comparison.json, forest.png and forest.svg.
     """
     for k, (part, compared) in enumerate(comparison().items()):
         show_page("\n" * bool(k) + (f"## {part}\n\n" if part else "") + str(compared))
@@ -205,13 +205,13 @@ def by(scores: Scores) -> None:
       memenvs evaluate by depth runs/lexical --metrics em format
 
     Args:
-        scores: What is shown.
+        scores: What to show.
     """
     show_page(scores())
 
 
 def table(table: Table, *, out: Path | None = None) -> None:
-    """Print evaluated runs as a table of a paper, with a row for each method.
+    """Print evaluated runs as a paper's table, with a row for each method.
 
     SHAPE is memagent, which has a column for each task set, or infomem, mempo, mt_grpo, mt_ppo,
     mt_ppo_sokoban or tamtrl, which have the columns of their paper. A method is a folder that holds a folder
@@ -225,7 +225,7 @@ def table(table: Table, *, out: Path | None = None) -> None:
 
     Args:
         table: What the table shows.
-        out: file; write the table there too.
+        out: also write the table to this file.
     """
     made = table()
     show_page(made)

@@ -67,14 +67,14 @@ class Entry(NamedTuple):
 
 
 def show(name: Positional[str | None] = None) -> None:
-    """Show what there is, with its arguments and their defaults.
+    """List everything that is chosen by name, with its arguments and their defaults.
 
     Examples:
       memenvs list
       memenvs list MemChunkQA-v0
 
     Args:
-        name: one thing, to be shown whole: MemChunkQA-v0, TAMTRL, em, …
+        name: show the whole documentation of one entry: MemChunkQA-v0, TAMTRL, em, …
     """
     if name is None:
         write(overview())
@@ -84,7 +84,7 @@ def show(name: Positional[str | None] = None) -> None:
         write("\n".join(map(whole, same or [_environment(name)])))
     except (gym.error.Error, ImportError) as error:
         known = ", ".join(closest_first(name, dict.fromkeys(entry.name for entry in entries())))
-        raise ValueError(f"nothing is called {name!r} ({error}); there are {known}") from error
+        raise ValueError(f"no entry {name!r} ({error}); choose one of {known}") from error
 
 
 def entries() -> Iterator[Entry]:

@@ -12,8 +12,8 @@ class EnvOptions:
     """The environment.
 
     Attributes:
-        env: its id, such as MemChunkQA-v0; of another package with the module, as package:ID.
-        env_args: its arguments, as chunk_size=1000, or one JSON object; `memenvs list ID` shows them.
+        env: id, such as MemChunkQA-v0, or package:ID for an environment of another package.
+        env_args: arguments, as chunk_size=1000 or one JSON object; `memenvs list ID` shows them.
     """
 
     env: str
@@ -22,19 +22,19 @@ class EnvOptions:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """Who plays, and the reward methods around the environment.
+    """The policy that plays, and the reward methods that wrap the environment.
 
     Attributes:
         policy: gold, silent, random_text, lexical, careful, hf:MODEL (a folder, a hub name or a packaged
-            model's, as hf:smollm2), openai:URL (its key, if it wants one, in OPENAI_API_KEY), or your own as
-            package.module:function, called with observation and info; a function or class of one argument
-            gets the environment at every episode and returns such a function. `play` also takes me (you type
-            the replies), of MemSokobanGrid-v0 gold, random or me, and by default lexical for chunked reading
-            and gold elsewhere.
+            model, as hf:smollm2), openai:URL (reads a key from OPENAI_API_KEY), or your own as
+            package.module:function. The function gets observation and info; a function or class with one
+            argument gets the environment at every episode and returns such a function. `play` also takes me
+            (you type the replies) and plays MemSokobanGrid-v0 with gold, random or me; its default is lexical
+            for chunked reading and gold elsewhere.
         methods: reward methods: TAMTRL, InfoMem beta=0.1, package.module:Class for your own, or JSON as for
-            the learners (`memenvs list` names them).
-        scorer: gives the methods log-probabilities: lexical, hf:MODEL, vllm:MODEL, or JSON with settings;
-            policy is the model that plays, the default with hf:MODEL.
+            the learners (`memenvs list` shows all).
+        scorer: computes log-probabilities for the methods: lexical, hf:MODEL, vllm:MODEL, policy (the model
+            that plays; the default with hf:MODEL), or JSON with settings.
     """
 
     policy: str | None = None

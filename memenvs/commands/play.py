@@ -60,10 +60,10 @@ def play(
 ) -> int:
     """Play one episode and show it turn by turn.
 
-    With `--policy me` you read what the agent would read and type its replies. A line is a reply; one of
-    several lines goes between two lines with a single `.`; empty lines are skipped. Ctrl-D or Ctrl-C ends the
-    episode. Replies can be piped from a file. On the grid a line is one move or several: w a s d, 0 to 3, or
-    up down left right.
+    With `--policy me` you read what the agent would read and type its replies. A line is a reply. To reply
+    with several lines, put a line with a single `.` before and after them. Empty lines are skipped. Ctrl-D or
+    Ctrl-C ends the episode. You can pipe replies from a file. In MemSokobanGrid-v0 a line is one or more
+    moves: w a s d, 0 to 3, or up down left right.
 
     Examples:
       memenvs play --env MemSokoban-v0 --seed 3
@@ -72,8 +72,8 @@ def play(
       memenvs play --env MemSokobanGrid-v0 --policy me
 
     Args:
-        task: number of the task; by default drawn by the seed.
-        seed: of the episode.
+        task: number of the task; by default the seed draws one.
+        seed: seed of the episode.
         save: append the episode to this file, for `memenvs view`.
 
     Returns:

@@ -30,7 +30,7 @@ def retriever(
     max_batch: Count = 256,
     drain: NonNegative = DRAIN,
 ) -> None:
-    """Serve a search index over HTTP, until SIGINT or SIGTERM; what waits is answered then.
+    """Serve a search index over HTTP until SIGINT or SIGTERM, then answer the waiting requests.
 
     Examples:
       memenvs serve retriever --index my-index --port 8000
@@ -39,14 +39,14 @@ def retriever(
     Args:
         index: folder made by `memenvs build index`.
         host: address to listen on; 0.0.0.0 opens it to the network.
-        port: 0 picks a free one.
-        topk: passages a query if a request does not say.
-        encoder: the encoder of the index if it has moved: a name, a folder or openai:MODEL@URL.
-        device: of torch, such as cuda:0; by default a GPU if there is one.
-        cache: answers to remember, 0 for none.
-        wait_ms: how long requests wait for as many others as the last call answered, in milliseconds.
-        max_batch: queries in one call; 1 for no batching.
-        drain: seconds after SIGTERM in which waiting requests are answered; later ones get 503.
+        port: port to listen on; 0 picks a free one.
+        topk: passages per query if a request does not say how many.
+        encoder: where the index's encoder is now, if it has moved: a name, a folder or openai:MODEL@URL.
+        device: torch device, such as cuda:0; by default a GPU if there is one.
+        cache: number of answers to remember; 0 remembers none.
+        wait_ms: milliseconds that a batch waits at most for as many requests as the last one had.
+        max_batch: maximum number of queries in one call; 1 turns batching off.
+        drain: seconds after SIGTERM in which waiting requests are answered; the rest get 503.
     """
     os.environ.setdefault(*WAIT)
     opened = open_folder(index, encoder, device)
@@ -71,7 +71,7 @@ def openenv(
       memenvs serve openenv --env MemSokoban-v0 --env-args max_turns=2
 
     Args:
-        sessions: episodes at once.
+        sessions: maximum number of episodes at once.
         host: address to listen on; 0.0.0.0 opens it to the network.
         port: port to listen on.
     """
@@ -100,15 +100,15 @@ def mcp(
       memenvs serve mcp --memory-mode a_mem --port 8000
 
     Args:
-        retriever: what search searches: lexical:FILE, lexical:INDEX_OR_TASK_SET, dense:INDEX_DIR or
+        retriever: retriever behind `search`: lexical:FILE, lexical:INDEX_OR_TASK_SET, dense:INDEX_DIR or
             http://host:port.
         memory_mode: how a text changes a memory: rewrite, callback, structured or a_mem, as in environments.
-        k: passages a search if a client does not say.
-        max_memory: tokens of a memory.
-        tokenizer: counts them: general, world, a file, a folder or a Hugging Face id.
+        k: passages per search if a client does not say how many.
+        max_memory: maximum number of tokens in a memory.
+        tokenizer: tokenizer that counts them: general, world, a file, a folder or a Hugging Face id.
         host: address to listen on; 0.0.0.0 opens it to the network.
-        port: port of streamable HTTP, at /mcp; by default the client starts the command and talks over its
-            standard input and output.
+        port: port of streamable HTTP, at /mcp; by default the client starts the command and uses its standard
+            input and output.
     """
     from memenvs.adapters.mcp import make_server
 

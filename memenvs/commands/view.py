@@ -38,11 +38,11 @@ def view(
     metrics: tuple[str, ...] | None = None,
     smooth: float | None = None,
 ) -> None:
-    """Show episodes turn by turn: what was read, kept and replied, and what it was paid.
+    """Show episodes turn by turn: what was read, remembered and replied, and the reward.
 
-    PATHS are files of episodes, or folders in which every episodes.jsonl is read: `evaluate run --out` writes
-    one, learners do with --save-episodes, `play` with --save. With --curves they are folders of training
-    runs, in which every log.jsonl is read. docs/view.md says what is shown, and the keys.
+    PATHS are files of episodes, or folders, in which every episodes.jsonl is read. `evaluate run --out`,
+    learners with --save-episodes and `play --save` write such files. With --curves PATHS are folders of
+    training runs, in which every log.jsonl is read. docs/view.md explains the pages and their keys.
 
     Examples:
       memenvs view runs/lexical
@@ -55,22 +55,24 @@ def view(
       memenvs view runs --curves --metrics return eval_success --smooth 0.8
 
     Args:
-        paths: files of episodes, and folders of runs.
-        out: a file ….html, or a folder; by default a temporary one, opened in the browser.
-        serve: serve the report to this machine alone, new at every reload.
-        follow: show a training run to this machine as it goes: curves, newest episodes, time left.
-        port: of --serve and --follow, 0 for any that is free.
-        terminal: list the episodes here, or show the one of --episode.
-        episode: its number in the list of --terminal.
+        paths: files of episodes, or folders of runs.
+        out: file ….html, or a folder; by default a temporary folder that is opened in the browser.
+        serve: serve the report on this machine only, and read the files again at every reload.
+        follow: watch a training run on this machine only: curves, newest episodes, time left.
+        port: port for --serve and --follow; 0 picks a free one.
+        terminal: list the episodes in the terminal, or show the one given by --episode.
+        episode: number of an episode in the list of --terminal.
         limit: characters of a text that --terminal shows.
         curves: draw the logs of training runs to --out, by default curves.png and curves.svg.
-        metrics: of --curves; by default return, success, losses, …
-        smooth: of --curves: the weight of a moving average, below 1.
+        metrics: metrics that --curves draws; by default return, success, losses, …
+        smooth: smooth --curves by a moving average; weight of the earlier values, below 1.
     """
     ways = {"--serve": serve, "--follow": follow, "--terminal": terminal, "--curves": curves}
     chosen = [name for name, given in ways.items() if given]
     if len(chosen) > 1 or (out and chosen and not curves):
-        raise ValueError(f"{', '.join(chosen)}{' and --out' * bool(out)} exclude each other; give one")
+        raise ValueError(f"{', '.join(chosen)}{' and --out' * bool(out)} cannot be combined; give one")
+    if not paths:
+        raise ValueError("no PATH is given; name a file of episodes or the folder of a run")
     if follow and len(paths) > 1:
         raise ValueError(f"--follow shows one run, got {len(paths)} paths")
     for option, value, needed, given in (

@@ -40,8 +40,8 @@ class AsyncTextEnv:
         observation, info = await env.reset(seed=0)
         observation, reward, terminated, truncated, info = await env.step("<answer>1623</answer>")
 
-    Many may run on one event loop: each call has a thread of its own while it lasts. Every other attribute is
-    the environment's.
+    Many can run on one event loop, because each call runs in its own thread. Every other attribute is the
+    environment's.
 
     Args:
         env: the environment. One episode is played in it at a time.

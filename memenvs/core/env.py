@@ -56,18 +56,18 @@ class _Last:
 
 
 class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
-    """An environment whose observation is the text to read at this turn and whose action is the raw reply.
+    """An environment with a text to read as its observation and the raw reply as its action.
 
     Action:
-        Any `str`. Lone surrogates become U+FFFD, and text beyond `MAX_REPLY_CHARS` is cut; no text
-        raises.
+        Any `str`. Lone surrogates become U+FFFD, and text beyond `MAX_REPLY_CHARS` is truncated. No text
+        raises an error.
 
     Observation:
-        Exactly what the policy must read at this turn. `info["context"]` says how it follows the one before:
-        `"append"` (before + reply + feedback, to the character) or `"rewrite"` (a fresh prompt). It is the
-        class's `context` at reset, and at every step unless the environment starts over in between.
-        The reply is the cleaned one (see Action), `info["feedback"]` what the environment put after it, so
-        that token sequences and chat messages are made without looking into the observation.
+        Exactly what the policy must read at this turn. `info["context"]` says how it follows the previous
+        one: `"append"` (previous + reply + feedback, to the character) or `"rewrite"` (a fresh prompt). It is
+        the class's `context` at reset, and at every step unless the environment starts over in between.
+        The reply is the cleaned one (see Action) and `info["feedback"]` what the environment put after it, so
+        you can make token sequences and chat messages without parsing the observation.
 
     Reward:
         The sum of `info["rewards"]`, whose keys are always `components`.
@@ -80,20 +80,20 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         The same keys at reset and at every step: `task` (id), `turn` (turns played), `context`, `feedback`
         (empty at reset and where the context is rewritten; see Observation), `rewards`, `turn_rewards` (of
         the turns played so far, so it is complete when an outer wrapper ends the episode), `metrics`
-        (zeros until the end; `success` is among them) and `privileged`: what only a trainer may see of the
-        observation it comes with. A wrapper that changes observations must state `context` and `feedback`
-        of its own.
+        (zeros until the end; `success` is among them) and `privileged`: what only a trainer may see about
+        the observation it comes with. A wrapper that changes observations must set its own `context` and
+        `feedback`.
 
     Privileged:
-        The scoring fields, which every environment gives, so that a reward method that asks for
-        log-probabilities (`needs`) runs on any of them. All are texts but `memory_span`:
+        The scoring fields, which every bundled environment has, so that a reward method that uses
+        log-probabilities (`needs`) runs on any of them. All are texts except `memory_span`:
 
-        - `question`; `target` and `target_wrapped`: the right answer, bare and in the form that is asked for.
-        - `memory`: what the agent has written for the turns to come; `memory_span`: where in the last reply
-          it is, [start, end) in characters, None where that reply left none.
-        - `reply`: what counts of the final reply; empty before the end.
-        - `prompt_with_memory`, `prompt_without_memory`, `prompt_with_history`: the prompt that the answer is
-          given to, with that memory, with an empty one, and with the turns so far.
+        - `question`; `target` and `target_wrapped`: the right answer, bare and in the required format.
+        - `memory`: what the agent has written for later turns; `memory_span`: where in the last reply it is,
+          [start, end) in characters, None if that reply wrote none.
+        - `reply`: the part of the final reply that counts; empty before the end.
+        - `prompt_with_memory`, `prompt_without_memory`, `prompt_with_history`: the prompt for the answer,
+          with that memory, with an empty one, and with the turns so far.
         - `teacher_prompt`, `teacher_prompt_global`: this turn's prompt with the evidence that belongs to the
           turn, and with all evidence; empty after the end.
 
@@ -117,8 +117,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
           `episode.turn` counts the turns before this one.
         - `_metrics()`: a value for each of `metric_names`; called when the episode has ended, after
           `episode.turn += 1`.
-        - `_feedback()`, where `context` is `"append"`: what the environment added after the last reply, at
-          the end too; called after every turn.
+        - `_feedback()`, if `context` is `"append"`: what the environment added after the last reply, also at
+          the end; called after every turn.
         - `_observe()`: the observation, a function of the episode alone.
         - `gold_reply()`: what an agent that knows the answer would reply now.
 
@@ -127,7 +127,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         - `_privileged()`: the fields above, plain data; `{}` by default, which is enough to train on the
           outcome alone. Called at `reset` and after every turn. A field may be a function without arguments,
           which is called when the field is first read (see `LazyFields`).
-        - `_context()`: how the observation follows the one before; `context` by default.
+        - `_context()`: how the observation follows the previous one; `context` by default.
         - `_task_id()`: the task's id; its number by default.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `reward_lines`, so that a reward wrapper can replace it. The `play`
@@ -136,8 +136,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         - `task_set()`: name and hash of the tasks, for states.
 
     Args:
-        n_tasks: tasks to draw from; `reset(options={"task": i})` takes a number below it.
-        max_chars: characters of the longest observation.
+        n_tasks: number of tasks; `reset(options={"task": i})` takes a number below it.
+        max_chars: length of the longest observation, in characters.
         render_mode: one of `metadata["render_modes"]`, or None.
     """
 
@@ -189,7 +189,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     @staticmethod
     def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
-        """Do together what several environments would each do in `step`, such as a search. Optional.
+        """Do work for several environments at once that each would do in `step`, such as a search. Optional.
 
         A `TextVectorEnv` calls it before it steps them.
 
@@ -266,7 +266,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     @property
     def episode(self) -> E:
-        """The episode that is being played; `ResetNeeded` before the first `reset`."""
+        """The current episode; raises `ResetNeeded` before the first `reset`."""
         if self._episode is None:
             raise ResetNeeded("no episode yet; call reset() first")
         return self._episode
@@ -352,7 +352,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         """Refuse options that `reset` does not know.
 
         Raises:
-            ValueError: with the option and its value.
+            ValueError: an option is unknown; the message has its name and value.
         """
         check_task(options, self.n_tasks)
 

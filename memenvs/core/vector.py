@@ -27,8 +27,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
     """Text environments in one process, stepped together.
 
     Observations are a tuple of N texts, actions any sequence of N texts. Infos are Gymnasium's vector infos;
-    `infos_list` holds the last info of each environment as the environment gave it. The queries of a step are
-    gathered over all environments with the same retriever and searched by one call.
+    `infos_list` holds the last info of each environment, unchanged. Environments with the same retriever
+    search all queries of a step in one call.
 
     Gymnasium's own `AsyncVectorEnv` cannot carry text in shared memory; a text environment spends its time in
     retrievers and models, which batch here.
@@ -178,7 +178,7 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         """Gymnasium's vector infos of some environments' infos.
 
         Args:
-            infos: by the environment's number.
+            infos: infos by the number of the environment.
             finals: observation and info of episodes that ended where another has begun; see `finals`.
         """
         batch: dict[str, Any] = {}

@@ -59,7 +59,7 @@ def grpo(
         rewards: r (G,).
         groups: the group of each rollout, in any order; None: all of one.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
         scale: `"std"` or `"none"`.
     """
 
@@ -116,7 +116,7 @@ def gdpo(
         groups: the group of each rollout, in any order; None: all of one.
         weights: w_c of some components; 1 of the others.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
 
     Raises:
         ValueError: a weight names an unknown component.

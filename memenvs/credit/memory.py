@@ -113,7 +113,7 @@ def normalize_turns(
         rewards: R_t, for each rollout (K_i,).
         tasks: the task of each rollout; None: all of one.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
     """
     turns = [np.asarray(own, np.float64) for own in rewards]
     advantages = [np.zeros_like(own) for own in turns]
@@ -144,12 +144,12 @@ def infomem_bonus(
     z-scored inside itself. A side of one rollout keeps its raw gain, since a z-score would erase it.
 
     Args:
-        gains: r_gain (G,), nats a token (eq. 6); NaN for none.
+        gains: r_gain (G,), nats per token (eq. 6); NaN for none.
         successes: (G,) whether the answer is right.
         side: who receives it.
         normalize: False gives the raw gains of the side.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
     """
     measured, right = np.asarray(gains, np.float64), np.asarray(successes, np.bool_)
     bonus = np.zeros_like(measured)
@@ -177,7 +177,7 @@ def mempo(
         outcomes: r (G,).
         memory: R_ij, for each rollout (K_i,); NaN at a turn that wrote no memory.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
     """
     memories = normalize_turns(memory, eps=eps, ddof=ddof)
     return MemPOAdvantages(group_normalize(outcomes, eps=eps, ddof=ddof), memories)

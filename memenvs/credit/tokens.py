@@ -37,7 +37,7 @@ def gae(
         rewards: r (B, T).
         values: V (B, T).
         mask: (B, T), True where the policy wrote the token.
-        gamma: discount a written token, 0 to 1.
+        gamma: discount per written token, 0 to 1.
         lam: 0 to 1; 1 gives returns less values.
 
     Raises:
@@ -121,7 +121,7 @@ def whiten(values: ArrayLike, mask: ArrayLike, *, eps: float = 1e-8) -> Array:
 
     Args:
         values: any shape, such as advantages (B, T).
-        mask: of that shape.
+        mask: mask of the same shape.
         eps: added to the variance.
     """
     array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)

@@ -64,7 +64,7 @@ def mt_grpo(
         groups: the group of each rollout; None: all of one.
         ended: `"zero"` or `"skip"`.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
         scale: `"std"`, or `"none"` for the means alone.
     """
     advantage = partial(grpo, eps=eps, ddof=ddof, scale=scale)
@@ -125,11 +125,11 @@ def igpo(
     Args:
         gains: g, for each rollout (K_i,).
         outcomes: r (G,).
-        gamma: discount a turn, 0 or more.
+        gamma: discount per turn, 0 or more.
         groups: the group of each rollout; None: all of one.
         normalize: `"separate"` as above, or `"joint"`: one mean and std over gains and outcomes together.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
     """
     turns, results, names = _to_arrays(gains, outcomes, groups)
     earned = [np.append(own[:-1], result) for own, result in zip(turns, results, strict=True)]
@@ -172,7 +172,7 @@ def rememr1(
         alpha: share of the outcome, 0 to 1.
         groups: the group of each rollout; None: all of one.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
         scale: `"std"`, or `"none"` for the means alone.
     """
     turns, results, names = _to_arrays(states, outcomes, groups)
@@ -206,11 +206,11 @@ def gigpo(
 
     Args:
         rewards: r, for each rollout (K_i,).
-        states: for each rollout (K_i,) what tells the states apart in which its turns act.
-        gamma: discount a turn, 0 or more.
+        states: for each rollout (K_i,) a key for the state in which each turn acts.
+        gamma: discount per turn, 0 or more.
         groups: the group of each rollout; None: all of one.
         eps: added to std.
-        ddof: of std.
+        ddof: delta degrees of freedom of std.
         scale: `"std"` or `"none"`.
     """
     names = [0] * len(rewards) if groups is None else groups

@@ -132,43 +132,43 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     r"""Read a long context chunk by chunk with a written memory, then answer (the MemAgent workflow).
 
     Action:
-        At each of the K reading turns the whole reply becomes the memory, cut at `max_memory` tokens, or
-        changes it by the rules of another `memory_mode`, which the prompt states; a reply that breaks them
-        leaves the memory as it was, and the next prompt says why. At the answer turn the reply holds the
-        answer as `\boxed{…}` or `<answer>…</answer>`. Several objectives are answered in one, separated by
-        ";", or, with `ask="each"` and `"later"`, in a turn each, all from the memory that the reading left.
-        The thought that opens a reply is dropped first: it is neither memory nor answer. A reply that is only
-        a thought, for example one truncated before `</think>`, is empty and leaves an empty memory.
+        At each of the K reading turns the whole reply becomes the memory, truncated at `max_memory` tokens.
+        In another `memory_mode` the reply changes the memory by rules, which the prompt states; a reply that
+        breaks them leaves the memory unchanged, and the next prompt says why. At the answer turn the reply
+        holds the answer as `\boxed{…}` or `<answer>…</answer>`. Several questions are answered together,
+        separated by ";", or with `ask="each"` and `"later"` in one turn each, all from the memory that the
+        reading left. A thought at the start of a reply is dropped first: it is neither memory nor answer. A
+        reply that is only a thought, for example one truncated before `</think>`, leaves an empty memory.
 
     Observation:
         Question, memory and chunk; at the end question and memory. `info["context"]` is `"rewrite"`; with
         `memory_mode="react"` it is `"append"`, and the text so far stays in the prompt.
 
     Reward:
-        `outcome`: the metric of the answer, at the last turn. Of n questions asked one by one each pays its
-        metric / n at its own turn, so that the return is what it would be for all together.
+        `outcome`: the metric of the answer, at the last turn. If n questions are asked one by one, each pays
+        its metric / n at its own turn, so the return is the same as when they are asked together.
 
     End:
-        `terminated` after K + 1 turns; after K + n where n questions are asked one by one.
+        `terminated` after K + 1 turns; after K + n if n questions are asked one by one.
 
     Metrics:
-        `success` (outcome 1.0), `em`, `f1`, `sub_em`, `format`, `memory_overflow` (memories cut), `turns`,
-        `prompt_tokens` and `prompt_tokens_peak` (tokens of the observations, in all and of the longest).
+        `success` (outcome 1.0), `em`, `f1`, `sub_em`, `format`, `memory_overflow` (truncated memories),
+        `turns`, `prompt_tokens` and `prompt_tokens_peak` (tokens of all observations, and of the longest).
 
     Privileged:
         `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1); `sentences`
         (those of the evidence that the task marks as needed); `evidence_in_chunk` (the documents' parts
         inside the chunk that is shown); `chunk_span` (the characters of the
         observation that are this chunk, [start, end); None if it shows none); and the scoring fields (see
-        `TextEnv`). The prompts with and without memory are the answer prompt, and the one with history is
-        that with memory: the turns before reach the agent in its memory only. The teacher's prompts hold in
-        the chunk's place the evidence inside the chunk (`teacher_prompt`) or all of it (`…_global`); at the
-        answer turn both are the answer prompt with all evidence behind the memory. Where questions are asked
-        one by one, `question`, `answers`, the targets and the prompts are those of the question that is asked
-        now; while the text is read, and after the end, those of all questions together. `answered` is whether
-        the last reply was an answer. In another memory mode than `"rewrite"` `memory` is what the prompt
-        shows, `written` what the last reply wrote at `memory_span` (operations, notes), and `recalled` what
-        was called back; with `"react"` the scoring fields are those of an environment that appends.
+        `TextEnv`). The prompts with and without memory are the answer prompt. The prompt with history equals
+        the one with memory, because earlier turns reach the agent only through its memory. In the teacher's
+        prompts, the evidence inside the chunk (`teacher_prompt`) or all evidence (`…_global`) replaces the
+        chunk; at the answer turn both are the answer prompt with all evidence after the memory. If questions
+        are asked one by one, `question`, `answers`, the targets and the prompts are those of the current
+        question; during the reading, and after the end, those of all questions together. `answered` is
+        whether the last reply was an answer. In memory modes other than `"rewrite"`, `memory` is what the
+        prompt shows, `written` what the last reply wrote at `memory_span` (operations, notes), and `recalled`
+        what was recalled; with `"react"` the scoring fields are those of an environment that appends.
 
     Args:
         tasks: a bundled task set's name or a folder made by `memenvs build`.
@@ -179,10 +179,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             that the task set was built with.
         cut_at: `"token"`, or `"document"`: a document that fits in a chunk with its header stays whole.
         n_documents: how many of the task's documents to read, drawn at reset, always with its evidence.
-        template: `{"read": …, "answer": …}` with the places `{question}`, `{memory}` and (read) `{chunk}`;
-            `{turn}`, `{turns}`, `{max_memory}`, `{format}` (how to answer, and how many answers), `{rule}`,
-            `{notice}` and `{recalled}` (of the memory mode) may be used. Or `"short"`, a wording for small
-            models. By default the environment's own wording.
+        template: `{"read": …, "answer": …}` with the placeholders `{question}`, `{memory}` and (read)
+            `{chunk}`, and optionally `{turn}`, `{turns}`, `{max_memory}`, `{format}` (how to answer, and how
+            many answers), `{rule}`, `{notice}` and `{recalled}` (of the memory mode). Or `"short"`, a wording
+            for small models. By default the environment's own wording.
         answer_format: `"boxed"` or `"tag"`.
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what comes before a lone `</think>`;
             `"opened"` also treats a reply without `</think>` as a truncated thought, for chat templates that
@@ -192,9 +192,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         ask: how to ask several questions of a task (`memenvs build multi`): `"together"` in one answer turn;
             `"each"` in its own turn, with all of them shown while the text is read; or `"later"`, in its own
             turn and shown only then, so that the memory must serve any question.
-        memory_mode: `"rewrite"` (MemAgent): the reply is the new memory. `"callback"` (ReMemR1): so it is,
+        memory_mode: `"rewrite"` (MemAgent): the reply is the new memory. `"callback"` (ReMemR1): the same,
             and `<recall>query</recall>` in it shows an earlier memory with the next chunk. `"mem1"`: the
-            thought that opens the reply is memory and thinking in one. `"structured"` (Memory-R1, Mem-alpha):
+            thought at the start of the reply is the memory. `"structured"` (Memory-R1, Mem-alpha):
             lines `ADD: text`, `UPDATE n: text`, `DELETE n` and `NOOP` change numbered entries. `"a_mem"`
             (A-MEM): lines are notes in a store; the prompt shows those that fit the question.
             `"react"`: no memory, everything stays in the prompt. See `memenvs.envs.memory`.

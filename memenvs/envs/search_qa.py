@@ -370,75 +370,75 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
         its first `</search>`, otherwise at its first `</answer>`; the first complete pair decides. With
-        `memory_mode="rewrite"` every reply opens with `<mem>…</mem>`; the thought of a thinking model may
-        come before it, and nothing inside that thought counts as a memory, a query or an answer. In the
-        other modes with a memory the content of `<mem>` changes it by their rules; a reply without one, or
-        that breaks them, leaves the memory as it was, and the next prompt says why. With
+        `memory_mode="rewrite"` every reply starts with `<mem>…</mem>`. A thinking model's thought may come
+        before it; nothing inside that thought counts as a memory, a query or an answer. In other modes with a
+        memory, the content of `<mem>` changes the memory by the mode's rules. A reply without `<mem>`, or one
+        that breaks the rules, leaves the memory unchanged, and the next prompt says why. With
         `memory_mode="compact"` the reply to a request for a summary is the summary.
 
     Observation:
-        `memory_mode="react"`: the question, then every reply and what came back: passages as
+        `memory_mode="react"`: the question, then every reply and its results: passages as
         `<information>Doc 1(Title: …) …</information>`, at most `max_information` tokens of them.
-        `memory_mode="rewrite"`: the question, the memory the agent wrote, and its last `keep_turns` turns:
-        whole replies (the memory of the last one is above it) and what came back; a fresh prompt each time
-        (`info["context"]` is `"rewrite"`). `memory_mode="compact"`: as `"react"`, until the observation has
-        `at` tokens and ends in a request for a summary; the next one is a fresh prompt with the question and
-        the summary, and grows again.
+        `memory_mode="rewrite"`: a fresh prompt each time (`info["context"]` is `"rewrite"`) with the
+        question, the memory that the agent wrote, and its last `keep_turns` turns, which are whole replies
+        (the memory of the last one is shown above) and their results. `memory_mode="compact"`: as `"react"`,
+        until the observation has `at` tokens and ends with a request for a summary. The next observation is a
+        fresh prompt with the question and the summary, and grows again.
 
     Reward:
         `outcome`: the metric of the answer, at the turn that gives it.
 
     End:
-        `terminated` by an answer; `truncated` after `max_turns` turns, and with `final_answer_turn` after one
-        more, in which no search is run. Summaries do not count.
+        `terminated` by an answer; `truncated` after `max_turns` turns, or with `final_answer_turn` after one
+        more turn, in which no search is run. Summaries do not count as turns.
 
     Info:
         `events` of this turn: `searched`, `retrieved` (the passages contain an accepted answer),
-        `retrieved_new` (in one that no earlier search of the episode has shown), `well_formed`, and
-        `searches` so far, all floats.
+        `retrieved_new` (a passage that no earlier search showed contains one), `well_formed`, and
+        `searches` so far. All are floats.
 
     Metrics:
         `success` (outcome 1.0), `em`, `f1`, `sub_em` (means over objectives), `em_sum`, `f1_sum` (sums, by
         MEM1's rules), `format` (1.0 if every reply was well formed and the last one an answer, MT-PPO D.1.2;
         with another `form` by its own rule), `format_share` (share of well-formed replies),
-        `memory_overflow` (memories cut), `searches`, `retrieved`, `turns`, `prompt_tokens`,
+        `memory_overflow` (truncated memories), `searches`, `retrieved`, `turns`, `prompt_tokens`,
         `prompt_tokens_peak`.
 
     Privileged:
-        `answers`; `evidence`: the documents the answer needs, where the task set knows them; `sentences`:
-        those of them that it marks; `passages`: the passages of the last turn that are shown at least in
-        part, each in full; and the scoring fields (see `TextEnv`). A teacher reads the evidence as passages
-        that a search has just brought. With
-        `memory_mode="rewrite"` `prompt_with_memory` and `prompt_without_memory` hold no passages, and
-        `prompt_with_history` an empty memory and every turn so far in full; so it is in the other modes with
-        a memory, where `written` is what the last reply wrote of it and `recalled` what was called back.
-        With `"compact"` the memory is the summary, and `memory_span` and `written` say where and what the
-        last reply wrote if it was one; a teacher that writes a summary reads the evidence before the request.
+        `answers`; `evidence`: the documents that the answer needs, if the task set knows them; `sentences`:
+        their sentences that the task set marks; `passages`: the passages of the last turn that are shown at
+        least in part, each in full; and the scoring fields (see `TextEnv`). A teacher reads the evidence as
+        if a search had just returned it. In modes with a memory, `prompt_with_memory` and
+        `prompt_without_memory` have no passages, and `prompt_with_history` has an empty memory and all turns
+        so far in full. In modes other than `"rewrite"`, `written` is what the last reply wrote, and
+        `recalled` what was recalled. With `"compact"` the memory is the summary. If the last reply was a
+        summary, `memory_span` and `written` say where and what it wrote. A teacher that writes a summary
+        reads the evidence before the request.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
         retriever: `"lexical:FILE"`, `"dense:INDEX_DIR"` or `"http://host:port"`; None searches the task set's
             own documents by BM25.
         k: passages per search.
-        max_turns: turns in which a search is run; by default 4, with a memory 16.
-        final_answer_turn: allow one more turn, for an answer only (the papers' code does).
+        max_turns: turns in which a search is run; by default 4, or 16 with a memory.
+        final_answer_turn: allow one more turn, only for an answer (as the papers' code does).
         max_information: tokens of passages per search.
         memory_mode: `"react"` (ReAct): no memory, the prompt grows. `"rewrite"` (MemPO): every reply rewrites
-            the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought that
-            opens a reply is the memory; there is no `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
-            `"compact"`: the prompt grows until it is replaced by a summary. Or `[name, settings]`:
+            the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought at the
+            start of a reply is the memory, without `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
+            `"compact"`: the prompt grows until a summary replaces it. Or `[name, settings]`:
             `max_memory` (1024), tokens of memory kept, a longer one is truncated; `thoughts`, which thought
             may come before the memory: `"strip"`, `"opened"` or `"keep"` (none may), as for `ChunkQAEnv`;
-            `keep_turns` (1, 3 or `"all"`), turns that a fresh prompt repeats; and, of
-            `"compact"`, `at` (4096): a summary is requested once an observation has this many tokens.
-        form: of calls and answers: `"search_r1"`, or, where the prompt grows, `"research"` (ReSearch: the
+            `keep_turns` (1, 3 or `"all"`), turns that a fresh prompt repeats; and for
+            `"compact"` `at` (4096): a summary is requested once an observation has this many tokens.
+        form: format of calls and answers: `"search_r1"`, or, if the prompt grows, `"research"` (ReSearch: the
             results are in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see
             `memenvs.envs.search_forms`.
-        template: `{"ask": …}` with the places `{question}` and, with a memory `{memory}` and `{recent}`;
-            `{several}` (how to give several answers) may be used; where the prompt grows `{searches}` too,
-            with a memory `{turns}` (turns left), `{shown}` (what is repeated), `{max_memory}`. Own wording by
-            default.
+        template: `{"ask": …}` with the placeholder `{question}` and, with a memory, `{memory}` and
+            `{recent}`. Optional are `{several}` (how to give several answers), `{searches}` if the prompt
+            grows, and with a memory `{turns}` (turns left), `{shown}` (what is repeated) and `{max_memory}`.
+            By default the environment's own wording.
         tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
             that the task set was built with.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.

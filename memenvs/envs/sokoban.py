@@ -102,13 +102,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     Reward:
         `outcome`, `placement`, `format` and `step`, weighted by `rewards`:
 
-        - `"mt_ppo"`: +10 solved, +1 a box pushed on (0 pushed off), +0.5 a well-formed reply, -0.1 a step
-          that leaves the level unsolved.
-        - `"classic"`: +10 solved, +1 a box pushed on, -1 pushed off, -0.1 a step, the last one too.
+        - `"mt_ppo"`: +10 solved, +1 per box pushed on (0 pushed off), +0.5 per well-formed reply, -0.1 per
+          step that leaves the level unsolved.
+        - `"classic"`: +10 solved, +1 per box pushed on, -1 pushed off, -0.1 per step, also the last one.
         - `"outcome"`: +10 solved.
-        - `"bounded"`: +10 solved, +1 a box pushed on, -1 pushed off, -0.5 a reply that is not well formed,
-          -0.1 a step that leaves the level unsolved. Under `"mt_ppo"` each well-formed turn of idling pays
-          +0.5, which is more than solving where `max_turns` is large; here nothing is earned by passing time.
+        - `"bounded"`: +10 solved, +1 per box pushed on, -1 pushed off, -0.5 per reply that is not
+          well-formed, -0.1 per step that leaves the level unsolved. With `"mt_ppo"` each idle turn in the
+          right format pays +0.5, which beats solving if `max_turns` is large; here idling earns nothing.
         - a dictionary of `Weights`' fields.
 
     End:
@@ -116,22 +116,22 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     Metrics:
         `success`; `effective_player` and `effective_box`, the shares of moves that moved the player and a
-        box; `format`, the share of replies that were well formed; `steps`, `turns`, `deadlocked`;
-        `optimal_length`, moves of a shortest solution (-1 where it is not known).
+        box; `format`, the share of well-formed replies; `steps`, `turns`, `deadlocked`; `optimal_length`,
+        the number of moves of a shortest solution (-1 if it is not known).
 
     Privileged:
         `deadlocked` (no solution can be reached; found without a search), `solution` (moves from the start),
         `state` (the board now, as text), and the scoring fields (see `TextEnv`): `question` is the goal and
-        the board at the start, `target` the moves of a shortest solution from there (empty where none is
-        known), which a teacher reads after the observation. There are no `answers`: a level has many
+        the board at the start, `target` the moves of a shortest solution from there (empty if none is
+        known), which a teacher reads after the observation. There are no `answers`, because a level has many
         solutions.
 
     Args:
         levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
         level_split: a split of the set; None takes all levels.
-        min_solution: fewest moves of a shortest solution.
-        max_solution: most moves of one; by default as many as the turns allow, so every level can be solved.
-        max_turns: turns.
+        min_solution: minimum number of moves in a shortest solution.
+        max_solution: maximum number of moves; by default what the turns allow, so every level can be solved.
+        max_turns: maximum number of turns.
         max_actions: moves per turn.
         max_steps: moves per episode.
         rewards: see Reward.

@@ -63,8 +63,8 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         `<reasoning>…</reasoning><answer>…</answer>`. An answer in the first turn ends the episode.
 
     Observation:
-        The question, then the reply and `<result>…</result>` or an error text; a search that finds nothing
-        is an error too. `info["context"]` is `"append"`.
+        The question, then the reply and `<result>…</result>` or an error message; a search that finds nothing
+        is also an error. `info["context"]` is `"append"`.
 
     Reward:
         `outcome`: the metric of the answer. The turn rewards of the paper are `memenvs.wrappers.ToolRewards`.
@@ -73,7 +73,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         `terminated` by an answer, `truncated` after the second turn without one.
 
     Info:
-        `events` of this turn, floats: `called` (a tool call was answered, be it by an error), `ran` (without
+        `events` of this turn, floats: `called` (a tool call was answered, even with an error), `ran` (without
         an error), `retrieved` (the passages that it found contain an accepted answer).
 
     Metrics:
@@ -83,9 +83,9 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         `turns`.
 
     Privileged:
-        `answers`; `evidence`: the documents the answer needs, where the task set knows them; `sentences`:
-        those of them that it marks; `passages`: those that the last turn brought; and the scoring fields (see
-        `TextEnv`). A teacher reads the evidence as a result behind the observation.
+        `answers`; `evidence`: the documents that the answer needs, if the task set knows them; `sentences`:
+        their sentences that the task set marks; `passages`: those that the last turn returned; and the
+        scoring fields (see `TextEnv`). A teacher reads the evidence as a result after the observation.
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
@@ -93,8 +93,8 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         k: passages per result.
         max_result: tokens per result.
         tokenizer: as for `SearchQAEnv`.
-        template: `{"ask": …}` with the place `{question}`; `{several}` (how to give several answers) may be
-            used. Own wording by default.
+        template: `{"ask": …}` with the placeholder `{question}` and optionally `{several}` (how to give
+            several answers). By default the environment's own wording.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 

@@ -58,7 +58,7 @@ class PairedComparison:
 
     Attributes:
         runs: the baseline first.
-        differences: by metric, and for each metric by run.
+        differences: differences by metric, and for each metric by run.
         tasks: number of tasks that every run finished.
         caption: what is compared, how, and which differences besides the policy were allowed, in sentences.
     """
@@ -181,8 +181,8 @@ def compare(
         metrics: names; None: all that every run has.
         common: compare the tasks that every run finished and leave out the others.
         allow: what may differ besides the policy: a name of `MATCHED`, or one value as in `"env_args.k"`.
-        resamples: of the bootstrap, at least 100.
-        seed: of the bootstrap, 0 to 2**32 - 1.
+        resamples: number of bootstrap resamples, at least 100.
+        seed: seed of the bootstrap, 0 to 2**32 - 1.
 
     Raises:
         ValueError: a run has not ended, runs differ in more than their policy or finished different tasks, or
@@ -248,8 +248,8 @@ def paired_interval(
         before: (n,) of the baseline.
         after: (n,) of the run.
         share: whether the metric is one of `memenvs.evaluation.summary.SHARES`.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap.
     """
     differences = after - before
     found = bootstrap(differences.tolist(), resamples=resamples, seed=seed)

@@ -119,10 +119,10 @@ class EvaluatedRun(NamedTuple):
     """A run as its folder holds it.
 
     Attributes:
-        name: in tables.
-        setting: of the evaluation, and `samples` of a task.
+        name: name in tables.
+        setting: setting of the evaluation, with the `samples` per task.
         tasks: the id of each task that was played, by its number.
-        means: by metric and number of the task, without failed episodes.
+        means: means by metric and task number, without failed episodes.
         finished: number of episodes that ended.
         failed: number of episodes that failed.
     """
@@ -158,7 +158,7 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
     path, again = folder / RESULTS, "run the same command again: it plays only what has not ended"
     if not path.exists():
         raise FileNotFoundError(
-            f"{folder} has no {RESULTS}; give a folder of `evaluate run --out` whose run has ended"
+            f"{folder} has no {RESULTS}; give the --out folder of a finished `evaluate run`"
         )
     results = convert(read_json(path, again), _Results, f"{path}: results", again)
     numbers = read_tasks(results.task, results.setting["n_tasks"])

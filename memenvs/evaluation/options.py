@@ -44,7 +44,7 @@ def check_methods(
     asking = [one for one in wrapped.methods if type(one).requests is not RewardMethod.requests]
     if asking and scorer is None and not is_model:
         name, _ = plain_method(asking[0])
-        raise ValueError(f"{name} asks for log-probabilities; give --scorer lexical or hf:MODEL")
+        raise ValueError(f"{name} needs log-probabilities; add --scorer lexical or --scorer hf:MODEL")
     if scorer != "policy":
         make_scorer(scorer)
 

@@ -43,24 +43,24 @@ _OF_PROCESS = ("dtype",)
 @checked
 @dataclass(frozen=True)
 class ModelOptions:
-    """Sampling of a model, and requests to an endpoint; None leaves a number to the model's own settings.
+    """Sampling from a model, and requests to an endpoint; None leaves a setting to the model or endpoint.
 
     Attributes:
-        temperature: of sampling; 0 takes the likeliest token.
+        temperature: sampling temperature; 0 takes the likeliest token.
         top_p: sample only from the likeliest tokens that together have this probability.
         top_k: sample only from this many of the likeliest tokens.
         min_p: sample only from tokens at least this share as likely as the likeliest one.
-        max_new_tokens: tokens of a reply.
+        max_new_tokens: maximum number of tokens in a reply.
         stop: strings that end a reply.
         chat_args: arguments of the chat template.
-        dtype: of a model in this process; see `memenvs.models.loading.load_model`.
-        model: name of the model at the endpoint; None where it serves only one.
-        conversation: send an endpoint the episodes of context `"append"` as messages.
-        system_prompt: text, or the name of a file that holds it; begins every chat.
-        examples: file of JSON lines {"user", "assistant"}: turns before those of every chat.
+        dtype: precision of a model in this process; see `memenvs.models.loading.load_model`.
+        model: name of the model at the endpoint; None if it serves only one.
+        conversation: send an endpoint each episode of context `"append"` as a conversation.
+        system_prompt: text of the system message of every chat, or the name of a file with this text.
+        examples: file of JSON lines {"user", "assistant"}, turns that every chat starts with.
         body: more fields of a request to the endpoint; None leaves a field out.
         timeout: seconds to wait for the endpoint's answer.
-        tries: of a request, before its episode fails.
+        tries: how often a request is sent before its episode fails.
 
     Raises:
         ValueError: a value is out of its range.
@@ -172,7 +172,7 @@ class EndpointSampler:
     string: the text is the same, although the model generates more than is used.
 
     Args:
-        client: of the server.
+        client: client of the server.
         fields: of every request: model, temperature and the like; None leaves a field out.
         conversation: send an episode of context `"append"` as messages, the replies as the assistant's;
             otherwise an observation is one message of the user.

@@ -78,13 +78,13 @@ def evaluate(
         out: folder for the episodes, each written as it ends, and the results. The same call again plays
             only what is missing.
         texts: also keep what was read, for `memenvs.view`; without it an episode takes a few kilobytes.
-        options: of a model.
+        options: sampling of a model, and requests to an endpoint.
         methods: reward methods around the environment, as for `RewardWrapper`; each episode is kept with
             their signals and credits, and `return` includes what they pay. A method that compares the
             rollouts of a task compares with statistics of the episodes that ended before.
         scorer: gives methods log-probabilities; `"policy"` is the model that plays, the default if that
             model runs in this process.
-        price: of a million tokens that a model reads, and of a million that it writes; for the cost.
+        price: price of a million tokens that a model reads, and of a million that it writes, for the cost.
         track: experiment trackers that get the means and the cost, with the number of episodes as the step;
             they need `out`.
 

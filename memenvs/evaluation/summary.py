@@ -63,7 +63,7 @@ class Summary:
 
     Attributes:
         title: what was evaluated.
-        metrics: by name.
+        metrics: metrics by name.
         tasks: number of tasks.
         samples: n, the episodes of each task.
         finished: number of episodes that ended.
@@ -151,7 +151,7 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> 
     tasks, because all resamples of zeros are zero.
 
     Args:
-        episodes: in any order; failed ones are counted.
+        episodes: episodes in any order; failed ones are counted.
         samples: n.
         title: what was evaluated.
     """

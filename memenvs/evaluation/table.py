@@ -134,7 +134,7 @@ def _runs(folder: Path) -> dict[str, EvaluatedRun]:
     places = sorted(path.parent for path in folder.glob(f"*/{RESULTS}"))
     if not places:
         raise ValueError(
-            f"{folder} holds no run; give a folder of folders that `evaluate run --out` wrote, one a task set"
+            f"{folder} holds no run; give a folder with an --out folder of `evaluate run` for each task set"
         )
     return {place.name: read_run(place, f"{folder.name}/{place.name}") for place in places}
 

@@ -67,9 +67,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
         lora: an adapter to train instead of the model, whose weights are shared and frozen; None: that of the
             model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which computes
             faster and rounds differently.
-        device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: of a model by name; `"auto"` is the checkpoint's where the device computes fast in it,
-            otherwise float32 (see `memenvs.models.loading.load_model`).
+        device: torch device for a model given by name; None: a GPU if there is one.
+        dtype: precision of a model given by name; `"auto"` is the checkpoint's if the device computes fast in
+            it, otherwise float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens of prompts and replies that are sampled together; bounds the memory of
             their keys and values.
 
@@ -125,7 +125,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         """Add a linear layer from hidden states to values, in float32; its first values are near 0.
 
         Args:
-            seed: of its first weights; torch's global generator is not used.
+            seed: seed of its initial weights; torch's global generator is not used.
 
         Returns:
             The policy itself.
@@ -248,8 +248,8 @@ class HFPolicy(SequenceReader, ChatPolicy):
         in this policy alone. They are made for some of the tokens at a time, and again in the backward pass.
 
         Args:
-            sequences: as in `forward`.
-            response_masks: as in `forward`.
+            sequences: see `forward`.
+            response_masks: see `forward`.
             other: a policy of the same vocabulary. Where one of the two models has logits beyond it, both
                 leave them out.
             states: (N, H) of `other.states`, for the same tokens in the same order.

@@ -32,7 +32,7 @@ class LoRA:
 
     Args:
         rank: r, rows of A and columns of B.
-        seed: of A.
+        seed: seed of A.
     """
 
     rank: Count

@@ -39,7 +39,7 @@ class VLLMPolicy(ChatPolicy):
         sampling_params: as in `HFPolicy`. At a temperature other than 0 and 1 it must not truncate: the
             engine would give log-probabilities of the rest.
         chat: None: where the tokenizer has a template.
-        chat_args: of the template.
+        chat_args: arguments of the chat template.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
 
     Raises:

@@ -44,7 +44,7 @@ class DenseRetriever(CorpusRetriever):
         folder: what `memenvs.build.index.build_index` made.
         encoder: None: the one that the index was built with, by its name. A name or folder: the same
             encoder at another place.
-        device: of torch; None: a GPU if there is one.
+        device: torch device; None: a GPU if there is one.
 
     Raises:
         FileNotFoundError: the index, or a part of it, is missing.

@@ -88,7 +88,7 @@ class Encoder(PrefixedEncoder):
     Args:
         model: a name on the hub, or the folder of a sentence-transformers or transformers model.
         query_prefix, passage_prefix, max_tokens: see `PrefixedEncoder`.
-        device: of torch; None: a GPU if there is one.
+        device: torch device; None: a GPU if there is one.
 
     Attributes:
         batch_tokens: tokens in a batch, padding included.

@@ -94,7 +94,7 @@ def to_demonstration(episode: Episode) -> Demonstration:
 
 
 def write_demonstrations(file: Path, demonstrations: Iterable[Demonstration]) -> None:
-    """Write demonstrations as JSON Lines, whole."""
+    """Write demonstrations as JSON Lines, atomically."""
     write_text(file, "".join(f"{msgspec.json.encode(one).decode()}\n" for one in demonstrations))
 
 

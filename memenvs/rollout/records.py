@@ -133,8 +133,8 @@ class Episode:
         turns: (K,) what was read, replied and returned. In an episode read from a file the infos hold what
             the file has of them.
         outcomes: (K,) the outcome component of each turn, as the environment paid it.
-        signals: by name of a reward method, the signal (K,) of each turn.
-        credits: by name of a reward method, its credits; empty until it has assigned them.
+        signals: the signal (K,) of each turn, by name of a reward method.
+        credits: credits by name of a reward method; empty until it has assigned them.
         turn_rewards: (K,) the reward of every turn; final when every method has assigned its credits.
         error: why it could not be played or scored to its end; empty otherwise. Signals that depend on later
             turns are then NaN at every turn, the others at the turn that failed.
@@ -143,7 +143,7 @@ class Episode:
         task: the task's id.
         number: number of the task in its task set; None where the seed draws the task.
         member: which episode of its group or task it is, from 0.
-        seed: of the reset, so that the replies can be played again; -1 where it was not given.
+        seed: seed of the reset, so that the replies can be replayed; -1 if none was given.
         env: id of the environment.
         step: step of the training run that played it; None elsewhere.
         phase: `"train"` or `"eval"` in a training run.
@@ -152,7 +152,7 @@ class Episode:
             turn where every prompt is fresh (`"rewrite"`). Each has a sampled token.
         metrics: the environment's, and what whoever played it counted.
         rewards: the sum of each reward component over the turns; NaN where it was NaN at every turn.
-        measured: by name of a reward method, its signals at the turns where it measured one, without NaN;
+        measured: signals by name of a reward method, only of turns where it measured one, without NaN;
             methods that measured none have no entry.
         replaces_outcome: whether a reward method paid for the result in place of the environment.
         length_penalty: what a learner adds to the result for its length (DAPO), at most 0.

@@ -46,9 +46,9 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     returns the policy.
 
     Args:
-        name: of the policy.
-        env: that it will play, wrapped or not.
-        seed: of its random choices.
+        name: name of the policy.
+        env: environment that it will play, wrapped or not.
+        seed: seed of its random choices.
 
     Raises:
         ValueError: no such policy for this environment, or nothing to import by this name.
@@ -94,7 +94,7 @@ def play_episode(
         env: an environment, wrapped or not.
         policy: gives the actions.
         task: number of the task; drawn if None.
-        seed: of the reset.
+        seed: seed of the reset.
         on_turn: called after the reset and after every step.
     """
     observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})

@@ -99,7 +99,7 @@ class Task:
         question: what is asked; several objectives joined by `"; "`.
         answers: for each objective, its accepted answers, the preferred one first.
         documents: document numbers in reading order.
-        evidence: those of them that the answer needs, in the order of the reasoning.
+        evidence: numbers of the documents that the answer needs, in the order of the reasoning.
         meta: plain data of the source: `spans` [document, start, end] of the sentences needed, type, hops …
     """
 
@@ -118,13 +118,13 @@ class Task:
 
 
 class TaskSet(Sequence[Task]):
-    """The tasks of a folder, memory-mapped; open it by `open_tasks`, which shares it inside a process.
+    """The tasks of a folder, memory-mapped. Open it with `open_tasks`, which shares it inside a process.
 
     Attributes:
         path: the folder.
-        name: of the folder.
+        name: name of the folder.
         card: what the set is.
-        hash: of the card, which tells the set from others.
+        hash: hash of the card, which identifies the set.
         file: the card's, whose hash tells the set from others.
         metric, environment, layout: what the card says of them.
     """
@@ -207,7 +207,7 @@ class TaskSet(Sequence[Task]):
         return [(title, text[start:end].strip()) for title, text, (_, start, end) in parts]
 
     def marked_sentences(self, task: Task) -> list[str]:
-        """The sentences of its evidence that a task marks as needed; none where it marks none."""
+        """The sentences of its evidence that a task marks as needed; may be empty."""
         return [text for _, text in self.needed_sentences(task)] if "spans" in task.meta else []
 
     def stored_gaps(self, documents: Sequence[int]) -> list[Gaps]:

@@ -23,20 +23,20 @@ CPU_BATCH, GPU_BATCH = 4_096, 65_536  # tokens in a pass
 class HFScorer(PairScorer):
     """Teacher-forced log-probabilities under a model of Hugging Face transformers.
 
-    The results are those of reading each request alone, one by one (float32: to 1e-4 nats), whatever is
-    scored beside it. No gradient is kept, and the model's mode (train or eval) is afterwards as before.
+    The result of a request does not depend on the other requests (float32: to 1e-4 nats). No gradient is
+    kept, and the model's mode (train or eval) is restored.
 
-    Within a call, text that several requests begin with is read once, and nothing is padded, where the
-    model's attention allows that (see `memenvs.models.reader.SequenceReader`).
+    Within a call, a prefix that requests share is read once, and nothing is padded, if the model's attention
+    allows that (see `memenvs.models.reader.SequenceReader`).
 
     Args:
         model: a folder, a name on the hub (safetensors only, no code of the model is run) or of a packaged
-            model (`smollm2`, see `memenvs.models.packaged`); or a causal model in memory, scored by its
-            present weights, so that it may be a policy in training.
+            model (`smollm2`, see `memenvs.models.packaged`); or a causal model in memory, scored with its
+            current weights, so it may be a policy in training.
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
-        device: of torch, for a model by name; None: a GPU if there is one.
-        dtype: of a model by name; `"auto"` is the checkpoint's where the device is fast in it, otherwise
-            float32 (see `memenvs.models.loading.load_model`).
+        device: torch device for a model given by name; None: a GPU if there is one.
+        dtype: precision of a model given by name; `"auto"` is the checkpoint's if the device computes fast in
+            it, otherwise float32 (see `memenvs.models.loading.load_model`).
         max_batch_tokens: tokens that a pass of the model computes; a longer request is a pass of its own.
             None: 4,096 on a CPU, 65,536 elsewhere.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.

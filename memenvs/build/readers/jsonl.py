@@ -62,11 +62,11 @@ def jsonl(
     Args:
         source: a line a question: question, answers, documents of title and text, evidence (numbers of those
             needed, from 0); or hf:NAME[:CONFIG] with these columns.
-        pool: more documents to draw distractors from, a line each: title and text.
-        corpus: documents that the questions name by id, a line each: id and contents.
-        documents: documents of a task (default: those of the question, as they are).
-        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
-        questions: most consecutive questions of one context in a task (`keep_contexts`).
+        pool: more documents to draw distractors from, one per line: title and text.
+        corpus: documents that the questions name by id, one per line: id and contents.
+        documents: number of documents in a task (default: those of the question, unchanged).
+        tokens: instead of documents, the maximum tokens of a task's text; missed by less than a document.
+        questions: maximum number of consecutive questions about one context in a task (`keep_contexts`).
 
     Raises:
         ValueError: an argument that does not suit another, or a file of another form.
@@ -88,7 +88,7 @@ def jsonl(
 def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
     """(title, text) of the documents of a corpus by their ids."""
     if not Path(path).is_file():
-        raise FileNotFoundError(f'no file at {path}; --corpus wants JSON Lines of {{"id", "contents"}}')
+        raise FileNotFoundError(f'no file at {path}; --corpus takes JSON Lines of {{"id", "contents"}}')
     documents: dict[str, tuple[str, str]] = {}
     for passage in read_passages(path):
         if passage.id in documents:

@@ -52,8 +52,8 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
 
     Args:
         source: locomo10.json, or hf:NAME[:CONFIG].
-        category: of the questions: multi-hop (1), temporal (2), open-domain (3), single-hop (4), adversarial
-            (5); default: all.
+        category: category of the questions: multi-hop (1), temporal (2), open-domain (3), single-hop (4),
+            adversarial (5); default: all.
 
     Raises:
         ValueError: the source is something else; the line names the record.

@@ -39,7 +39,7 @@ def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[
     if source.startswith("hf:"):
         records = _from_hub(source, split)
     elif not Path(source).is_file():
-        raise FileNotFoundError(f"no file at {source}; --source wants {what}, or hf:NAME")
+        raise FileNotFoundError(f"no file at {source}; --source takes {what}, or hf:NAME")
     else:
         read = _from_parquet if source.endswith(".parquet") else _from_file
         records = _in_one_line(read(Path(source)), f"{source} is not {what}")

@@ -113,7 +113,7 @@ def world(
     """The questions of `generate`, to be asked among documents of the same world (50 by default).
 
     Args:
-        entities: people, places and works of the world, a document each.
+        entities: number of people, places and works in the world, with a document each.
         hops: documents that a question chains, asked equally often.
         split: of the world; no two splits share an entity's name.
 
@@ -139,10 +139,10 @@ def aggregate(
     """Questions over many documents at once of the world that `generate` makes, asked over documents of it.
 
     Args:
-        ask: what is asked, in turn.
-        entities: documents of the world (default: as many as a task reads).
-        documents: documents of a task.
-        tokens: instead: most tokens of a task's text, tokenised whole; met within one document.
+        ask: kinds of question, used in turn.
+        entities: number of documents in the world (default: as many as a task reads).
+        documents: number of documents in a task.
+        tokens: instead of documents, the maximum tokens of a task's text; missed by less than a document.
         count: tasks; the first n are the same however many are asked.
         split: of the world; no two splits share an entity's name.
 

@@ -144,3 +144,20 @@ def test_an_environment_page_shows_scores_of_the_leaderboard_and_of_the_shipped_
     (row,) = re.findall(r"^\| smollm2-caller \| world-test \| (.*) \|$", page, re.MULTILINE)
     low, high = map(float, re.findall(r"[\d.]+", row)[1:])
     assert 0 <= low < float(row.split()[0]) < high <= 1
+
+
+ADAPTERS = sorted((ROOT / "memenvs" / "adapters").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [path for path in ADAPTERS if path.stem not in ("common", "groups")],
+    ids=lambda path: path.stem,
+)
+def test_an_adapter_has_a_page_and_a_row_with_the_version_that_its_gate_says_was_tested(adapter):
+    table = [line for line in (DOCS / "trainers.md").read_text().splitlines() if line.startswith("| [")]
+    rows = [line for line in table if f"(trainers/{adapter.stem}.md)" in line]
+    assert rows
+    assert (DOCS / "trainers" / f"{adapter.stem}.md").exists()
+    for tested in re.findall(r'^check_version\("[\w-]+", "([\d.]+)"', adapter.read_text(), re.MULTILINE):
+        assert all(tested in row.partition("]")[0] for row in rows)

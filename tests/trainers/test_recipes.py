@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-PAGES = sorted((Path(__file__).parents[2] / "docs").glob("trainers*.md"))
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "trainers").glob("*.md"))
 FENCE = re.compile(r"^```py (\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)  # ```py MODULE: needs that module
 RECIPES = [
     pytest.param(match.group(1), match.group(2), id=f"{page.stem}-{match.group(1)}-{number}")

@@ -13,11 +13,7 @@ from transformers import AutoTokenizer
 from trl.chat_template_utils import qwen3_chat_template
 
 PAGES = Path(__file__).parents[2] / "docs"
-SECTION = re.compile(r"^## TRL$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-TEXTS = [
-    *(part for page in sorted(PAGES.glob("trainers*.md")) for part in SECTION.findall(page.read_text())),
-    (PAGES / "tutorials" / "train_with_trl.md").read_text(),
-]
+TEXTS = [(PAGES / page).read_text() for page in ("trainers/trl.md", "tutorials/train_with_trl.md")]
 RECIPES = [
     recipe
     for section in TEXTS

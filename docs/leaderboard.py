@@ -28,8 +28,8 @@ This page shows the scores of policies on the fixed suites of `memenvs evaluate 
 - `gold` asks the environment for the answer, which shows that every task can be solved. `random_text` and
   `silent` show the scores of a policy without skill. `lexical` matches words and has no model.
 - `hf:smollm2` is SmolLM2-135M-Instruct without training, at temperature 0.7 and up to 256 tokens a reply.
-- A cell is empty if the policy cannot play the environment. The needles of `hf:smollm2` were not played: two
-  cores would take more than an hour. Rows are sorted by the sum of their scores.
+- A cell is empty if the policy cannot play the environment. The needles of `hf:smollm2` were stopped: no
+  episode had ended after half an hour on two busy cores. Rows are sorted by the sum of their scores.
 
 ## Send a row
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import replace_surrogates
-from memenvs.core.text import Template, first_pair, in_order, replace_templates
+from memenvs.core.text import Template, escape_tags, first_pair, in_order, replace_templates
+from memenvs.core.tools import ToolUse, joined_thought
 from memenvs.envs.searching import (
     SearchingEnv,
     SearchingEpisode,
-    escape_tags,
     holds_answer,
     joined,
     several,
@@ -137,6 +137,10 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     def call(self, query: str) -> str:
         """The part of a reply that searches for a query."""
         return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
+
+    def tool_use(self) -> ToolUse:
+        """See `TextEnv.tool_use`."""
+        return replace(self._tool_use(TOOL, 1, NO_TOOL), compose=_reasoned)
 
     def _begin(self, task: int) -> ToolEpisode:
         self._set_task(task)
@@ -266,6 +270,11 @@ def _fault(args: Any) -> str:
     if not isinstance(args["query"], str):
         return f'can only concatenate str (not "{type(args["query"]).__name__}") to str'
     return ""
+
+
+def _reasoned(thought: str, content: str, act: str) -> str:
+    """As `memenvs.core.tools.as_thought`, in this environment's tags."""
+    return f"<reasoning>{escape_tags(joined_thought(thought, content))}</reasoning>{act}"
 
 
 def _result(text: str) -> str:

@@ -76,7 +76,7 @@ class ToolUse:
 
         Args:
             name: of the tool.
-            arguments: an object.
+            arguments: as JSON gives them.
             thought: what the model thought first, where the server separates it.
             content: the text of its message.
         """
@@ -85,20 +85,16 @@ class ToolUse:
         value = arguments.get(tool.argument) if tool and isinstance(arguments, Mapping) else None
         if tool and isinstance(value, (str, int, float)):
             return self.compose(thought, content, tool.act(escape_tags(str(value)))), ""
-        fault = (
-            f"The tool {name} takes the string {tool.argument}."
-            if tool
-            else f"There is no tool {name!r:.40}."
-        )
-        called = escape_tags(
-            json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False, default=str)
-        )
-        return self.compose(thought, content, called), f"{fault} {self._ask}"
+        fault = f"There is no tool {name!r:.40}."
+        if tool:
+            fault = f"The tool {name} takes the string {tool.argument}."
+        called = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+        return self.compose(thought, content, escape_tags(called)), f"{fault} {self._ask}"
 
     def text(self, thought: str, content: str) -> tuple[str, str]:
         """The reply of a message without a call, which is read as text; and what is wrong with it."""
-        opening = f"<think>{escape_tags(thought)}</think>" if thought else ""
-        return opening + content, f"You called no tool. {self._ask}"
+        reply = self.compose(thought, "", content) if thought else content
+        return reply, f"You called no tool. {self._ask}"
 
     def explain(self, feedback: str, fault: str) -> str:
         """The environment's feedback, with what is wrong with a call in place of its hint."""

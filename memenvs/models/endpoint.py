@@ -205,8 +205,8 @@ class ToolConversation(Prompts):
             return reply
         name, arguments, self._call = _first_call(calls)
         self._call = self._call or f"call-{len(self.messages)}"
-        text = replace_surrogates(json.dumps(arguments, ensure_ascii=False))
-        function = {"name": str(name), "arguments": text}
+        sent = {"name": str(name), "arguments": json.dumps(arguments, ensure_ascii=False)}
+        function = {field: replace_surrogates(text) for field, text in sent.items()}
         said["tool_calls"] = [{"id": self._call, "type": "function", "function": function}]
         reply, self._fault = self._use.call(name, arguments, thought, completion.text)
         return reply

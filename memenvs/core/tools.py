@@ -39,18 +39,14 @@ class Tool(NamedTuple):
         return {"type": "function", "function": function}
 
 
-def as_thought(thought: str, content: str, act: str) -> str:
-    r"""A reply that thinks inside `<think>…</think>` what a model wrote before its call, then acts.
+def as_thought(thought: str, content: str, act: str, tag: str = "think") -> str:
+    r"""A reply that thinks inside `<think>…</think>`, or another tag, what a model wrote, then acts.
 
     >>> as_thought("Where?", "I look it up.", "<search>dam</search>")
     '<think>Where?\nI look it up.</think><search>dam</search>'
     """
-    return f"<think>{escape_tags(joined_thought(thought, content))}</think>{act}"
-
-
-def joined_thought(thought: str, content: str) -> str:
-    """What a model wrote before its call, as one text."""
-    return "\n".join(filter(None, (thought, content.strip())))
+    written = "\n".join(filter(None, (thought, content.strip())))
+    return f"<{tag}>{escape_tags(written)}</{tag}>{act}"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template, escape_tags, first_pair, in_order, replace_templates
-from memenvs.core.tools import ToolUse, joined_thought
+from memenvs.core.tools import ToolUse, as_thought
 from memenvs.envs.searching import (
     SearchingEnv,
     SearchingEpisode,
@@ -140,7 +141,8 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
 
     def tool_use(self) -> ToolUse:
         """See `TextEnv.tool_use`."""
-        return replace(self._tool_use(TOOL, 1, NO_TOOL), compose=_reasoned)
+        compose = functools.partial(as_thought, tag="reasoning")
+        return replace(self._tool_use(TOOL, 1, NO_TOOL), compose=compose)
 
     def _begin(self, task: int) -> ToolEpisode:
         self._set_task(task)
@@ -270,11 +272,6 @@ def _fault(args: Any) -> str:
     if not isinstance(args["query"], str):
         return f'can only concatenate str (not "{type(args["query"]).__name__}") to str'
     return ""
-
-
-def _reasoned(thought: str, content: str, act: str) -> str:
-    """As `memenvs.core.tools.as_thought`, in this environment's tags."""
-    return f"<reasoning>{escape_tags(joined_thought(thought, content))}</reasoning>{act}"
 
 
 def _result(text: str) -> str:

@@ -176,7 +176,7 @@ class ToolConversation(Prompts):
         self.fields = {"tools": env.tools()}
         if not self.fields["tools"]:
             name = env.spec.id if env.spec else type(env).__name__
-            raise ValueError(f"{name} has no tools; leave out tools")
+            raise ValueError(f"{name} has no tools; leave `tools` out")
         self._call = self._fault = ""
 
     def observe(self, observation: Any, info: Info) -> None:

@@ -83,7 +83,7 @@ class EpisodeAgent:
         try:
             options = None if task is None else {"task": task}
             observation, info = await env.reset(seed=seed, options=options)
-            prompts, ids, over = self._prompts(env.unwrapped), [], False
+            prompts, ids, over = self._prompts(env.env), [], False
 
             def read(found: Any) -> tuple[str, Completion]:
                 return str(found["id"]), prompts.reader(found)

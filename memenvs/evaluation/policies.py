@@ -18,7 +18,6 @@ from msgspec import Meta
 
 from memenvs import models
 from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_json
-from memenvs.core.env import text_env_of
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
@@ -187,6 +186,9 @@ class EndpointSampler:
         envs: the environments that are played.
         prompts: how their episodes become messages.
         opening: messages before those of the episode.
+
+    Raises:
+        ValueError: the environments have no tools, where `prompts` needs them.
     """
 
     def __init__(
@@ -198,8 +200,8 @@ class EndpointSampler:
         opening: Sequence[Message] = (),
     ) -> None:
         self.client, self.fields, self.opening = client, fields, opening
-        self.envs, self.prompts = [text_env_of(env) for env in envs], prompts
-        prompts(self.envs[0])
+        self.envs, self.prompts = envs, prompts
+        prompts(envs[0])  # raises here, not in the first episode
         self._cuts_here = False
         self._prompts: dict[int, Prompts] = {}
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()

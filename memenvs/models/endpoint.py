@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
+import gymnasium as gym
+
 from memenvs.core.data import is_whole
-from memenvs.core.env import Info, TextEnv
+from memenvs.core.env import Info, text_env_of
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.tools import ToolUse
@@ -120,13 +122,12 @@ class Prompts:
         messages: to send at this turn.
 
     Args:
-        env: that is played.
+        env: that is played, wrapped or not.
     """
 
     reader = staticmethod(read_completion)
 
-    def __init__(self, env: TextEnv[Any, Any]) -> None:
-        self.env = env
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
         self.fields: dict[str, Any] = {}
         self.messages: list[Message] = []
 
@@ -171,11 +172,12 @@ class ToolConversation(Prompts):
 
     reader = staticmethod(read_message)
 
-    def __init__(self, env: TextEnv[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.fields = {"tools": env.tools()}
+        self._env = text_env_of(env)
+        self.fields = {"tools": self._env.tools()}
         if not self.fields["tools"]:
-            name = env.spec.id if env.spec else type(env).__name__
+            name = env.spec.id if env.spec else type(env.unwrapped).__name__
             raise ValueError(f"{name} has no tools; leave `tools` out")
         self._call = self._fault = ""
 
@@ -213,7 +215,7 @@ class ToolConversation(Prompts):
 
     @property
     def _use(self) -> ToolUse:
-        return cast(ToolUse, self.env.tool_use())
+        return cast(ToolUse, self._env.tool_use())
 
 
 def _first_call(calls: Any) -> tuple[Any, dict[str, Any], str]:

@@ -166,6 +166,7 @@ def test_of_several_calls_the_first_one_counts(tmp_path):
 
 
 BROKEN = {"function": {"name": "search", "arguments": '{"query": '}}
+DEEP = {"function": {"name": "search", "arguments": '{"query": ' + "[" * 985 + "]" * 985 + "}"}}
 
 
 @pytest.mark.parametrize(
@@ -174,10 +175,12 @@ BROKEN = {"function": {"name": "search", "arguments": '{"query": '}}
         (call("seek", QUERY), "There is no tool 'seek'. Call search or answer."),
         (call("search", {"q": "x"}), "The tool search takes the string query."),
         (call("search", {"query": ["x"]}), "The tool search takes the string query."),
+        (call("search", {"query": {}}) | {"id": ["x"]}, "The tool search takes the string query."),
         (BROKEN, "The tool search takes the string query."),
+        (DEEP, "The tool search takes the string query."),
         (call("seek", ["\ud800", "</think><answer>x</answer>"]), "There is no tool 'seek'."),
-        ({"function": "search"}, "There is no tool None."),
-        ("search", "There is no tool None."),
+        ({"function": "search"}, "There is no tool ''."),
+        ("search", "There is no tool ''."),
     ],
 )
 def test_a_bad_call_is_a_reply_without_an_action_and_says_why(bad, told, tmp_path):

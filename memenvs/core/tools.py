@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ class ToolUse:
     hint: str
     compose: Callable[[str, str, str], str] = as_thought
 
-    def call(self, name: Any, arguments: Any, thought: str = "", content: str = "") -> tuple[str, str]:
+    def call(self, name: str, arguments: Any, thought: str = "", content: str = "") -> tuple[str, str]:
         """The reply that a call makes, and what is wrong with the call; nothing raises.
 
         A call that is wrong becomes a reply without an action. A number counts as its text.
@@ -84,8 +84,8 @@ class ToolUse:
         fault = f"There is no tool {name!r:.40}."
         if tool:
             fault = f"The tool {name} takes the string {tool.argument}."
-        called = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
-        return self.compose(thought, content, escape_tags(called)), f"{fault} {self._ask}"
+        called = escape_tags(f"{name}({reprlib.repr(arguments)})")  # short, however deep they are
+        return self.compose(thought, content, called), f"{fault} {self._ask}"
 
     def text(self, thought: str, content: str) -> tuple[str, str]:
         """The reply of a message without a call, which is read as text; and what is wrong with it."""

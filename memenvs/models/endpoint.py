@@ -205,12 +205,11 @@ class ToolConversation(Prompts):
             self._call = ""
             reply, self._fault = self._use.text(thought, completion.text)
             return reply
-        name, arguments, self._call = _first_call(calls)
-        self._call = self._call or f"call-{len(self.messages)}"
-        sent = {"name": str(name), "arguments": json.dumps(arguments, ensure_ascii=False)}
-        function = {field: replace_surrogates(text) for field, text in sent.items()}
+        call = _first_call(calls)
+        self._call = call.id or f"call-{len(self.messages)}"
+        function = {"name": call.name, "arguments": call.json}
         said["tool_calls"] = [{"id": self._call, "type": "function", "function": function}]
-        reply, self._fault = self._use.call(name, arguments, thought, completion.text)
+        reply, self._fault = self._use.call(call.name, call.arguments, thought, completion.text)
         return reply
 
     @property
@@ -218,22 +217,35 @@ class ToolConversation(Prompts):
         return cast(ToolUse, self._env.tool_use())
 
 
-def _first_call(calls: Any) -> tuple[Any, dict[str, Any], str]:
-    """Name, arguments and id of the first tool call, whatever a server or a model made of it.
+class _Call(NamedTuple):
+    """A tool call; `json` is its arguments as text."""
 
-    OpenAI sends the arguments as JSON, other servers as an object; they are empty where they are neither.
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    json: str
+
+
+def _first_call(calls: Any) -> _Call:
+    """The first tool call, whatever a server or a model made of it.
+
+    OpenAI sends the arguments as JSON, other servers as an object. What no tool takes, such as a list or text
+    that is not JSON, is left out, so that the server can read the call again.
     """
     call = calls[0] if isinstance(calls, list) else calls
     call = call if isinstance(call, dict) else {}
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            arguments = {}
-    return function.get("name"), arguments if isinstance(arguments, dict) else {}, str(call.get("id") or "")
+    id, name, given = call.get("id"), function.get("name"), function.get("arguments")
+    try:
+        found = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        found = {}
+    fields = found.items() if isinstance(found, dict) else ()
+    arguments = {field: value for field, value in fields if not isinstance(value, (dict, list))}
+    text = replace_surrogates(json.dumps(arguments, ensure_ascii=False))
+    id, name = (replace_surrogates(one) if isinstance(one, str) else "" for one in (id, name))
+    return _Call(id, name, arguments, text)
 
 
 def _thought(message: Mapping[str, Any]) -> str:

@@ -51,7 +51,7 @@ dist: .venv/.release  ## wheel and sdist in dist/, as the package index wants th
 
 test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
-		.venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py tests/test_policy_vllm.py tests/test_evaluate_vllm.py \
+		.venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py tests/test_policy_vllm.py tests/test_evaluate_vllm.py tests/test_tools_vllm.py \
 			tests/test_learner_vllm.py tests/lm/test_lm_scorers.py
 
 # The quick environment first: what breaks there says so soon.

@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         choice = {"message": {"role": "assistant", "content": text}, "index": 0}
         choice |= {"finish_reason": "stop", "stop_reason": None}
-        counted = sum(len(message["content"].split()) for message in fields["messages"])
+        counted = sum(len(str(message["content"]).split()) for message in fields["messages"])
         usage = {"prompt_tokens": counted, "completion_tokens": len(str(text or "").split())}
         usage["total_tokens"] = sum(usage.values())
         choice |= parts[0] if parts else {}

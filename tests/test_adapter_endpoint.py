@@ -105,3 +105,20 @@ def test_what_is_missing_is_one_line(monkeypatch):
 def test_a_server_that_refuses_ends_the_episode_with_its_reason():
     with ChatStub(lambda fields: (400, "too long")) as server, pytest.raises(ServerError, match="too long"):
         run(EpisodeAgent(**SEARCHING), server, {"seed": 1})
+
+
+def test_an_agent_that_calls_tools_is_paid_for_each_call():
+    def call(name, **arguments):
+        return {"id": name, "function": {"name": name, "arguments": arguments}}  # as some servers send them
+
+    left = iter([call("search", query="the mayor of the town"), call("answer", answer="nobody")])
+    with ChatStub(
+        lambda fields: (200, "", {"message": {"content": None, "tool_calls": [next(left)]}})
+    ) as server:
+        rewards = run(EpisodeAgent(**SEARCHING, tools=True), server, {"task": 3, "seed": 0})
+    assert [message["role"] for message in server.bodies[1]["messages"]] == ["user", "assistant", "tool"]
+    env = SearchRewards(gym.make("memenvs:MemSearchQA-v0", max_turns=3))
+    env.reset(seed=0, options={"task": 3})
+    env.step("<think></think><search>the mayor of the town</search>")
+    info = env.step(REPLIES[-1])[4]
+    assert list(rewards.values()) == pytest.approx(info["turn_rewards"])

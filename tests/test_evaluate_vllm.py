@@ -32,7 +32,9 @@ def run(vllm_url, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("arguments", [SOKOBAN, (*SOKOBAN, "--conversation"), READING])
+@pytest.mark.parametrize(
+    "arguments", [SOKOBAN, (*SOKOBAN, "--conversation"), (*SOKOBAN, "--tools", "native"), READING]
+)
 def test_a_real_server_plays_every_kind_of_context(run, arguments):
     code, lines, results = run(*arguments, "--task", "0:4", "--samples", "2")
     assert (code, results["finished"], results["failed"]) == (0, 8, 0)

@@ -27,6 +27,7 @@ def vllm_server(model, log):
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
     command += ["--dtype", "float32", "--enforce-eager"]
+    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
     # Where prompts are read in parts, vLLM 0.32 rewinds the generator of a request with a seed, and on a CPU
     # that kills the engine ("CPU Generator does not use offset"): room enough that none is.
     command += ["--max-num-batched-tokens", "16384"]

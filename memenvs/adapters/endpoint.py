@@ -9,8 +9,7 @@ from typing import Any
 from memenvs.adapters.common import open_env
 from memenvs.core.asynchronous import AsyncTextEnv, in_thread
 from memenvs.core.http import JSONClient
-from memenvs.core.spaces import replace_surrogates
-from memenvs.models.endpoint import read_completion
+from memenvs.models.endpoint import Completion, Conversation, ToolConversation
 
 
 class EpisodeAgent:
@@ -26,6 +25,7 @@ class EpisodeAgent:
         scorer: for the methods, see `memenvs.wrappers.registry.make_scorer`.
         model: its name in requests.
         timeout: seconds for a completion.
+        tools: send the environment's tools, and read tool calls instead of text.
         body: other fields of a request, such as `temperature`.
     """
 
@@ -38,10 +38,12 @@ class EpisodeAgent:
         *,
         model: str = "default",
         timeout: float = 600.0,
+        tools: bool = False,
         **body: Any,
     ) -> None:
         self._env = (env, env_args, methods, scorer)
         self._body, self._timeout = {"model": model, **body}, timeout
+        self._prompts = ToolConversation if tools else Conversation
 
     async def run(
         self,
@@ -81,24 +83,20 @@ class EpisodeAgent:
         try:
             options = None if task is None else {"task": task}
             observation, info = await env.reset(seed=seed, options=options)
-            messages, ids, over = [{"role": "user", "content": observation}], [], False
+            prompts, ids, over = self._prompts(env.env), [], False
+
+            def read(found: Any) -> tuple[str, Completion]:
+                return str(found["id"]), prompts.reader(found)
+
             while not over:
-                fields = {**self._body, "messages": messages}
-                completion, reply = await in_thread(client.post, "/chat/completions", fields, _read)
-                ids.append(completion)
+                prompts.observe(observation, info)
+                fields = {**self._body, **prompts.fields, "messages": prompts.messages}
+                name, completion = await in_thread(client.post, "/chat/completions", fields, read)
+                ids.append(name)
+                reply = prompts.read(completion)
                 observation, reward, terminated, truncated, info = await env.step(reply)
-                on_turn(completion, reward)
+                on_turn(name, reward)
                 over = terminated or truncated
-                if info["context"] == "append":
-                    messages += [{"role": "assistant", "content": reply}]
-                    messages += [{"role": "user", "content": info["feedback"]}]
-                else:
-                    messages = [{"role": "user", "content": observation}]
         finally:
             env.close()
         return dict(zip(ids, info["turn_rewards"], strict=True))
-
-
-def _read(found: Any) -> tuple[str, str]:
-    """The id and the text of a completion."""
-    return str(found["id"]), replace_surrogates(read_completion(found).text)

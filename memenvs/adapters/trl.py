@@ -11,15 +11,12 @@ from numpy.typing import NDArray
 from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.optional import check_hooks, check_version, require
-from memenvs.envs.searching import several
-from memenvs.envs.sokoban import LEGEND
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
 from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
 from memenvs.rollout.session import NO_REPLY, Session
-from memenvs.sokoban import to_text
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 
 check_version("trl", "1.16", "1.17", "trl")
@@ -40,23 +37,6 @@ Row = dict[str, list[Any]]
 PREFIX = "seed "  # of the prompts of `seed_rows`
 CREDIT: Mapping[str, Any] = {"reward": "turn"}
 OVER = "The episode is over. Reply without calling a tool."
-
-SEARCH = """\
-Answer the question. Look up what you do not know with the tool `search`, at most {searches} times. Then \
-give the answer, as short as possible, with the tool `answer`{several}.
-
-Question: {question}
-"""
-
-SOKOBAN = """\
-You are playing Sokoban. Push every box onto a target with the tool `move`. A move takes you one square up, \
-down, left or right; moving into a box pushes it if the square behind it is free. You may call the tool \
-{turns} times, with up to {actions} moves each.
-
-Symbols: {legend}
-
-{board}
-"""
 
 
 def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
@@ -304,7 +284,8 @@ class ToolEnv:
         self._session = Session()
         self._session.episode.replaces_outcome = getattr(self._env, "replaces_outcome", False)
         self._session.begin(*self._env.reset(seed=None if seed is None else int(seed), options=options))
-        return self._prompt()
+        prompt: str = self._env.unwrapped.tool_use().prompt()
+        return prompt
 
     def get_reward(self) -> float:
         """The return of the episode; empty replies end one that has not ended."""
@@ -321,8 +302,9 @@ class ToolEnv:
         feedback: str = self._session.info["feedback"].strip()
         return f"{feedback}\n{OVER}".strip() if self._session.over else feedback
 
-    def _prompt(self) -> str:
-        raise NotImplementedError
+    def _call(self, name: str, **arguments: str) -> str:
+        reply, _ = self._env.unwrapped.tool_use().call(name, arguments)
+        return self._play_reply(reply)
 
 
 class SearchTools(ToolEnv):
@@ -339,7 +321,7 @@ class SearchTools(ToolEnv):
         Returns:
             The passages that were found.
         """
-        return self._play_reply(f"<think></think>{self._env.unwrapped.form.call(query)}")
+        return self._call("search", query=str(query))
 
     def answer(self, answer: str) -> str:
         """Give the final answer, which ends the episode.
@@ -350,14 +332,7 @@ class SearchTools(ToolEnv):
         Returns:
             That the episode is over.
         """
-        return self._play_reply(f"<think></think>{self._env.unwrapped.form.answer(answer)}")
-
-    def _prompt(self) -> str:
-        env = self._env.unwrapped
-        task = env.questions[env.episode.task]
-        return SEARCH.format(
-            question=task.question, searches=env.max_turns, several=several(len(task.answers))
-        )
+        return self._call("answer", answer=str(answer))
 
 
 class SokobanTools(ToolEnv):
@@ -374,16 +349,7 @@ class SokobanTools(ToolEnv):
         Returns:
             The board as it is then.
         """
-        return self._play_reply(f"<think></think><answer>{moves}</answer>")
-
-    def _prompt(self) -> str:
-        env = self._env.unwrapped
-        return SOKOBAN.format(
-            board=to_text(env.board),
-            turns=env.max_turns,
-            actions=env.max_actions,
-            legend=LEGEND,
-        )
+        return self._call("move", moves=str(moves))
 
 
 def tool_tokenizer(model: str) -> Any:

@@ -125,7 +125,8 @@ def _sampler(
 ) -> tuple[TurnSampler, PromptEncoder | None]:
     """What replies in an environment, and what makes the token ids of its prompts, if anything does."""
     if name.startswith(("hf:", "openai:")):
-        if not isinstance(env.observation_space, UnicodeText) or isinstance(env, GridInWords):
+        sees = name.startswith("openai:") and isinstance(env.unwrapped, TextEnv)
+        if not (sees or isinstance(env.observation_space, UnicodeText)) or isinstance(env, GridInWords):
             raise ValueError(f"{name} plays environments of texts, not {type(env.unwrapped).__name__}")
         return choose_policy(name, options).make(TextVectorEnv([lambda: env], autoreset_mode="Disabled"))
     choose_policy(name, options)  # refuses options of models

@@ -15,6 +15,7 @@ from memenvs.core.data import check, is_whole
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text
 from memenvs.core.state import State, Stateful, from_plain, to_plain
+from memenvs.core.tools import ToolUse
 
 MAX_REPLY_CHARS = 1_000_000
 
@@ -129,6 +130,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
           which is called when the field is first read (see `LazyFields`).
         - `_context()`: how the observation follows the previous one; `context` by default.
         - `_task_id()`: the task's id; its number by default.
+        - `tool_use()`: how an agent that calls tools plays it; see `memenvs.core.tools`.
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `reward_lines`, so that a reward wrapper can replace it. The `play`
           command shows the observation of an environment that has none.
@@ -186,6 +188,15 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     def _task_id(self) -> str:
         """The id of the episode's task; its number by default."""
         return str(self.episode.task)
+
+    def tool_use(self) -> ToolUse | None:
+        """How an agent that calls tools plays; None where the actions are no tools."""
+        return None
+
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools that do the environment's actions, in OpenAI's schema; empty where it has none."""
+        use = self.tool_use()
+        return [tool.schema for tool in use.tools] if use else []
 
     @staticmethod
     def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:

@@ -6,6 +6,11 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
+_KNOWN_TAGS = re.compile(
+    r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result|tool_call|tool_response)\s*)>",
+    re.IGNORECASE,
+)
+
 Thoughts = Literal["strip", "opened", "keep"]
 """What to do with the thought that opens a reply; see `thought_end`."""
 
@@ -125,6 +130,16 @@ def in_order(reply: str, *tags: str) -> list[Tagged] | None:
         pairs.append(pair)
         at = pair.end
     return None if reply[at:].strip() else pairs
+
+
+def escape_tags(text: str) -> str:
+    """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
+    return _KNOWN_TAGS.sub("‹\\1›", text)
+
+
+def holds_known_tag(text: str) -> bool:
+    """Whether the text contains a tag that agents or environments use."""
+    return _KNOWN_TAGS.search(text) is not None
 
 
 def thought_end(reply: str, thoughts: Thoughts = "strip") -> int:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
-from memenvs.core.text import Tagged, Template, Thoughts, first_pair, replace_templates, thought_end
+from memenvs.core.text import (
+    Tagged,
+    Template,
+    Thoughts,
+    first_pair,
+    holds_known_tag,
+    replace_templates,
+    thought_end,
+)
+from memenvs.core.tools import ToolUse, as_thought
 from memenvs.envs.memory import (
     MAX_OWN_TEXT,
     MODES,
@@ -28,7 +37,6 @@ from memenvs.envs.searching import (
     SearchingEnv,
     SearchingEpisode,
     holds_answer,
-    holds_known_tag,
     joined,
     several,
 )
@@ -38,20 +46,29 @@ from memenvs.tasks.tokens import TextTokenizer
 
 SearchModeName = Literal[ModeName, "compact"]
 
-ASK_WITH_MEMORY = Template(
-    """\
+_WITH_MEMORY = """\
 Answer the question with the help of a search engine. Of the earlier turns you see {shown}. {rule} Then \
-either search with <search>query</search>, or, when you know the answer, give it as short as possible inside \
-<answer>…</answer>{several}. You have {turns} turns left.
+either search with %s, or, when you know the answer, give it as short as possible %s{several}. You have \
+{turns} turns left.
 
 Question: {question}
 
 <mem>
 {memory}
 </mem>
-{recalled}{notice}{recent}""",
+{recalled}{notice}{recent}"""
+
+ASK_WITH_MEMORY = Template(
+    _WITH_MEMORY % ("<search>query</search>", "inside <answer>…</answer>"),
     required=("question", "memory", "recent"),
     optional=("turns", "several", "shown", "rule", "recalled", "notice", "max_memory"),
+    name="ask",
+)
+
+ASK_WITH_MEMORY_BY_TOOLS = Template(
+    _WITH_MEMORY % ("the tool `search`", "with the tool `answer`"),
+    required=ASK_WITH_MEMORY.required,
+    optional=ASK_WITH_MEMORY.optional,
     name="ask",
 )
 
@@ -185,6 +202,10 @@ class Conversation:
         """A fresh prompt."""
         return self.env.fill(self.env._task)
 
+    def tool_use(self) -> ToolUse:
+        """See `TextEnv.tool_use`."""
+        return self.env._tool_use("search", self.env.max_turns, self.env.form.hint)
+
     def end_turn(self, reply: str, move: Move) -> None:
         """Change the memory by the last reply of the history, and add a fresh prompt if the mode has one."""
 
@@ -221,6 +242,16 @@ class Summaries(Conversation):
         if not self.env.episode.full:
             return super().read(reply)
         return Move("summary", well_formed=bool(reply[thought_end(reply, self.thoughts) :].strip()))
+
+    def tool_use(self) -> ToolUse:
+        """See `Conversation.tool_use`; a summary follows the prompt."""
+        use = super().tool_use()
+
+        def ask() -> str:
+            prompts = self.env.episode.prompts
+            return use.prompt() + prompts[-1][1].removeprefix(prompts[0][1])
+
+        return replace(use, prompt=ask)
 
     def end_turn(self, reply: str, move: Move) -> None:
         """See `Conversation.end_turn`."""
@@ -296,8 +327,17 @@ class Rewritten(Conversation):
 
     def prompt(self) -> str:
         """See `Conversation.prompt`."""
+        return self._prompt(self.env.template)
+
+    def tool_use(self) -> ToolUse:
+        """See `Conversation.tool_use`; the text of a message that calls a tool opens with the memory."""
+        use = super().tool_use()
+        compose = as_thought if self.mode.in_thought else _memory_first
+        return replace(use, prompt=lambda: self._prompt(ASK_WITH_MEMORY_BY_TOOLS), compose=compose)
+
+    def _prompt(self, template: Template) -> str:
         places = {**self._fixed, **self._places(), "recent": self._recent(), "turns": self._left()}
-        return self.env.fill(self.env._task, **places)
+        return self.env.fill(self.env._task, template, **places)
 
     def end_turn(self, reply: str, move: Move) -> None:
         """See `Conversation.end_turn`."""
@@ -499,10 +539,14 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         """The part of a reply that answers."""
         return self.form.answer(text)
 
-    def fill(self, task: Task, /, **values: object) -> str:
-        """The prompt about a task."""
+    def tool_use(self) -> ToolUse:
+        """See `TextEnv.tool_use`."""
+        return self.memory.tool_use()
+
+    def fill(self, task: Task, template: Template | None = None, /, **values: object) -> str:
+        """The prompt about a task, by the environment's template or another one."""
         asked = {"question": task.question, "several": several(len(task.answers))}
-        return self.template.fill(**asked, searches=self.max_turns, **values)
+        return (template or self.template).fill(**asked, searches=self.max_turns, **values)
 
     def _begin(self, task: int) -> SearchEpisode:
         self._set_task(task)
@@ -591,6 +635,14 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         for turn, count in enumerate(self.tokenizer.counts(parts)):
             tokens.append(count if turn in fresh else tokens[-1] + count)
         return tokens
+
+
+def _memory_first(thought: str, content: str, act: str) -> str:
+    """A reply that opens with the `<mem>…</mem>` of a message; the rest of the message is the thought."""
+    if (block := first_pair(content, "mem")) is None:
+        return as_thought(thought, content, act)
+    rest = content[: block.start] + content[block.end :]
+    return content[block.start : block.end] + as_thought(thought, rest, act)
 
 
 def read_reply(reply: str, thoughts: Thoughts = "strip", in_thought: bool = False) -> Move:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +10,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
 from memenvs.core.spaces import clean_text
-from memenvs.core.text import Tagged, Template, first_pair, in_order
+from memenvs.core.text import Tagged, Template, escape_tags, first_pair, holds_known_tag, in_order
+from memenvs.core.tools import Tool, ToolUse
 from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.retrieval import Retriever, load_retriever
 from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_questions, tokenizer_of
 from memenvs.tasks.tokens import TextTokenizer, text_gaps
-
-_KNOWN_TAGS = re.compile(
-    r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result|tool_call|tool_response)\s*)>",
-    re.IGNORECASE,
-)
-
 
 ASK = Template(
     """\
@@ -37,6 +31,13 @@ Question: {question}
     optional=("searches", "several"),
     name="ask",
 )
+
+ASK_BY_TOOLS = """\
+Answer the question. Look up what you do not know with the tool `{tool}`, at most {searches}. Then give the \
+answer, as short as possible, with the tool `answer`{several}.
+
+Question: {question}
+"""
 
 _KINDS: tuple[Literal["search", "answer"], ...] = ("search", "answer")
 
@@ -130,6 +131,21 @@ class SearchingEnv(TextEnv[str, E]):
     def answer(self, text: str) -> str:
         """The part of a reply that answers."""
         return wrap_answer(text, "tag")
+
+    def _tool_use(self, name: str, searches: int, hint: str) -> ToolUse:
+        """The two tools: one that searches, by its name, and one that answers."""
+
+        def ask() -> str:
+            often = "once" if searches == 1 else f"{searches} times"
+            places = {"question": self._task.question, "several": several(len(self._task.answers))}
+            return ASK_BY_TOOLS.format(tool=name, searches=often, **places)
+
+        search = Tool(name, "Look something up.", "query", "What to look up.", self.call)
+        meaning = "The answer, as short as possible."
+        answer = Tool(
+            "answer", "Give the final answer, which ends the episode.", "answer", meaning, self.answer
+        )
+        return ToolUse((search, answer), ask, hint)
 
     @abstractmethod
     def _longest(self, question: int, objectives: int) -> int:
@@ -264,16 +280,6 @@ def several(objectives: int) -> str:
 def joined(history: Iterable[tuple[str, str]]) -> str:
     """Turns as one text: each reply and the feedback on it."""
     return "".join(reply + feedback for reply, feedback in history)
-
-
-def escape_tags(text: str) -> str:
-    """`text` with the tags that agents and environments use written in ‹ ›, so that none is one."""
-    return _KNOWN_TAGS.sub("‹\\1›", text)
-
-
-def holds_known_tag(text: str) -> bool:
-    """Whether the text contains a tag that agents or environments use."""
-    return _KNOWN_TAGS.search(text) is not None
 
 
 def show_passages(passages: Sequence[str]) -> str:

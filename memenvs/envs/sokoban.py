@@ -18,6 +18,7 @@ from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
 from memenvs.core.text import Template, first_pair, in_order
+from memenvs.core.tools import Tool, ToolUse
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
 from memenvs.sokoban import LETTERS, Board, LevelSet, Step, is_deadlocked, rgb, solve, to_text
@@ -56,6 +57,18 @@ You have {turns} turns and may make up to {actions} moves per turn. Think first,
     required=("board",),
     optional=("legend", "turns", "actions", "example"),
 )
+
+PROMPT_BY_TOOLS = """\
+You are playing Sokoban. Push every box onto a target with the tool `move`. A move takes you one square up, \
+down, left or right; moving into a box pushes it if the square behind it is free. You may call the tool \
+{turns} times, with up to {actions} moves each.
+
+Symbols: {legend}
+
+{board}
+"""
+
+NO_MOVES = "Your reply contained no <answer>…</answer> with moves."
 
 FEEDBACK = Template(
     """\
@@ -181,6 +194,17 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         """The next moves of a shortest solution from here; an empty list where there is none."""
         solution = solve(self._board.grid).moves
         return f"<think></think><answer>{listed(solution[: self.max_actions])}</answer>"
+
+    def tool_use(self) -> ToolUse:
+        """See `TextEnv.tool_use`."""
+
+        def ask() -> str:
+            limits = {"turns": self.max_turns, "actions": self.max_actions}
+            return PROMPT_BY_TOOLS.format(board=self._board.text(), legend=LEGEND, **limits)
+
+        meaning = "Up, Down, Left and Right in the order they are made, with || between them."
+        wrap = functools.partial(wrap_answer, answer_format="tag")
+        return ToolUse((Tool("move", "Make moves on the board.", "moves", meaning, wrap),), ask, NO_MOVES)
 
     def n_choices(self, n_answers: int) -> int:
         """The length of `choices`."""
@@ -368,7 +392,7 @@ def read_moves(reply: str, most: int) -> Moves:
         thought = first_pair(reply, "think")
         found = first_pair(reply, "answer", thought.end if thought else 0)
         if found is None:
-            return Moves((), False, "Your reply contained no <answer>…</answer> with moves. ")
+            return Moves((), False, f"{NO_MOVES} ")
         answer, remark = found, "Write one thought and one list of moves, and nothing else. "
     actions: list[int] = []
     for word in map(str.strip, answer.text.split(SEPARATOR)):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import replace_surrogates
-from memenvs.core.text import Template, first_pair, in_order, replace_templates
+from memenvs.core.text import Template, escape_tags, first_pair, in_order, replace_templates
+from memenvs.core.tools import ToolUse, as_thought
 from memenvs.envs.searching import (
     SearchingEnv,
     SearchingEpisode,
-    escape_tags,
     holds_answer,
     joined,
     several,
@@ -137,6 +138,11 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     def call(self, query: str) -> str:
         """The part of a reply that searches for a query."""
         return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
+
+    def tool_use(self) -> ToolUse:
+        """See `TextEnv.tool_use`."""
+        compose = functools.partial(as_thought, tag="reasoning")
+        return replace(self._tool_use(TOOL, 1, NO_TOOL), compose=compose)
 
     def _begin(self, task: int) -> ToolEpisode:
         self._set_task(task)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import gymnasium as gym
@@ -21,14 +21,21 @@ from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_js
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
-from memenvs.models.endpoint import Completion, complete, served_models
+from memenvs.models.endpoint import (
+    Completion,
+    Conversation,
+    Message,
+    Prompts,
+    ToolConversation,
+    served_models,
+)
 from memenvs.models.loading import Dtype
 from memenvs.models.lora import base_of, is_adapter
 from memenvs.models.packaged import MODELS, shipped_agents
 from memenvs.rollout.engine import Answer, Request, TurnSampler, turn_sampler
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.scripted import Policy, make_policy
-from memenvs.rollout.session import PromptEncoder, Session, Usage
+from memenvs.rollout.session import PromptEncoder, Usage
 
 KEY = "OPENAI_API_KEY"
 """Environment variable of an endpoint's key."""
@@ -36,7 +43,7 @@ KEY = "OPENAI_API_KEY"
 _log = logging.getLogger(__name__)
 
 _PAUSE = 0.5  # seconds before the second try
-_OF_ENDPOINTS = ("model", "conversation", "body", "timeout", "tries")
+_OF_ENDPOINTS = ("model", "conversation", "tools", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
 
 
@@ -56,6 +63,7 @@ class ModelOptions:
         dtype: precision of a model in this process; see `memenvs.models.loading.load_model`.
         model: name of the model at the endpoint; None if it serves only one.
         conversation: send an endpoint each episode of context `"append"` as a conversation.
+        tools: `"native"` sends an endpoint the environment's tools, in a conversation, and reads tool calls.
         system_prompt: text of the system message of every chat, or the name of a file with this text.
         examples: file of JSON lines {"user", "assistant"}, turns that every chat starts with.
         body: more fields of a request to the endpoint; None leaves a field out.
@@ -76,6 +84,7 @@ class ModelOptions:
     dtype: Dtype = "auto"
     model: str | None = None
     conversation: bool = False
+    tools: Literal["native"] | None = None
     system_prompt: str | None = None
     examples: str | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -174,30 +183,41 @@ class EndpointSampler:
     Args:
         client: client of the server.
         fields: of every request: model, temperature and the like; None leaves a field out.
-        conversation: send an episode of context `"append"` as messages, the replies as the assistant's;
-            otherwise an observation is one message of the user.
+        envs: the environments that are played.
+        prompts: how their episodes become messages.
         opening: messages before those of the episode.
+
+    Raises:
+        ValueError: the environments have no tools, where `prompts` needs them.
     """
 
     def __init__(
         self,
         client: JSONClient,
         fields: dict[str, Any],
-        *,
-        conversation: bool = False,
-        opening: Sequence[dict[str, str]] = (),
+        envs: Sequence[gym.Env[Any, Any]],
+        prompts: type[Prompts] = Prompts,
+        opening: Sequence[Message] = (),
     ) -> None:
-        self.client, self.fields, self.conversation, self.opening = client, fields, conversation, opening
+        self.client, self.fields, self.opening = client, fields, opening
+        self.envs, self.prompts = envs, prompts
+        prompts(envs[0])  # raises here, not in the first episode
         self._cuts_here = False
+        self._prompts: dict[int, Prompts] = {}
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
 
     def ask(self, request: Request) -> None:
         """See `TurnSampler`."""
-        seed = int(request.session.rng.integers(2**31))
-        fields = {"seed": seed, **self.fields, "messages": [*self.opening, *self._messages(request.session)]}
+        index, session = request
+        if not session.episode.turns:
+            self._prompts[index] = self.prompts(self.envs[index])
+        prompts = self._prompts[index]
+        prompts.observe(session.observation, session.info)
+        fields = {"seed": int(session.rng.integers(2**31)), **prompts.fields, **self.fields}
         given = {name: value for name, value in fields.items() if value is not None}
+        given["messages"] = [*self.opening, *prompts.messages]
         # A daemon, so that an interrupted run need not wait for a reply that may take minutes.
-        threading.Thread(target=self._send, args=(request.env_index, given), daemon=True).start()
+        threading.Thread(target=self._send, args=(index, prompts, given), daemon=True).start()
 
     def answered(self) -> list[Answer]:
         """See `TurnSampler`."""
@@ -206,34 +226,23 @@ class EndpointSampler:
             ready.append(self._answers.get())
         return ready
 
-    def _messages(self, session: Session) -> list[dict[str, str]]:
-        turns = session.episode.turns
-        if not (self.conversation and turns and session.info["context"] == "append"):
-            return [{"role": "user", "content": session.observation}]
-        fresh = max(k for k, turn in enumerate(turns) if not k or turn.before["context"] == "rewrite")
-        messages = [{"role": "user", "content": turns[fresh].observation}]
-        for turn in turns[fresh:]:
-            messages.append({"role": "assistant", "content": turn.action})
-            messages.append({"role": "user", "content": turn.info["feedback"]})
-        return messages
-
-    def _send(self, env_index: int, fields: dict[str, Any]) -> None:
+    def _send(self, env_index: int, prompts: Prompts, fields: dict[str, Any]) -> None:
         try:
-            text, usage = self._complete(fields)
-            answer = Answer(env_index, text_reply(text), usage)
+            completion, usage = self._complete(fields, prompts)
+            answer = Answer(env_index, text_reply(prompts.read(completion)), usage)
         except Exception as error:  # without an answer the run would wait forever
             answer = Answer(env_index, error=str(error) if isinstance(error, ServerError) else repr(error))
         self._answers.put(answer)
 
-    def _complete(self, fields: dict[str, Any]) -> tuple[str, Usage]:
+    def _complete(self, fields: dict[str, Any], prompts: Prompts) -> tuple[Completion, Usage]:
         """The reply, with the stop string that ended it."""
         given = fields.get("stop") or ()
         stops = [given] if isinstance(given, str) else given
         if not (stops and self._cuts_here):
-            reply = complete(self.client, fields)
+            reply = self.client.post("/chat/completions", fields, prompts.reader)
             if not stops or reply.tells_stop:
                 text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
-                return text, _usage(reply)
+                return reply._replace(text=text), _usage(reply)
             if not self._cuts_here:
                 self._cuts_here = True
                 _log.warning(
@@ -241,12 +250,13 @@ class EndpointSampler:
                     "then cut here",
                     self.client.url,
                 )
-        reply = complete(self.client, {name: value for name, value in fields.items() if name != "stop"})
+        fields = {name: value for name, value in fields.items() if name != "stop"}
+        reply = self.client.post("/chat/completions", fields, prompts.reader)
         ends = [reply.text.index(stop) + len(stop) for stop in stops if stop in reply.text]
         usage = _usage(reply)._replace(reply_tokens=None)  # counted over the whole reply
         if not ends:
-            return reply.text, usage
-        return reply.text[: min(ends)], usage._replace(truncated=False)
+            return reply, usage
+        return reply._replace(text=reply.text[: min(ends)]), usage._replace(truncated=False)
 
 
 def _usage(reply: Completion) -> Usage:
@@ -328,9 +338,11 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     }
     opening = _opening(options)
     # not the address, so that a server restarted on another port resumes the run
-    setting = {"policy": "openai", "model": body["model"], "conversation": options.conversation, "body": body}
-    sampler = functools.partial(EndpointSampler, client, body, conversation=options.conversation, **opening)
-    return PolicySpec({**setting, **opening}, lambda venv: (sampler(), None))
+    how = {"conversation": options.conversation, "tools": options.tools}
+    setting = {"policy": "openai", "model": body["model"], **how, "body": body, **opening}
+
+    kind = ToolConversation if options.tools else Conversation if options.conversation else Prompts
+    return PolicySpec(setting, lambda venv: (EndpointSampler(client, body, venv.envs, kind, **opening), None))
 
 
 @dataclass(frozen=True)
@@ -346,9 +358,9 @@ class ExampleTurn:
     assistant: str
 
 
-def _opening(options: ModelOptions) -> dict[str, list[dict[str, str]]]:
+def _opening(options: ModelOptions) -> dict[str, list[Message]]:
     """The messages of the system prompt and the examples as `opening`; empty where there are none."""
-    messages = []
+    messages: list[Message] = []
     if (text := options.system_prompt) is not None:
         content = Path(text).read_text(encoding="utf-8") if os.path.isfile(text) else text
         messages.append({"role": "system", "content": content})

@@ -103,8 +103,10 @@ def evaluate(
     first = make()
     name = first.spec.id if first.spec else type(first.unwrapped).__name__
     inner = text_env_of(first)
-    if not (callable(policy) or policy in _BLIND or isinstance(first.observation_space, UnicodeText)):
-        raise ValueError(f"{name} shows pictures, which only {', '.join(_BLIND)} and functions can play")
+    sees = callable(policy) or policy in _BLIND or str(policy).startswith("openai:")
+    if not (sees or isinstance(first.observation_space, UnicodeText)):
+        can = ", ".join([*_BLIND, "openai:URL"])
+        raise ValueError(f"{name} shows pictures, which only {can} and functions can play")
     check_methods(first, policy, methods, scorer)
     chosen = choose_policy(policy, options or ModelOptions())
     text = tasks if isinstance(tasks, str) else ",".join(map(str, tasks))

@@ -69,11 +69,15 @@ def commands():
         for body in (body for language, body in blocks if language in ("", "sh")):
             for line in body.replace("\\\n", " ").splitlines():
                 if re.match(r"memenvs \w", line):
-                    yield pytest.param(line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
+                    yield pytest.param(page, line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
 
 
-@pytest.mark.parametrize("command", list(commands()))
-def test_the_command_of_a_page_has_options_that_there_are(command, monkeypatch):
+@pytest.mark.parametrize(("page", "command"), list(commands()))
+def test_the_command_of_a_page_has_options_that_there_are(page, command, tmp_path, monkeypatch):
+    for _, code in FENCE.findall(page.read_text()):
+        if file := FILE.match(code):  # a command may name what is in it
+            (tmp_path / f"{file[1]}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
     parse(command, monkeypatch)
 
 

@@ -27,7 +27,7 @@ def scores_by(field: str, run: str | Path, *, metrics: Sequence[str] | None = No
         field: a field of the tasks' `meta`, such as hops or type; tokens, what was read in an episode; or
             depth, how far into the documents the evidence is, from 0 to 1 (the mean over its documents).
         run: a folder that `evaluate` wrote with `out`.
-        metrics: names; None: success, em and f1.
+        metrics: names of metrics; None: success, em and f1.
 
     Raises:
         ValueError: the tasks have no such field or have changed, or no metric of a name is there.

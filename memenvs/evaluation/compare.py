@@ -177,8 +177,8 @@ def compare(
 
     Args:
         runs: two or more folders that `evaluate` wrote with `out`.
-        baseline: one of them, which the others are compared with; None: the first.
-        metrics: names; None: all that every run has.
+        baseline: run that the others are compared with; None: the first.
+        metrics: names of metrics; None: those that all runs have.
         common: compare the tasks that every run finished and leave out the others.
         allow: what may differ besides the policy: a name of `MATCHED`, or one value as in `"env_args.k"`.
         resamples: number of bootstrap resamples, at least 100.

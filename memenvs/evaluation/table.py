@@ -75,7 +75,7 @@ def main_table(
     """A table with a row for each method.
 
     Args:
-        shape: a name of `SHAPES`.
+        shape: shape of the table, a name of `SHAPES`.
         methods: folders, each with a run for each task set.
         metric: show this metric of each run, in percent, instead of the shape's columns.
         published: show the paper's rows above.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from memenvs.core.env import text_env_of
 from memenvs.core.optional import check_version
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.session import Session
-from memenvs.sokoban.render import png
+from memenvs.sokoban.render import png_url
 
 check_version("inspect-ai", "0.3.285", "0.4", "inspect")
 
@@ -139,8 +138,7 @@ def _content(session: Session) -> str | list[ContentText | ContentImage]:
     if isinstance(seen, str):
         return session.text
     text = session.text if session.episode.replies else seen["text"]
-    data = base64.b64encode(png(seen["image"])).decode()
-    return [ContentText(text=text), ContentImage(image=f"data:image/png;base64,{data}")]
+    return [ContentText(text=text), ContentImage(image=png_url(seen["image"]))]
 
 
 def _text(content: Any) -> str:

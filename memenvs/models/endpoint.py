@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from memenvs.core.env import Info, text_env_of
 from memenvs.core.http import JSONClient, ServerError
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.tools import ToolUse
-from memenvs.sokoban.render import png
+from memenvs.sokoban.render import png_url
 
 THOUGHTS = ("reasoning_content", "reasoning")
 """Fields of a message in which servers put what a model thought first."""
@@ -258,6 +257,5 @@ def _user(text: str, observation: Any) -> Message:
     """A message of the user, with the picture of an observation that has one."""
     if isinstance(observation, str):
         return {"role": "user", "content": text}
-    url = f"data:image/png;base64,{base64.b64encode(png(observation['image'])).decode()}"
-    parts: list[Message] = [{"type": "image_url", "image_url": {"url": url}}]
+    parts: list[Message] = [{"type": "image_url", "image_url": {"url": png_url(observation["image"])}}]
     return {"role": "user", "content": parts + ([{"type": "text", "text": text}] if text else [])}

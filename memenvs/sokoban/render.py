@@ -6,6 +6,7 @@ inside) at the centre of every pixel; a pixel that an outline crosses is blended
 
 from __future__ import annotations
 
+import base64
 import struct
 import zlib
 from functools import lru_cache
@@ -81,3 +82,8 @@ def paint(cell: int, pixels: int) -> npt.NDArray[np.uint8]:
         share = np.clip(0.5 - distance * pixels, 0, 1)[:, :, None]
         picture += share * (np.array(colour) - picture)
     return np.rint(picture).astype(np.uint8)
+
+
+def png_url(pixels: npt.NDArray[np.uint8]) -> str:
+    """A picture (H, W, 3) as a `data:` address, as models take it."""
+    return f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"

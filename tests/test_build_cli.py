@@ -820,6 +820,8 @@ def test_a_dense_index_takes_an_encoder_by_folder(tiny_bert, tmp_path):
     ],
 )
 def test_an_index_that_cannot_be_built_is_one_line(tmp_path, capsys, args, said):
+    if "--encoder" in args:
+        pytest.importorskip("sentence_transformers")
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"id": "a", "contents": "x"}\n')
     args = [corpus if arg == "CORPUS" else arg for arg in args]

@@ -5,12 +5,12 @@ verifiers finds all three by the top-level module `memenvs_v1`, which the packag
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from memenvs.adapters.common import TextEnvironment, open_env, public_info
+from memenvs.core.asynchronous import in_thread
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import check_version
 from memenvs.rollout.records import text_reply
@@ -145,7 +145,7 @@ class MemEnv(vf.Env[MemEnvConfig]):
         traces: list[tuple[Any, slice]] = []  # with their turns
         try:
             options = {"task": task.data.number}
-            session.begin(*await asyncio.to_thread(env.reset, seed=task.data.seed, options=options))
+            session.begin(*await in_thread(env.reset, seed=task.data.seed, options=options))
             appends, left = session.info["context"] == "append", False
             while not (session.over or left):
                 first = len(session.episode.turns)
@@ -189,4 +189,4 @@ async def _step(env: TextEnvironment, session: Session, segment: Any) -> None:
     # `Segment.last_reply` is stripped; a memory must stay as the model gave it.
     texts = (message.content for message in reversed(segment.messages) if message.role == "assistant")
     reply = text_reply(next(texts, None) or "")
-    await asyncio.to_thread(session.step, env, reply)  # a retriever must not hold up the others
+    await in_thread(session.step, env, reply)  # a retriever must not hold up the others

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -24,8 +23,6 @@ from memenvs.rollout.records import Episode, Floats, text_reply, valid
 from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.registry import MethodSpec
-
-THREADS = ThreadPoolExecutor(4096, "memenvs")  # one a group, which mostly waits for the servers
 
 
 class Group(NamedTuple):

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 
 from memenvs.adapters.common import plain
-from memenvs.adapters.groups import THREADS, Group, LoopSampler, Sampled
+from memenvs.adapters.groups import Group, LoopSampler, Sampled
+from memenvs.core.asynchronous import in_thread
 from memenvs.core.data import convert
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatTokens
@@ -127,7 +128,7 @@ async def _play(
     sampler = LoopSampler(ask, loop, tokens, longest, longest, size)
     seed = int(samples[0].metadata["seed"])
     episodes = [Episode(group=seed, seed=seed, member=i) for i in range(size)]
-    await loop.run_in_executor(THREADS, group.play, sampler, episodes, scorer)
+    await in_thread(group.play, sampler, episodes, scorer)
     return episodes
 
 

@@ -8,7 +8,6 @@ with VERL_USE_EXTERNAL_MODULES=memenvs.adapters.verl in every process.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,7 +17,8 @@ from uuid import uuid4
 import numpy as np
 
 from memenvs.adapters.common import plain
-from memenvs.adapters.groups import THREADS, Group, LoopSampler, Sampled, token_values
+from memenvs.adapters.groups import Group, LoopSampler, Sampled, token_values
+from memenvs.core.asynchronous import in_thread
 from memenvs.core.optional import check_version, require
 from memenvs.models import Ids
 from memenvs.models.chat import ChatPolicy, ChatTokens
@@ -121,9 +121,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         await asyncio.sleep(0)  # verl starts the n rollouts at once, so that all have come in by now
         if meeting.rows is None:
             del MEETINGS[row["uid"]]
-            loop: Any = asyncio.get_running_loop()
-            play = contextvars.copy_context().run, self._play  # the context has verl's traces
-            meeting.rows = loop.run_in_executor(THREADS, *play, loop, meeting.size, sampling_params, row)
+            loop = asyncio.get_running_loop()
+            playing = in_thread(self._play, loop, meeting.size, sampling_params, row)
+            meeting.rows = asyncio.ensure_future(playing)
         return (await meeting.rows)[member]
 
     def _play(

@@ -13,7 +13,7 @@ import gymnasium as gym
 
 from memenvs.core.env import Info
 
-THREADS = 1024  # they are started when they are needed, and cost little while they wait
+THREADS = 4096  # they are started when they are needed, and cost little while they wait
 
 T = TypeVar("T")
 

@@ -530,7 +530,6 @@ class TestArguments:
         told = capsys.readouterr().out
         assert "critic options" in told
         assert "--critic-warmup" in told
-        assert "First steps, in which the critic alone learns" in told
         assert "memenvs train mt_ppo --model" in told  # the examples
 
     @pytest.mark.parametrize(

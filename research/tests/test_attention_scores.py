@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tiny_model import save_tiny_model
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
@@ -53,14 +54,13 @@ class LooksScorer:
 
     def __init__(self, heads):
         self.model = Looks(heads)
+        self.tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+        self.tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
     def pairs(self, requests):
         ((prompt, answer),) = requests
         words = len(list(re.finditer(r"\S+", prompt)))
         return [TokenPair([0] * words, [0] * len(answer.split()))]
-
-    def spans(self, texts):
-        return [np.array([word.span() for word in re.finditer(r"\S+", text)]) for text in texts]
 
 
 def test_attention_is_that_of_the_answers_tokens_to_the_contexts_by_hand():

@@ -117,6 +117,7 @@ def test_an_adapter_is_saved_alone_and_comes_back_whole(any_policy, tmp_path):
     saved = learned(any_policy)
     saved.save(tmp_path / "adapter")
     assert sorted(path.name for path in (tmp_path / "adapter").iterdir()) == [
+        "README.md",
         "adapter_config.json",
         "adapter_model.safetensors",
         "policy.json",
@@ -127,6 +128,18 @@ def test_an_adapter_is_saved_alone_and_comes_back_whole(any_policy, tmp_path):
     again.save(tmp_path / "again")
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         assert (tmp_path / "adapter" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_a_saved_policy_has_a_model_card_that_names_its_library_and_no_folder_of_this_machine(
+    any_policy, tmp_path
+):
+    learned(any_policy).save(tmp_path / "adapter")
+    any_policy.merged().save(tmp_path / "whole")
+    cards = [(tmp_path / name / "README.md").read_text() for name in ("adapter", "whole")]
+    for card, library in zip(cards, ("peft", "transformers"), strict=True):
+        assert f"\nlibrary_name: {library}\n" in card.split("---")[1]
+        assert str(tmp_path.parent) not in card
+        assert "temperature" in card
 
 
 def test_a_tokenizer_that_is_not_the_models_is_saved_beside_the_adapter(tiny_model, tmp_path):

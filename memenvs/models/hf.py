@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.data import Count, checked
-from memenvs.core.files import damage_in_one_line, read_json, whole_folder, write_json
+from memenvs.core.files import damage_in_one_line, read_json, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import (
@@ -46,6 +46,7 @@ torch = require("torch", "train")
 
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
+CARD = Path(__file__).with_name("model_card.md")
 
 
 class HFPolicy(SequenceReader, ChatPolicy):
@@ -291,9 +292,22 @@ class HFPolicy(SequenceReader, ChatPolicy):
             settings = {"chat": self.chat, "chat_args": self._tokens.chat_args}
             value_head = {"value_head": self.value_head is not None}
             write_json(fresh / SETTINGS, {**asdict(self.sampling_params), **settings, **value_head})
+            write_text(fresh / "README.md", self._card())
             if self.value_head is not None:
                 weights = self.value_head.state_dict()
                 require("safetensors.torch", "train").save_file(weights, fresh / VALUE_HEAD)
+
+    def _card(self) -> str:
+        """The model card: what hubs show of the folder."""
+        base = self.adapter_of
+        named = bool(base) and not Path(str(base)).exists()  # a folder of this machine says nothing elsewhere
+        return CARD.read_text(encoding="utf-8").format(
+            base=f"base_model: {base}\n" if named else "",
+            library="peft" if base else "transformers",
+            what=f"An adapter for {base if named else 'another model'}" if base else "A language model",
+            temperature=self.sampling_params.temperature,
+            form="in its chat template" if self.chat else "without a chat template",
+        )
 
     def merged(self) -> HFPolicy:
         """A policy whose model has the adapter added to its weights, or the same model; no value head."""

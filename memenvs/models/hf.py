@@ -302,7 +302,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         base = self.adapter_of
         named = bool(base) and not Path(str(base)).exists()  # a folder of this machine says nothing elsewhere
         return CARD.read_text(encoding="utf-8").format(
-            base=f"base_model: {base}\n" if named else "",
+            base=f"base_model: {base}\n" if named and "/" in str(base) else "",  # a hub's name
             library="peft" if base else "transformers",
             what=f"An adapter for {base if named else 'another model'}" if base else "A language model",
             temperature=self.sampling_params.temperature,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.processes import map_in_processes
+from memenvs.core.processes import Workers, map_jobs
 from memenvs.core.progress import Progress, progress
 from memenvs.tasks.taskset import Layout, Task, shown
 from memenvs.tasks.tokens import Gaps, TextTokenizer
@@ -130,22 +130,24 @@ def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(np.frombuffer(digest, "<u4").tolist()))
 
 
-def make_items(make: Callable[[int], T], count: int, *, workers: int = 1, label: str = "tasks") -> list[T]:
+def make_items(
+    make: Callable[[int], T], count: int, *, workers: Workers = 1, label: str = "tasks"
+) -> list[T]:
     """`[make(0), …, make(count - 1)]`, by `workers` processes; the result does not depend on their number.
 
     Args:
         make: a picklable callable of the item's number, which draws from `item_rng` alone.
         count: items.
-        workers: processes; 1 means this process.
+        workers: processes, or "ray"; 1 means this process.
         label: what is counted, in the plural.
 
     Raises:
         ValueError: a process was killed.
     """
     jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
-    if workers <= 1 or len(jobs) == 1:
+    if workers != "ray" and min(workers, len(jobs)) == 1:
         return list(progress(map(make, range(count)), count, label))
-    made = map_in_processes(partial(_make_all, make), jobs, min(workers, len(jobs)))
+    made = map_jobs(partial(_make_all, make), jobs, workers if workers == "ray" else min(workers, len(jobs)))
     items = list[T]()
     with Progress(count, label, delay=1.0) as shown:
         for part in made:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, sizes_with_headers
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.processes import Workers
 from memenvs.core.spaces import is_utf8
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
@@ -99,7 +100,7 @@ def among_distractors(
     count: Count | None = None,
     split: str = "train",
     seed: Whole = 0,
-    workers: Count = 1,
+    workers: Workers = 1,
     extra: Sequence[tuple[str, str]] = (),
 ) -> Draft:
     """RULER-HotpotQA: each question with its own paragraphs and others drawn from the pool, shuffled.

@@ -14,6 +14,7 @@ import numpy as np
 from memenvs.build.draft import TEXTS, Draft, item_rng, make_items
 from memenvs.build.haystack import JOINED, NOISE, Haystack, prose_sentences
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.processes import Workers
 from memenvs.core.progress import progress
 from memenvs.tasks.taskset import Task
 from memenvs.tasks.tokens import TextTokenizer
@@ -94,7 +95,7 @@ def niah(
     count: Count = 100,
     split: str = "train",
     seed: Whole = 0,
-    workers: Count = 1,
+    workers: Workers = 1,
 ) -> Draft:
     """Tasks that ask for the values of keys hidden in a long text (RULER's NIAH; the wording is ours).
 

@@ -32,6 +32,7 @@ from memenvs.build.niah import ADJECTIVES, NOUNS, draw, niah
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.readers.records import Id, read_answers, read_records
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.processes import Workers
 from memenvs.core.progress import progress
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
@@ -66,7 +67,7 @@ def ruler(
     hops: Count = 4,
     split: str = "train",
     seed: Whole = 0,
-    workers: Count = 1,
+    workers: Workers = 1,
 ) -> Draft:
     """Tasks of one of RULER's thirteen.
 

@@ -136,7 +136,7 @@ _SHARED = {
     "count": "tasks.",
     "split": "name of the split; an hf: source reads it. Split and seed decide every random choice.",
     "seed": "decides every random choice.",
-    "workers": "processes; the result does not depend on them.",
+    "workers": "number of processes, or ray for the workers of a Ray cluster; the result is the same.",
 }
 """Help for the arguments that sources share, which their docstrings do not repeat."""
 _MADE: dict[str, tuple[str, Any, Any, str]] = {

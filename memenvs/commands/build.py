@@ -20,6 +20,7 @@ from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
 from memenvs.cli import REQUIRED, USER_ERRORS, Parameter, closest_first, parse, report_error, shell_form
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.files import path_in_errors, resolved
+from memenvs.core.processes import Workers
 from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus
@@ -156,7 +157,7 @@ def sokoban(
     levels: int = 1000,
     seed: Whole = 0,
     split: Split = "train",
-    workers: Count = 1,
+    workers: Workers = 1,
 ) -> list[str]:
     """Generate Sokoban levels, each with a shortest solution.
 
@@ -169,7 +170,7 @@ def sokoban(
         levels: number of levels.
         seed: decides every random choice.
         split: name of the split.
-        workers: number of processes.
+        workers: number of processes, or ray for the workers of a Ray cluster.
     """
     generator = Generator((size, size), boxes, min_solution, max_solution, seed)
     made = generator.levels({split: levels}, workers)

@@ -1,17 +1,60 @@
-"""Work shared between processes, in order, with errors that reach the caller."""
+"""Work shared between processes, or tasks of a Ray cluster, in order, with errors that reach the caller."""
 
 from __future__ import annotations
 
 import signal
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from memenvs.core.data import Count
+from memenvs.core.optional import require
 
 J = TypeVar("J")
 T = TypeVar("T")
+Workers = Count | Literal["ray"]
+"""A number of processes, or the workers of a Ray cluster."""
+
+
+def map_jobs(make: Callable[[J], T], jobs: Sequence[J], workers: Workers) -> Generator[T, None, None]:
+    """`make(job)` for each job, in order, by processes or on Ray; it works ahead, and closing it ends that.
+
+    Raises:
+        ValueError: a worker was killed; what `make` raises is raised here.
+    """
+    if workers == "ray":
+        return _map_on_ray(make, jobs)
+    return map_in_processes(make, jobs, workers)
+
+
+def _map_on_ray(make: Callable[[J], T], jobs: Sequence[J]) -> Generator[T, None, None]:
+    """By tasks of the cluster at RAY_ADDRESS, or of one started here; Ray repeats a killed worker's job."""
+    ray = require("ray", "ray")
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
+    work, shared, left = ray.remote(_call), ray.put(make), iter(jobs)
+    ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    waiting = deque(work.remote(shared, job) for job in islice(left, ahead))
+    try:
+        while waiting:
+            yield ray.get(waiting.popleft())
+            waiting.extend(work.remote(shared, job) for job in islice(left, 1))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except ray.exceptions.WorkerCrashedError as error:
+        raise ValueError("a job's Ray workers were killed each time; give them more memory") from error
+    finally:
+        for task in waiting:
+            ray.cancel(task, force=True)
+
+
+def _call(make: Callable[[J], T], job: J) -> T:
+    return make(job)
 
 
 def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -> Generator[T, None, None]:

@@ -27,7 +27,7 @@ import numpy as np
 from msgspec import Meta
 
 from memenvs.core.data import Count, checked
-from memenvs.core.processes import map_in_processes
+from memenvs.core.processes import Workers, map_jobs
 from memenvs.sokoban.board import FAR, MAX_SIDE, BoardLayout, Grid, LevelError, squares, to_board
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.solver import Budget, solve_masks
@@ -89,12 +89,12 @@ class Generator:
         return None
 
     @checked
-    def levels(self, counts: Mapping[Split, Count], workers: int = 1) -> LevelSet:
+    def levels(self, counts: Mapping[Split, Count], workers: Workers = 1) -> LevelSet:
         """The first different levels of each split; the same on any number of processes.
 
         Args:
             counts: levels of each split, 1 or more: `{"train": 4000, "test": 512}`.
-            workers: processes.
+            workers: processes, or "ray".
 
         Raises:
             LevelError: there are not that many different levels.
@@ -105,12 +105,12 @@ class Generator:
         splits = {str(split): count for split, count in counts.items()}
         return LevelSet(boards, moves, splits, {"generator": asdict(self)})
 
-    def _different(self, split: Split, count: int, workers: int) -> Collection[Level]:
+    def _different(self, split: Split, count: int, workers: Workers) -> Collection[Level]:
         make, numbers = partial(_chunk, self, split), range(sys.maxsize)
         in_turn = (make(number) for number in numbers)
         levels_by_key: dict[bytes, Level] = {}
         barren = 0
-        with closing(map_in_processes(make, numbers, workers) if workers > 1 else in_turn) as chunks:
+        with closing(map_jobs(make, numbers, workers) if workers != 1 else in_turn) as chunks:
             for item in chain.from_iterable(chunks):
                 barren += 1 if item is not None else _EMPTY
                 if item is not None and item[0] not in levels_by_key:

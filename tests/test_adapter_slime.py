@@ -18,14 +18,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from replay import Replay
 from transformers import AutoTokenizer
 
 from memenvs.adapters.common import read_credit
 from memenvs.adapters.slime import generate
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models import Reply
-from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.chat import ChatTokens
 from memenvs.rollout.engine import collect
 from memenvs.wrappers import VectorRewardWrapper
 
@@ -120,21 +120,6 @@ def play(settings, seeds, size=4, **options):
         )
 
     return asyncio.run(go())
-
-
-class Replay(ChatPolicy):
-    """Gives the replies of each rollout again."""
-
-    window = None
-
-    def __init__(self, tokens, replies):
-        super().__init__(tokens)
-        self.replies, self.turn = replies, 0
-
-    def sample(self, prompts, rngs, max_new_tokens):
-        now = [own[self.turn] for own in self.replies if len(own) > self.turn]
-        self.turn += 1
-        return [Reply(self._tokens.reply_text(ids), ids, np.zeros(len(ids)), True) for ids in now]
 
 
 def test_each_turn_of_a_reader_has_the_advantage_of_our_own_learner(slime, tokenizer):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import warnings
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from functools import cache
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -24,8 +26,10 @@ from memenvs.rollout.session import NO_REPLY, Session
 from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.registry import MethodSpec
 
+T = TypeVar("T")
 
-class Group(NamedTuple):
+
+class RolloutGroup(NamedTuple):
     """What a group plays, and what its credit is.
 
     Attributes:
@@ -86,6 +90,55 @@ def token_values(episode: Episode) -> Floats | None:
     if episode.advantages is not None:
         return episode.advantages
     return place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
+
+
+class Meetings:
+    """Where the rollouts of a task meet, which a trainer starts one by one on its event loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, _Meeting] = {}
+
+    async def play(
+        self,
+        key: Hashable,
+        member: Any,
+        play: Callable[[list[Any]], Awaitable[Sequence[T]]],
+        size: int | None = None,
+    ) -> T:
+        """Wait for the other rollouts of a key, then for what this one gets.
+
+        Args:
+            key: the same for the rollouts that meet.
+            member: this rollout.
+            play: is called once, with all members in the order in which they came.
+            size: number of rollouts; None: those that the trainer starts without waiting in between.
+        """
+        meeting = self._open.setdefault(key, _Meeting())
+        place = len(meeting.members)
+        meeting.members.append(member)
+        if size is None:
+            await asyncio.sleep(0)  # all others come in now
+        if meeting.played is None and size in (None, len(meeting.members)):
+            del self._open[key]
+            meeting.played = asyncio.ensure_future(play(meeting.members))
+            meeting.full.set()
+        await meeting.full.wait()
+        return (await cast("Awaitable[Sequence[T]]", meeting.played))[place]
+
+
+class _Meeting:
+    """The rollouts that have come and, once all have, what each of them gets."""
+
+    def __init__(self) -> None:
+        self.members: list[Any] = []
+        self.full = asyncio.Event()
+        self.played: asyncio.Future[Any] | None = None
+
+
+@cache
+def chat_tokens(tokenizer: Any, chat_args: str) -> ChatTokens:
+    """Made once a process, although trainers ask for it at every rollout; `chat_args` as JSON."""
+    return ChatTokens(tokenizer, chat_args=json.loads(chat_args))
 
 
 class Sampled(NamedTuple):
@@ -161,7 +214,7 @@ class LoopSampler:
         try:
             sampled = await self._generate(index, request.session.prompt, room)
             self._answers.put(request.answer(self._reply(sampled, room)))
-        except BaseException as error:  # also where it is cancelled, or the thread would wait for ever
+        except BaseException as error:  # also where it is cancelled, or the thread would wait forever
             self._answers.put(Answer(index, text_reply(FailedReply(error_line(error)))))
             if not isinstance(error, Exception):
                 raise

@@ -119,7 +119,7 @@ class SkyRLEnv(BaseTextEnv):
 
 
 class LatestPrompt(list[Any]):
-    """A list of messages that begins anew, after the system messages, where the prompt is a fresh one.
+    """A list of messages that starts over, after the system messages, where the prompt is a fresh one.
 
     SkyRL's generator appends every reply and every observation to the list that `init` returned
     (skyrl-gym's own RLM environment relies on that too). With `step_wise_trajectories` it reads the list

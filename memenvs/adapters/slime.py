@@ -13,22 +13,23 @@ The settings are `memenvs` in the file of `--custom-config-path`:
 from __future__ import annotations
 
 import asyncio
-from functools import cache
+import json
+from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from memenvs.adapters.common import plain
-from memenvs.adapters.groups import Group, LoopSampler, Sampled
+from memenvs.adapters.groups import LoopSampler, Meetings, RolloutGroup, Sampled, chat_tokens
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.data import convert
 from memenvs.core.optional import require
-from memenvs.models.chat import ChatTokens
+from memenvs.models import Ids
 from memenvs.rollout.records import Episode, valid
 
 
-class Settings(msgspec.Struct, forbid_unknown_fields=True):
+class SlimeSettings(msgspec.Struct, forbid_unknown_fields=True):
     """`args.memenvs`; without `credit` a turn's reward is what it earned."""
 
     env: str
@@ -39,15 +40,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     chat_args: dict[str, Any] = {}
 
 
-class Meeting:
-    """The rollouts of a group: those that have come, and the future of what each returns."""
-
-    def __init__(self) -> None:
-        self.members: list[Any] = []
-        self.played: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-
-MEETINGS: dict[int, Meeting] = {}  # by group_index, while its rollouts come in
+MEETINGS = Meetings()
 
 
 async def generate(
@@ -67,7 +60,7 @@ async def generate(
     A rollout that fails has one sample of status FAILED that trains nothing.
 
     Args:
-        args: slime's, with `memenvs` (see `Settings`).
+        args: slime's, with `memenvs` (see `SlimeSettings`).
         sample: of the data; `metadata` has `seed`.
         sampling_params: slime's.
         evaluation: whether slime evaluates.
@@ -75,67 +68,48 @@ async def generate(
     Raises:
         ValueError: the settings or the seed are missing or wrong.
     """
-    settings = convert(plain(getattr(args, "memenvs", None)), Settings, "memenvs", "see docs/trainers.md")
+    settings = convert(
+        plain(getattr(args, "memenvs", None)), SlimeSettings, "memenvs", "see docs/trainers.md"
+    )
     if "seed" not in (sample.metadata or {}):
         raise ValueError(f"a row needs metadata with `seed`, got {sample.metadata}")
     if evaluation:
-        group = Group(settings.env, settings.settings)
-        (episode,) = await _play(args, group, [sample], sampling_params, None, settings.chat_args)
+        plain_group = RolloutGroup(settings.env, settings.settings)
+        (episode,) = await _play(args, plain_group, settings, sampling_params, [sample])
         last = _samples(sample, episode)[-1]
         last.reward = float(sum(episode.turn_rewards))
         return [last]
-    meeting = MEETINGS.setdefault(sample.group_index, Meeting())
-    member = len(meeting.members)
-    meeting.members.append(sample)
-    if len(meeting.members) == args.n_samples_per_prompt:
-        del MEETINGS[sample.group_index]
-        group = Group(settings.env, settings.settings, settings.methods, settings.credit)
-        try:
-            given = settings.scorer, settings.chat_args
-            meeting.played.set_result(await _play(args, group, meeting.members, sampling_params, *given))
-        except BaseException as error:
-            meeting.played.set_exception(error)
-    episode = (await meeting.played)[member]
-    return _samples(sample, episode)
+    group = RolloutGroup(settings.env, settings.settings, settings.methods, settings.credit)
+    play = partial(_play, args, group, settings, sampling_params)
+    return _samples(sample, await MEETINGS.play(sample.group_index, sample, play, args.n_samples_per_prompt))
 
 
 async def _play(
-    args: Any,
-    group: Group,
-    samples: list[Any],
-    params: dict[str, Any],
-    scorer: Any,
-    chat_args: dict[str, Any],
+    args: Any, group: RolloutGroup, settings: SlimeSettings, params: dict[str, Any], samples: list[Any]
 ) -> list[Episode]:
     """The episodes of samples."""
     rollout, http = (
         require(f"slime.{name}", "slime") for name in ("rollout.sglang_rollout", "utils.http_utils")
     )
-    tokens = _tokens(rollout.GenerateState(args).tokenizer, msgspec.json.encode(chat_args))
+    tokens = chat_tokens(rollout.GenerateState(args).tokenizer, json.dumps(settings.chat_args))
     url = rollout.get_model_url(args, "default")
 
-    async def ask(index: int, prompt: Any, room: int) -> Sampled:
+    async def ask(index: int, prompt: Ids, room: int) -> Sampled:
         limited = {**params, "max_new_tokens": min(room, params["max_new_tokens"])}
         fields = {"input_ids": prompt.tolist(), "sampling_params": limited, "return_logprob": True}
         found = (await http.post(url, fields))["meta_info"]
         if found["finish_reason"]["type"] == "abort":
             raise ConnectionError("the server aborted the reply")
-        pairs = [(token, logprob) for logprob, token, *_ in found["output_token_logprobs"]]
-        return Sampled([token for token, _ in pairs], [logprob for _, logprob in pairs])
+        told = found["output_token_logprobs"]  # of each token: log-probability, id, text
+        return Sampled([one[1] for one in told], [one[0] for one in told])
 
     loop, size = asyncio.get_running_loop(), len(samples)
     longest = args.rollout_max_context_len or 2**31
     sampler = LoopSampler(ask, loop, tokens, longest, longest, size)
     seed = int(samples[0].metadata["seed"])
     episodes = [Episode(group=seed, seed=seed, member=i) for i in range(size)]
-    await in_thread(group.play, sampler, episodes, scorer)
+    await in_thread(group.play, sampler, episodes, settings.scorer)
     return episodes
-
-
-@cache
-def _tokens(tokenizer: Any, chat_args: bytes) -> ChatTokens:
-    """Made once a process."""
-    return ChatTokens(tokenizer, chat_args=msgspec.json.decode(chat_args))
 
 
 def _samples(base: Any, episode: Episode) -> list[Any]:

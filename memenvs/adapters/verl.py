@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cache
 from typing import Any
 from uuid import uuid4
@@ -17,11 +17,11 @@ from uuid import uuid4
 import numpy as np
 
 from memenvs.adapters.common import plain
-from memenvs.adapters.groups import Group, LoopSampler, Sampled, token_values
+from memenvs.adapters.groups import LoopSampler, Meetings, RolloutGroup, Sampled, chat_tokens, token_values
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.optional import check_version, require
 from memenvs.models import Ids
-from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.chat import ChatPolicy
 from memenvs.rollout.records import Episode, EpisodeWriter, Sample
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -36,14 +36,7 @@ torch: Any = require("torch", "verl")
 AS_PAID = "memenvs_as_paid"
 
 
-class Meeting:
-    """The rollouts of a prompt: how many have started and, once all have, the future of each one's rows."""
-
-    size = 0
-    rows: Any = None
-
-
-MEETINGS: dict[str, Meeting] = {}  # by the prompt's uid, while its rollouts start
+MEETINGS = Meetings()
 
 
 class EpisodeLoop(agent_loop.AgentLoopBase):
@@ -116,15 +109,12 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         info = row.get("extra_info") or {}
         if info.get("seed") is None or info.get("split") is None:
             raise ValueError('the dataset needs extra_info={"seed": …, "split": "train" or "test"}')
-        meeting = MEETINGS.setdefault(row["uid"], Meeting())
-        member, meeting.size = meeting.size, meeting.size + 1
-        await asyncio.sleep(0)  # verl starts the n rollouts at once, so that all have come in by now
-        if meeting.rows is None:
-            del MEETINGS[row["uid"]]
-            loop = asyncio.get_running_loop()
-            playing = in_thread(self._play, loop, meeting.size, sampling_params, row)
-            meeting.rows = asyncio.ensure_future(playing)
-        return (await meeting.rows)[member]
+        loop = asyncio.get_running_loop()
+
+        def play(members: list[None]) -> Awaitable[list[list[TurnOutput]]]:
+            return in_thread(self._play, loop, len(members), sampling_params, row)
+
+        return await MEETINGS.play(row["uid"], None, play)  # verl starts the n rollouts at once
 
     def _play(
         self, loop: Any, size: int, sampling_params: Mapping[str, Any], row: Mapping[str, Any]
@@ -152,7 +142,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if scorer == "policy":
             pairs = pair_scorer(self.tokenizer, limits.get("max_model_len"))
             scorer, template = PolicyScorer(self.server_manager, loop, pairs), self._tokens.template
-        group = Group(self._env, self._settings)
+        group = RolloutGroup(self._env, self._settings)
         if training:
             group = group._replace(methods=self._methods, credit=self._credit)
         shared = {"group": seed, "seed": seed, "step": step, "phase": "train" if training else "eval"}
@@ -181,12 +171,6 @@ def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[
     """Advantages (B, T) and, the same, returns: what `EpisodeLoop` wrote with `credit`."""
     advantages = token_level_rewards * response_mask
     return advantages, advantages.clone()
-
-
-@cache
-def chat_tokens(tokenizer: Any, chat_args: str) -> ChatTokens:
-    """Made once a process, although verl makes a loop for each rollout; `chat_args` as JSON."""
-    return ChatTokens(tokenizer, chat_args=json.loads(chat_args))
 
 
 @cache

@@ -21,6 +21,7 @@ import hydra
 import ray
 import transfer_queue as tq
 from omegaconf import OmegaConf
+from replay import Replay
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop import agent_loop
 from verl.protocol import DataProto
@@ -37,8 +38,7 @@ from verl.workers.rollout.router import GlobalRequestLoadBalancer
 from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.vector import TextVectorEnv
-from memenvs.models import Reply
-from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.chat import ChatTokens
 from memenvs.rollout.engine import collect
 from memenvs.rollout.records import read_episodes
 from memenvs.wrappers import VectorRewardWrapper
@@ -228,21 +228,6 @@ class Worker(Queue):
 
         asyncio.run(go())
         return self
-
-
-class Replay(ChatPolicy):
-    """Gives the replies of each rollout again."""
-
-    window = None
-
-    def __init__(self, tokens, replies):
-        super().__init__(tokens)
-        self.replies, self.turn = replies, 0
-
-    def sample(self, prompts, rngs, max_new_tokens):
-        now = [own[self.turn] for own in self.replies if len(own) > self.turn]
-        self.turn += 1
-        return [Reply(self._tokens.reply_text(ids), ids, np.zeros(len(ids)), True) for ids in now]
 
 
 def by_our_learner(tokenizer, entry, seed, replies):
@@ -680,7 +665,7 @@ def test_verls_actor_router_and_queue_carry_the_credit(tiny_model, tokenizer, re
     model = f"actor_rollout_ref.model.path={tiny_model}"
     config = compose([*BASE, "actor_rollout_ref.rollout.n=4", agent, model, "transfer_queue.enable=True"])
     config.actor_rollout_ref.rollout.full_determinism = True
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
+    paths = os.pathsep.join(str(folder) for folder in Path(__file__).parents[:3])
     env = {"VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl", "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
     ray.init(num_cpus=16, include_dashboard=False, runtime_env={"env_vars": env})
     try:

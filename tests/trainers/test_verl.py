@@ -35,6 +35,7 @@ from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServer
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
+import memenvs.adapters.verl  # noqa: F401  # registers the estimator
 from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.vector import TextVectorEnv

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-sys.path[:0] = [str(DOCS / "_ext"), str(DOCS.parent)]
+sys.path[:0] = [str(DOCS / "_ext"), str(DOCS), str(DOCS.parent)]
 
 import memenvs  # noqa: E402  # of this checkout
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,13 +62,23 @@ def ran(results: Sequence[SuiteResult]) -> list[str]:
     return markdown_table(["policy", "samples per task", "date", "memenvs"], rows)
 
 
+def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
+    """The results in some parts of a suite, those with the highest sum of scores first."""
+    names = {part.name for part in parts}
+    found = []
+    for path in sorted((DOCS / "leaderboard").glob("*.json")):
+        result = read_suite(path)
+        scores = {part: score for part, score in result.scores.items() if part in names}
+        if result.suite == suite and scores:
+            found.append(dataclasses.replace(result, scores=scores))
+    return sorted(found, key=lambda one: (-sum(score.mean for score in one.scores.values()), one.policy))
+
+
 def page() -> str:
     """The whole page."""
-    results = [read_suite(path) for path in sorted((DOCS / "leaderboard").glob("*.json"))]
     tables: list[str] = []
     for suite, parts in SUITES.items():
-        if of_suite := [one for one in results if one.suite == suite]:
-            of_suite.sort(key=lambda one: (-sum(score.mean for score in one.scores.values()), one.policy))
+        if of_suite := ranked(suite, parts):
             tables += ["", f"## {suite}"]
             for lines in (suite_table(of_suite), sizes(parts), ran(of_suite)):
                 tables += ["", *lines]

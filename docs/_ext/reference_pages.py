@@ -7,23 +7,22 @@ and the names of a module.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import json
 import re
 import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
+from leaderboard import ranked  # beside this folder
 
 import memenvs
 from memenvs.cli import REQUIRED, described, env_parameters, find_spec
 from memenvs.core.files import read_json
 from memenvs.data import bundled
-from memenvs.evaluation.suite import SUITES, read_suite, suite_table
+from memenvs.evaluation.suite import SUITES, suite_table
 from memenvs.evaluation.summary import markdown_table
 from memenvs.models.packaged import shipped_agents
 
@@ -123,20 +122,9 @@ def environment_page(name: str) -> str:
 def _scores(name: str) -> list[str]:
     """Markdown of the scores in an environment: rows of the leaderboard, and what agents' cards record."""
     lines: list[str] = []
-    parts = {part.name: part for part in SUITES["small"] if part.env == name}
-    results = [
-        read_suite(path) for path in sorted((Path(__file__).parents[1] / "leaderboard").glob("*.json"))
-    ]
-    played = [
-        dataclasses.replace(one, scores={part: one.scores[part] for part in parts if part in one.scores})
-        for one in results
-        if one.suite == "small"
-    ]
-    played = sorted(
-        (one for one in played if one.scores), key=lambda one: -sum(s.mean for s in one.scores.values())
-    )
-    if played:
-        rule = "; ".join(f"{part.name}: {part.metric} of {part.tasks} tasks" for part in parts.values())
+    parts = [part for part in SUITES["small"] if part.env == name]
+    if played := ranked("small", parts):
+        rule = "; ".join(f"{part.name}: {part.metric} of {part.tasks} tasks" for part in parts)
         lines += [
             f"The suite `small` of the [leaderboard](../leaderboard.md) ({rule}), with 95% intervals:",
             "",

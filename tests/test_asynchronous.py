@@ -1,6 +1,7 @@
 """Environments on an event loop."""
 
 import asyncio
+import pickle
 import time
 
 import gymnasium as gym
@@ -37,6 +38,13 @@ def test_other_attributes_are_the_environments():
     env = AsyncTextEnv(gym.make("memenvs:MemToolQA-v0"))
     assert isinstance(env.unwrapped, TextEnv)
     assert env.action_space == env.env.action_space
+
+
+def test_a_copy_plays_on():
+    env = AsyncTextEnv(gym.make("memenvs:MemToolQA-v0"))
+    asyncio.run(env.reset(seed=3))
+    copied = pickle.loads(pickle.dumps(env))
+    assert asyncio.run(copied.step("no")) == asyncio.run(env.step("no"))
 
 
 def test_hundreds_of_waits_overlap():

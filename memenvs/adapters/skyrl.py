@@ -77,7 +77,7 @@ class SkyRLEnv(BaseTextEnv):
         fixed = [message for message in prompt if message["role"] == "system"]
         first = [{"role": "user", "content": observation}]
         self._check_context()
-        self._chat = LatestPrompt(fixed, first) if self._step_wise else [*fixed, *first]
+        self._chat = LatestPrompt(fixed, first)
         return self._chat, public_info(self._info)
 
     def _check_context(self) -> None:
@@ -96,8 +96,7 @@ class SkyRLEnv(BaseTextEnv):
         self._done = self._over or 0 < self.max_turns <= self.turns
         self._check_context()
         message = self._info["feedback"] if self._info["context"] == "append" else observation
-        if isinstance(self._chat, LatestPrompt):
-            self._chat.fresh = self._info["context"] == "rewrite"
+        self._chat.fresh = self._info["context"] == "rewrite"
         if self._step_wise:
             reward = sum(self._info["turn_rewards"]) if self._done else 0.0
         return BaseTextEnvStepOutput(

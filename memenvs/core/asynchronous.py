@@ -62,4 +62,6 @@ class AsyncTextEnv:
         return observation, float(reward), terminated, truncated, info
 
     def __getattr__(self, name: str) -> Any:
+        if name == "env" or name.startswith("__"):  # asked of a copy that has no environment yet
+            raise AttributeError(name)
         return getattr(self.env, name)

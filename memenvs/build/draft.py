@@ -145,9 +145,9 @@ def make_items(
         ValueError: a process was killed.
     """
     jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
-    if workers != "ray" and min(workers, len(jobs)) == 1:
+    if workers == 1 or len(jobs) == 1:
         return list(progress(map(make, range(count)), count, label))
-    made = map_jobs(partial(_make_all, make), jobs, workers if workers == "ray" else min(workers, len(jobs)))
+    made = map_jobs(partial(_make_all, make), jobs, workers)
     items = list[T]()
     with Progress(count, label, delay=1.0) as shown:
         for part in made:

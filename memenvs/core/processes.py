@@ -29,7 +29,7 @@ def map_jobs(make: Callable[[J], T], jobs: Sequence[J], workers: Workers) -> Gen
     """
     if workers == "ray":
         return _map_on_ray(make, jobs)
-    return map_in_processes(make, jobs, workers)
+    return _map_in_processes(make, jobs, workers)
 
 
 def _map_on_ray(make: Callable[[J], T], jobs: Sequence[J]) -> Generator[T, None, None]:
@@ -37,13 +37,14 @@ def _map_on_ray(make: Callable[[J], T], jobs: Sequence[J]) -> Generator[T, None,
     ray = require("ray", "ray")
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
-    work, shared, left = ray.remote(_call), ray.put(make), iter(jobs)
+    work, shared, left = ray.remote(lambda make, job: make(job)), ray.put(make), iter(jobs)
     ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = deque(work.remote(shared, job) for job in islice(left, ahead))
     try:
         while waiting:
-            yield ray.get(waiting.popleft())
+            made = ray.get(waiting.popleft())
             waiting.extend(work.remote(shared, job) for job in islice(left, 1))
+            yield made
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.WorkerCrashedError as error:
@@ -53,11 +54,7 @@ def _map_on_ray(make: Callable[[J], T], jobs: Sequence[J]) -> Generator[T, None,
             ray.cancel(task, force=True)
 
 
-def _call(make: Callable[[J], T], job: J) -> T:
-    return make(job)
-
-
-def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -> Generator[T, None, None]:
+def _map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -> Generator[T, None, None]:
     """`make(job)` for each job, in order, by `workers` processes that take turns.
 
     They work ahead only as far as a pipe holds, so `jobs` may be longer than what the caller consumes.
@@ -70,6 +67,7 @@ def map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) ->
         ValueError: a process was killed; what `make` raises is raised here.
     """
     context = get_context("spawn")
+    workers = min(workers, len(jobs))
     pipes: list[Connection] = []
     processes = []
     try:

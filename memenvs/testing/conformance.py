@@ -163,7 +163,10 @@ def test_a_state_of_another_environment_is_refused_in_one_line(env):
     env.reset(seed=0)
     state = env.unwrapped.get_state()
     for other_id in memenvs.ENV_IDS:
-        other = gym.make(other_id).unwrapped
+        try:
+            other = gym.make(other_id).unwrapped
+        except ImportError:  # it needs an extra that is not installed
+            continue
         other.reset(seed=1)
         before = other.get_state()
         if any(before[name] != state[name] for name in ("class", "arguments", "tasks")):

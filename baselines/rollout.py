@@ -642,7 +642,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
             if not math.isnan(value):
                 values[name].append(value)
     metrics |= {name: float(np.mean(some)) for name, some in values.items()}
-    for name in {name for episode in played for name in episode.measured}:
+    for name in dict.fromkeys(name for episode in played for name in episode.measured):
         of_turns = [value for episode in played for value in episode.measured.get(name, ())]
         metrics[f"signals/{name}_std"] = float(np.std(of_turns))
     return metrics

@@ -24,9 +24,20 @@ from memenvs import models
 from memenvs.baselines.checkpoint import EPISODES, Checkpoints, TrainingLog
 from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs, TrainArgs
 from memenvs.baselines.update import ProcessGroup, apply_gradients, make_optimizer
-from memenvs.cli import RED, RESET, YELLOW, Parameter, check_env_arguments, shell_form, show
+from memenvs.cli import (
+    RED,
+    RESET,
+    YELLOW,
+    Parameter,
+    check_arguments,
+    check_env_arguments,
+    parameters_of,
+    shell_form,
+    show,
+)
 from memenvs.core.env import text_env_of
 from memenvs.core.files import hold_folder, write_json
+from memenvs.core.optional import require
 from memenvs.core.trackers import check_clients
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
@@ -125,6 +136,9 @@ class ModelRun:
         self.model_settings: dict[str, Any] = {"chat_args": args.chat_args}
         self.best: dict[str, Any] | None = None
         self.curriculum: Curriculum | None = None
+        adamw = require("torch", "train").optim.AdamW
+        taken = [one for one in parameters_of(adamw) or () if one.name not in ("params", "lr")]
+        check_arguments("--adamw", args.adamw, taken)
         self.open_data()
         self._checkpoints = Checkpoints(args.out, args.keep)
         if self._checkpoints.newest and not args.resume:
@@ -363,6 +377,8 @@ class RolloutRun(Run):
             env: Any = self.venv.envs[0].unwrapped
             if not hasattr(env, "tasks"):
                 raise ValueError(f"curriculum needs an environment with a task set, got {self.args.env}")
+            taken = [one for one in parameters_of(Curriculum) or () if one.name != "tasks"]
+            check_arguments("--curriculum", self.args.curriculum, taken)
             self.curriculum = Curriculum(env.tasks, **self.args.curriculum)
             self.venv = CurriculumWrapper(self.venv, self.curriculum, update=False)
 
@@ -626,7 +642,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
             if not math.isnan(value):
                 values[name].append(value)
     metrics |= {name: float(np.mean(some)) for name, some in values.items()}
-    for name in {name for episode in played for name in episode.measured}:
+    for name in dict.fromkeys(name for episode in played for name in episode.measured):
         of_turns = [value for episode in played for value in episode.measured.get(name, ())]
         metrics[f"signals/{name}_std"] = float(np.std(of_turns))
     return metrics

@@ -137,4 +137,4 @@ def _demonstrations(args: SFTArgs, seeds: Sequence[int]) -> list[Demonstration]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(SFTArgs, SFTRun, train, argv, "sft")
+    return run_command(SFTArgs, prepare, train, argv, "sft")

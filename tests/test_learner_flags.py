@@ -53,6 +53,7 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "--overlong 8 9", "the second number of overlong must be at most the first, got 8 and 9"),
         (grpo, "--methods {}", "methods must be a list, got {}"),
         (grpo, '--methods ["Nobody"]', "no method 'Nobody'"),
+        (sft, "--adamw beta=0.9", "--adamw has no argument 'beta'; its arguments: betas, "),
         (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup must be below steps 10"),
         (distill, "--view student", "view student leaves the model as its own teacher nothing to teach"),
         (distill, "--rollouts teacher --vllm", "vllm samples with the student's weights"),

@@ -280,6 +280,24 @@ def test_episodes_that_begin_by_themselves_follow_the_seed():
     assert len({tuple(tasks(seed)) for seed in range(4)}) > 1
 
 
+def test_after_a_reset_that_raised_a_group_plays_the_task_that_came_next():
+    def begun(*failing):
+        fates = [{"resets": failing}, {}]
+        venv = rewarded(2, ["TAMTRL"], group_size=2, fates=fates, errors="raise", **CHUNKS)
+        venv.reset(seed=5)
+        tasks = []
+        for i in range(1, 4):
+            if i in failing:
+                with pytest.raises(ConnectionError):
+                    venv.reset()
+            else:
+                venv.reset()
+                tasks.append([info["task"] for info in venv.infos_list])
+        return tasks
+
+    assert begun(2) == begun()[:2]
+
+
 def test_numpys_whole_seed_makes_groups_too():
     venv = rewarded(4, ["TAMTRL"], group_size=2, **CHUNKS)
     venv.reset(seed=np.int64(5))

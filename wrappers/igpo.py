@@ -37,8 +37,8 @@ class IGPOMethod(RewardMethod):
     last memory is not measured and counts 0: the question after it is another one than before it.
 
     A target that is empty, such as a level without a known solution, has signals of NaN. What the paper pays
-    for a last turn out of form is left to the environment's metrics. Source: arXiv 2510.14967; read were its
-    abstract, a summary with the equations, and its public code.
+    for a last turn in a bad format is left to the environment's metrics. Source: arXiv 2510.14967, of which
+    we read the abstract, a summary with the equations, and the public code.
 
     Args:
         measure: `"probability"`, or `"log"`: differences of mean log p, nats per token (its code's option).

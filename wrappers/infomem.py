@@ -104,7 +104,7 @@ class InfoMemMethod(RememberingMethod):
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The bonus, beta * r~, at the last turn of each rollout."""
-        gains = [(episode.signals[self.name] or [np.nan])[-1] for episode in episodes]
+        gains = [(signals or [np.nan])[-1] for signals in self.signals_of(episodes)]
         if len(episodes) == 1:
             bonus = [self._alone(gains[0], episodes[0].success)]
         else:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memenvs.cli import check_arguments, parameters_of
-from memenvs.core.data import Count, NonNegative, checked
+from memenvs.core.data import Count, NonNegative, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.files import json_sha256, write_text
 from memenvs.core.http import JSONClient, ServerError
@@ -227,10 +227,9 @@ class JudgeMethod(ScoreMethod):
 def _read_reply(place: Path) -> str | None:
     """A kept reply; None if there is none, or if the file is broken."""
     try:
-        kept = json.loads(place.read_text(encoding="utf-8"))["reply"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return decode(place.read_bytes(), dict[str, str], str(place))["reply"]
+    except (OSError, ValueError, KeyError):
         return None
-    return kept if isinstance(kept, str) else None
 
 
 def _rubric(name: str) -> str:

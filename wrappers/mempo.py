@@ -96,11 +96,8 @@ class MemPOMethod(RememberingMethod):
         """A_memory on the span of each memory, and r_i at the last turn."""
         spans = [[memory_span(turn) for turn in episode.turns] for episode in episodes]
         signals = [
-            [
-                np.nan if span is None else signal
-                for span, signal in zip(places, episode.signals[self.name], strict=True)
-            ]
-            for places, episode in zip(spans, episodes, strict=True)
+            [np.nan if span is None else signal for span, signal in zip(places, own, strict=True)]
+            for places, own in zip(spans, self.signals_of(episodes), strict=True)
         ]
         if len(episodes) == 1:
             earlier = self._earlier["memory"]

@@ -86,8 +86,8 @@ class RewardMethod(Comparison):
                 `error`: their signals are NaN, they may have no turns, and their credits are not read.
         """
         return [
-            [Credit(turn, signal) for turn, signal in enumerate(episode.signals[self.name])]
-            for episode in episodes
+            [Credit(turn, signal) for turn, signal in enumerate(signals)]
+            for signals in self.signals_of(episodes)
         ]
 
     def signals_of(self, episodes: Sequence[Episode]) -> list[list[float]]:

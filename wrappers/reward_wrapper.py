@@ -675,12 +675,16 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _restart(self, block: range, *, count: bool) -> None:
         """Drop the episodes of a group of environments; `count` also counts them from 0 again."""
-        begun = [episode.number for i in block if (episode := self._episodes[i])]
-        number = 0 if count else max(begun, default=-1) + 1
+        number = 0 if count else max(map(self._number_after, block))
         for i in block:
             self._episodes[i], self._numbers[i] = None, number
         place = block[0] // self.group_size
         self._groups = {key: group for key, group in self._groups.items() if key[0] != place}
+
+    def _number_after(self, i: int) -> int:
+        """The number of the episode after the one that environment i is playing, or of its next one."""
+        episode = self._episodes[i]
+        return self._numbers[i] + (episode is not None and not episode.over)
 
     def _seeds(self, ended: bool = False) -> list[int | None]:
         """Seeds for episodes that the caller does not seed; `ended` counts the current ones as ended.
@@ -690,8 +694,8 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         if self.group_size == 1:
             return [None] * self.num_envs
         seeds: list[int | None] = []
-        for i, episode in enumerate(self._episodes):
-            number = self._numbers[i] + (ended and episode is not None and not episode.over)
+        for i in range(self.num_envs):
+            number = self._number_after(i) if ended else self._numbers[i]
             place = [self._base_seed, i // self.group_size, number]
             seeds.append(int(np.random.SeedSequence(place).generate_state(1)[0]))
         return seeds

@@ -33,7 +33,7 @@ class SearchR1Method(RewardMethod):
       `retrieved` looks for whole words.
     - Only an answer that ends the episode counts. The code takes the last `<answer>` of prompt and episode
       together, so without an answer it grades the example in its prompt and pays `answered`.
-    - The code pays `structure` to an episode in form without an answer, which cannot occur.
+    - The code pays `structure` to an episode in the right format without an answer, which cannot occur.
 
     Args:
         structure: lambda_f, for the format.

@@ -73,7 +73,7 @@ def ruler(
 
     Args:
         kind: RULER's name of the task.
-        tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
+        tokens: maximum tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
             `vt`), an uncommon word's repeats (`cwe`), a step of the counts (`fwe`), a document (`qa_…`).
         count: tasks (default: 100, of `qa_…` every question once).
         source: official file, of SQuAD for `qa_1`, of HotpotQA for `qa_2`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -129,7 +128,7 @@ def among_distractors(
     layout, pool = Layout(), Documents.tokenized(list(index), tokenizer)
     sizes = None if tokens is None else sizes_with_headers(pool, layout, tokenizer, len(index))
     questions = _questions(whole, pool.titles)
-    make = _TaskMaker(questions, len(index), sizes, documents or tokens or 0, seed, split)
+    make = _TaskMaker(questions, pool.numbers, sizes, documents or tokens or 0, seed, split)
     tasks = make_items(make, count or len(examples), workers=workers)
     for item in range(len(examples), len(tasks)):
         before = tasks[item - len(examples)].documents
@@ -169,7 +168,7 @@ class _TaskMaker:
     """Makes task i; picklable, so that any process can."""
 
     questions: list[_Question]
-    pool: int  # documents
+    pool: NDArray[np.object_]  # document numbers; see `Documents.numbers`
     sizes: tuple[Ints, Ints] | None  # see `sizes_with_headers`; None without a budget
     size: int  # documents of a task, or its budget of tokens
     seed: int
@@ -182,13 +181,8 @@ class _TaskMaker:
         id_ = f"{question.task.id}-{cycle + 1}" if cycle else question.task.id
         return replace(question.task, id=id_, documents=self._shuffled(self._choose(question, rng), rng))
 
-    @functools.cached_property
-    def _numbers(self) -> NDArray[np.object_]:
-        return np.arange(self.pool).astype(object)
-
     def _shuffled(self, chosen: Ints, rng: np.random.Generator) -> tuple[int, ...]:
-        """Document numbers, one int object each for all tasks: a task of 90,000 documents costs 0.7 MB."""
-        return tuple(self._numbers[rng.permutation(chosen)].tolist())
+        return tuple(self.pool[rng.permutation(chosen)].tolist())
 
     def differently(self, item: int, task: Task) -> Task:
         """`task`, which is item `item`, with another set of documents, if there is one."""
@@ -221,7 +215,7 @@ class _TaskMaker:
 
     def _most(self, question: _Question) -> int:
         """Documents that the pool has for a question, its own among them."""
-        return self.pool - len(question.excluded) + len(question.evidence) + len(question.others)
+        return len(self.pool) - len(question.excluded) + len(question.evidence) + len(question.others)
 
     def _by_number(self, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
         """`first` and documents of the pool, `size` in all."""
@@ -260,5 +254,5 @@ class _TaskMaker:
         """Up to `count` documents of the pool in random order, without replacement, none of `excluded`."""
         if count <= 0:
             return np.zeros(0, np.int64)
-        drawn = rng.choice(self.pool, min(count + len(excluded), self.pool), replace=False)
+        drawn = rng.choice(len(self.pool), min(count + len(excluded), len(self.pool)), replace=False)
         return drawn[~np.isin(drawn, excluded)][:count]

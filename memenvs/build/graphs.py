@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from msgspec import Meta
 
-from memenvs.build.draft import Documents, Draft, item_rng
+from memenvs.build.draft import Documents, Draft, Ints, item_rng
 from memenvs.build.haystack import JOINED, too_small
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.progress import progress
@@ -16,7 +16,7 @@ from memenvs.tasks.taskset import Task
 from memenvs.tasks.tokens import TextTokenizer
 
 Kind = Literal["bfs", "parents"]
-KINDS: tuple[Kind, ...] = ("bfs", "parents")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 DEPTHS = (1, 2, 3)
 OUT = 2  # edges from a node, on average
 LEAST = 8  # tokens of an edge, or more
@@ -70,8 +70,9 @@ def graph_walks(
             raise too_small("a graph", tokens, f"it has room for {fits} edges")
         asked = kind[item % len(kind)]
         steps = depth[item // len(kind) % len(depth)] if asked == "bfs" else 1
-        start, reached, needed = _walk(asked, steps, edges[:fits], len(nodes), rng)
-        question = ASK_PARENTS if asked == "parents" else ASK_BFS
+        along = edges[:fits] if asked == "bfs" else edges[:fits, ::-1]
+        start, reached, needed = _walk(steps, along, len(nodes), rng)
+        question = ASK_BFS if asked == "bfs" else ASK_PARENTS
         question = question.format(node=nodes[start], steps=f"{steps} step{'s' * (steps > 1)}") + ALL
         answer = ", ".join(nodes[node] for node in reached)
         evidence = tuple(first + edge for edge in needed)
@@ -81,17 +82,11 @@ def graph_walks(
     return Draft(documents, tasks, JOINED, metric="set_f1")
 
 
-def _walk(
-    kind: str,
-    steps: int,
-    edges: np.ndarray[tuple[int, int], np.dtype[np.int64]],
-    nodes: int,
-    rng: np.random.Generator,
-) -> tuple[int, list[int], list[int]]:
-    """A node that has an answer of 1 to `MOST` nodes, the answer, and the edges it takes."""
+def _walk(steps: int, edges: Ints, nodes: int, rng: np.random.Generator) -> tuple[int, list[int], list[int]]:
+    """A node from which 1 to `MOST` nodes are reached along `edges` (E, 2), these, and the edges it takes."""
     beside: list[list[tuple[int, int]]] = [[] for _ in range(nodes)]  # of a node: neighbour and edge
     for number, (start, end) in enumerate(edges.tolist()):
-        beside[start if kind == "bfs" else end].append((end if kind == "bfs" else start, number))
+        beside[start].append((end, number))
     for node in rng.permutation(nodes).tolist():
         seen, level, needed = {node}, [node], []
         for _ in range(steps):

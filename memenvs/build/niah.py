@@ -105,8 +105,8 @@ def niah(
     haystack of needles is drawn for each task from one pool of the split, which holds no asked key or value.
 
     Args:
-        tokens: most tokens of a task's text, tokenised whole; missed by less than one haystack sentence, by
-            every tokenizer that splits text at words (see `seam_tokens`).
+        tokens: maximum tokens of a task's text, tokenised whole; missed by less than one haystack sentence,
+            by every tokenizer that splits text at words (see `seam_tokens`).
         prose: texts for the variants that hide needles in prose; repeated where it ends.
         variant: what is hidden, and in what.
 

@@ -73,7 +73,7 @@ def ruler(
 
     Args:
         kind: RULER's name of the task.
-        tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
+        tokens: maximum tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
             `vt`), an uncommon word's repeats (`cwe`), a step of the counts (`fwe`), a document (`qa_…`).
         count: tasks (default: 100, of `qa_…` every question once).
         source: official file, of SQuAD for `qa_1`, of HotpotQA for `qa_2`.
@@ -307,24 +307,24 @@ def _coded_words(count: int, rng: np.random.Generator) -> list[str]:
 _WHAT = "SQuAD's official JSON (dev-v2.0.json, dev-v1.1.json)"
 
 
-class _Answer(msgspec.Struct):
+class _SquadAnswer(msgspec.Struct):
     text: str
 
 
 class _Asked(msgspec.Struct):
     id: Id
     question: str
-    answers: list[_Answer] = []
+    answers: list[_SquadAnswer] = []
     is_impossible: bool = False
 
 
-class _Paragraph(msgspec.Struct):
+class _SquadParagraph(msgspec.Struct):
     context: str
     qas: list[_Asked]
 
 
 class _Article(msgspec.Struct):
-    paragraphs: list[_Paragraph]
+    paragraphs: list[_SquadParagraph]
 
 
 class _SQuAD(msgspec.Struct):

@@ -133,7 +133,7 @@ _STEPS: dict[Any, Callable[..., Draft]] = {KeptContexts: keep_contexts, Pool: am
 _GIVEN = {"tokenizer", "examples", "kept", "extra"}
 """Arguments that no user chooses."""
 _SHARED = {
-    "count": "tasks.",
+    "count": "number of tasks.",
     "split": "name of the split; an hf: source reads it. Split and seed decide every random choice.",
     "seed": "decides every random choice.",
     "workers": "number of processes, or ray for the workers of a Ray cluster; the result is the same.",

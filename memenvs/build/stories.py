@@ -61,7 +61,8 @@ def conversations(
     (from 1), `request`, and `depths` of all requests that are equal to it.
 
     Args:
-        tokens: most tokens of a task's text, tokenised whole; missed by less than a request with its reply.
+        tokens: maximum tokens of a task's text, tokenised whole; missed by less than a request with its
+            reply.
         prose: what replies consist of.
         needles: number of identical requests, 2 to 8.
 
@@ -263,7 +264,7 @@ def stories(
     `hops` (events needed) and `depths`, where they begin.
 
     Args:
-        tokens: most tokens of a task's text, tokenised whole; missed by less than a sentence.
+        tokens: maximum tokens of a task's text, tokenised whole; missed by less than a sentence.
         prose: hides the events; repeated where it ends.
         kind: what is asked, in turn: where a person is (qa1), where a thing is (qa2) or was before (qa3),
             whether a person is somewhere (qa6), how many things a person carries (qa7).

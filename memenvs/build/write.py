@@ -182,7 +182,8 @@ Give the answer as short as possible, in the form {format}.
 """,
     required=("context", "question", "format"),
 )
-_HUB_LICENCES = ("mit", "apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")  # the hub's names of ours
+# Licences of our sources, as the hub spells them.
+_HUB_LICENCES = ("mit", "apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")
 
 
 def _rows(

@@ -67,8 +67,8 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
     Args:
         levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
         level_split: a split of the set; None takes all levels.
-        min_solution: fewest moves of a shortest solution.
-        max_solution: most moves of one; None for any.
+        min_solution: minimum number of moves in a shortest solution.
+        max_solution: maximum number of moves in a shortest solution; None for no limit.
         max_steps: moves per episode.
         rewards: see Reward.
         channels_first: planes before rows.

@@ -17,18 +17,18 @@ from memenvs.tasks.taskset import Layout
 _WHAT = "BrowseComp-Plus's browsecomp_plus_decrypted.jsonl, or its obfuscated Parquet with --canary"
 
 
-class _Document(msgspec.Struct):
+class _BrowseCompDocument(msgspec.Struct):
     docid: Id
     text: str
 
 
-class _Record(msgspec.Struct):
+class _BrowseCompRecord(msgspec.Struct):
     query_id: Id
     query: str
     answer: str
-    gold_docs: list[_Document]
-    evidence_docs: list[_Document]
-    negative_docs: list[_Document]
+    gold_docs: list[_BrowseCompDocument]
+    evidence_docs: list[_BrowseCompDocument]
+    negative_docs: list[_BrowseCompDocument]
 
 
 def read_browsecomp_plus(source: str, split: str = "train", canary: str | None = None) -> KeptContexts:
@@ -50,7 +50,7 @@ def read_browsecomp_plus(source: str, split: str = "train", canary: str | None =
     """
 
     def examples() -> Iterator[Example]:
-        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+        for number, record in enumerate(read_records(source, split, _BrowseCompRecord, _WHAT)):
             where = f"{source}: record {number}"
             if canary is not None:
                 _decode(record, canary, where)
@@ -83,7 +83,7 @@ def _bytes_of(text: str) -> bytes | None:
         return None
 
 
-def _decode(record: _Record, canary: str, where: str) -> None:
+def _decode(record: _BrowseCompRecord, canary: str, where: str) -> None:
     """Decode every text of a record but its id, in place."""
     key = hashlib.sha256(canary.encode()).digest()
 

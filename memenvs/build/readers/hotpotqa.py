@@ -22,15 +22,15 @@ class _Context(msgspec.Struct):
     sentences: list[list[str]]
 
 
-class _Facts(msgspec.Struct):
+class _HotpotFacts(msgspec.Struct):
     title: Annotated[list[str], Meta(min_length=1)]
     sent_id: list[Whole]
 
 
-class _Record(msgspec.Struct):
+class _HotpotRecord(msgspec.Struct):
     question: str
     answer: str
-    supporting_facts: Annotated[list[tuple[str, Whole]], Meta(min_length=1)] | _Facts
+    supporting_facts: Annotated[list[tuple[str, Whole]], Meta(min_length=1)] | _HotpotFacts
     context: list[tuple[str, list[str]]] | _Context
     _id: Id | None = None
     id: Id | None = None
@@ -39,7 +39,7 @@ class _Record(msgspec.Struct):
     evidences: Any = UNSET
 
 
-class _Wiki(_Record, kw_only=True):
+class _Wiki(_HotpotRecord, kw_only=True):
     evidences: Any
 
 
@@ -56,7 +56,7 @@ def read_hotpotqa(source: str, split: str = "train") -> Pool:
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
-    return _read_pool(source, split, _Record, _WHAT)
+    return _read_pool(source, split, _HotpotRecord, _WHAT)
 
 
 def read_2wiki(source: str, split: str = "train") -> Pool:
@@ -73,19 +73,19 @@ def read_2wiki(source: str, split: str = "train") -> Pool:
     return _read_pool(source, split, _Wiki, _WIKI)
 
 
-def _read_pool(source: str, split: str, kind: type[_Record], what: str) -> Pool:
+def _read_pool(source: str, split: str, kind: type[_HotpotRecord], what: str) -> Pool:
     records = enumerate(read_records(source, split, kind, what))
     examples = (_example(record, number, source, what) for number, record in records)
     return Pool(list(usable(examples, source)))
 
 
-def _example(record: _Record, number: int, source: str, what: str) -> Example:
+def _example(record: _HotpotRecord, number: int, source: str, what: str) -> Example:
     id_ = str(record._id or record.id or number)
     where = f"question {id_} of {source}"
     paragraphs, named = record.context, record.supporting_facts
     if isinstance(paragraphs, _Context):
         paragraphs = list(zip(paragraphs.title, paragraphs.sentences, strict=False))
-    if isinstance(named, _Facts):
+    if isinstance(named, _HotpotFacts):
         named = list(zip(named.title, named.sent_id, strict=False))
     evidence, spans = [], []
     for title, sentence in named:

@@ -27,7 +27,7 @@ MOST_READ = 20_000_000  # documents that all tasks of a set read together
 Corpus = Mapping[str, tuple[str, str]]  # (title, text) by id
 
 
-class _Record(msgspec.Struct):
+class _JsonlRecord(msgspec.Struct):
     question: str
     answers: Annotated[list[str], Meta(min_length=1)]
     id: Id | None = None
@@ -36,7 +36,7 @@ class _Record(msgspec.Struct):
     meta: dict[str, Any] = {}
 
 
-class _Document(msgspec.Struct):
+class _JsonlDocument(msgspec.Struct):
     text: str
     title: str = ""
 
@@ -72,7 +72,7 @@ def jsonl(
         ValueError: an argument that does not suit another, or a file of another form.
     """
     listed = {} if corpus is None else _read_corpus(corpus)
-    records = read_records(source, split, _Record, _WHAT)
+    records = read_records(source, split, _JsonlRecord, _WHAT)
     if documents is None and tokens is None:
         if pool is not None:
             raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
@@ -80,7 +80,7 @@ def jsonl(
     if questions > 1:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
     examples = (_example(record, i, source, listed, drawn=True) for i, record in enumerate(records))
-    more = read_records(pool, split, _Document, _POOL) if pool else ()
+    more = read_records(pool, split, _JsonlDocument, _POOL) if pool else ()
     extra = [*((one.title, one.text) for one in more), *listed.values()]
     return Pool(list(usable(examples, source)), extra)
 
@@ -97,7 +97,7 @@ def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
     return documents
 
 
-def _own_contexts(records: list[_Record], source: str, corpus: Corpus) -> KeptContexts:
+def _own_contexts(records: list[_JsonlRecord], source: str, corpus: Corpus) -> KeptContexts:
     """The records with their documents as they are, in their order."""
     bare = [not record.documents for record in records]
     if any(bare) and not all(bare):
@@ -113,7 +113,7 @@ def _own_contexts(records: list[_Record], source: str, corpus: Corpus) -> KeptCo
     return KeptContexts(examples, Layout(), "em", source, "MemSearchQA-v0" if bare[0] else "MemChunkQA-v0")
 
 
-def _example(record: _Record, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
+def _example(record: _JsonlRecord, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
     id_ = str(number if record.id is None else record.id)
     where, evidence = f"question {id_} of {source}", record.evidence or []
     if drawn and not evidence:
@@ -124,7 +124,7 @@ def _example(record: _Record, number: int, source: str, corpus: Corpus, drawn: b
     if corpus:
         paragraphs, needed = _of_corpus(record, corpus, drawn, where)
     else:
-        given = convert(record.documents or [], list[_Document], f"{where}: documents", _DOCUMENT)
+        given = convert(record.documents or [], list[_JsonlDocument], f"{where}: documents", _DOCUMENT)
         paragraphs = tuple((one.title, one.text) for one in given)
         needed = [i for i in evidence if isinstance(i, int) and 0 <= i < len(paragraphs)]
         if len(needed) < len(evidence):
@@ -143,7 +143,7 @@ def _example(record: _Record, number: int, source: str, corpus: Corpus, drawn: b
 
 
 def _of_corpus(
-    record: _Record, corpus: Corpus, drawn: bool, where: str
+    record: _JsonlRecord, corpus: Corpus, drawn: bool, where: str
 ) -> tuple[tuple[tuple[str, str], ...], list[int]]:
     """The documents of a question and which of them it needs, by ids of a corpus."""
     needed = [str(id_) for id_ in record.evidence or []]

@@ -22,24 +22,24 @@ _WHAT = "LoCoMo's locomo10.json"
 _TURN = re.compile(r"D:?(\d+):(\d+)")  # the file also has "D:11:26", "D8:6; D9:17", and "D30:05" for D30:5
 
 
-class _Turn(msgspec.Struct):
+class _LocomoTurn(msgspec.Struct):
     speaker: str
     text: str
     dia_id: str
     blip_caption: str | None = None
 
 
-class _Question(msgspec.Struct):
+class _LocomoQuestion(msgspec.Struct):
     question: str
     category: Annotated[int, Meta(ge=1, le=5)]
     answer: Answer = ""
     evidence: list[str] | None = None
 
 
-class _Record(msgspec.Struct):
+class _LocomoRecord(msgspec.Struct):
     sample_id: str
     conversation: dict[str, Any]
-    qa: list[_Question]
+    qa: list[_LocomoQuestion]
 
 
 def read_locomo(source: str, split: str = "train", category: Category | None = None) -> KeptContexts:
@@ -60,7 +60,7 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
     """
 
     def examples() -> Iterator[Example]:
-        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+        for number, record in enumerate(read_records(source, split, _LocomoRecord, _WHAT)):
             documents, turns = _sessions(record.conversation, f"{source}: record {number}.conversation")
             for order, asked in enumerate(record.qa):
                 if category not in (None, str(asked.category)):
@@ -90,7 +90,7 @@ def _sessions(
         name = f"session_{number}"
         date = convert(conversation.get(f"{name}_date_time"), str, f"{where}.{name}_date_time")
         text = ""
-        for turn in convert(conversation[name], list[_Turn], f"{where}.{name}"):
+        for turn in convert(conversation[name], list[_LocomoTurn], f"{where}.{name}"):
             text += "\n" if text else ""
             start = len(text)
             text += f"{turn.speaker}: {turn.text}"
@@ -101,7 +101,7 @@ def _sessions(
     return tuple(documents), places
 
 
-def _answers(asked: _Question) -> tuple[str, ...]:
+def _answers(asked: _LocomoQuestion) -> tuple[str, ...]:
     """The answers of a question as `locomo_f1` reads them; none where there is nothing to be scored."""
     if asked.category == 5:
         return LOCOMO_ABSENT

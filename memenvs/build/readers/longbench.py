@@ -17,7 +17,7 @@ TASKS = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "mu
 _WHAT = f"a file of LongBench's data.zip for question answering in English ({', '.join(TASKS)})"
 
 
-class _Record(msgspec.Struct):
+class _LongBenchRecord(msgspec.Struct):
     input: str
     context: str
     answers: list[Answer]
@@ -40,7 +40,7 @@ def read_longbench(source: str, split: str = "train") -> KeptContexts:
     Raises:
         ValueError: the source is something else, or of a task that another metric scores.
     """
-    records = list(read_records(source, split, _Record, _WHAT))
+    records = list(read_records(source, split, _LongBenchRecord, _WHAT))
     for number, record in enumerate(records):
         if record.dataset.removesuffix("_e") not in TASKS:
             raise ValueError(f"{source} is not {_WHAT}: record {number} is of {record.dataset!r:.40}")

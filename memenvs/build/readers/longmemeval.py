@@ -15,13 +15,13 @@ from memenvs.tasks.taskset import Layout
 _WHAT = "LongMemEval's longmemeval_s_cleaned.json, longmemeval_m_cleaned.json or longmemeval_oracle.json"
 
 
-class _Turn(msgspec.Struct):
+class _LongMemEvalTurn(msgspec.Struct):
     role: str
     content: str
     has_answer: bool | None = None
 
 
-class _Record(msgspec.Struct):
+class _LongMemEvalRecord(msgspec.Struct):
     question_id: Id
     question_type: Literal[
         "single-session-user",
@@ -36,7 +36,7 @@ class _Record(msgspec.Struct):
     question_date: str
     haystack_session_ids: list[str]
     haystack_dates: list[str]
-    haystack_sessions: list[list[_Turn]]
+    haystack_sessions: list[list[_LongMemEvalTurn]]
     answer_session_ids: list[str]
 
 
@@ -60,7 +60,7 @@ def read_longmemeval(source: str, split: str = "train") -> KeptContexts:
     """
 
     def examples() -> Iterator[Example]:
-        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+        for number, record in enumerate(read_records(source, split, _LongMemEvalRecord, _WHAT)):
             columns = (record.haystack_dates, record.haystack_session_ids, record.haystack_sessions)
             if len({len(column) for column in columns}) > 1 or not record.haystack_dates:
                 raise ValueError(
@@ -89,7 +89,7 @@ def read_longmemeval(source: str, split: str = "train") -> KeptContexts:
     return KeptContexts(examples(), Layout("### Session {i}:\n", "\n\n"), "f1", source)
 
 
-def _session(turns: list[_Turn]) -> tuple[str, list[tuple[int, int]]]:
+def _session(turns: list[_LongMemEvalTurn]) -> tuple[str, list[tuple[int, int]]]:
     """The text of a session, and the characters [start, end) of the contents that have the answer."""
     text, marked = "Session Content:", []
     for turn in turns:

@@ -17,7 +17,7 @@ from memenvs.tasks.taskset import Layout
 _WHAT = "MemAgent's hotpotqa_train.parquet, hotpotqa_dev.parquet or eval_*.json"
 
 
-class _Message(msgspec.Struct):
+class _MemAgentMessage(msgspec.Struct):
     content: str
 
 
@@ -25,7 +25,7 @@ class _Truth(msgspec.Struct):
     ground_truth: Annotated[list[Answer], Meta(min_length=1)]
 
 
-class _Facts(msgspec.Struct):
+class _MemAgentFacts(msgspec.Struct):
     """What either form says of a question beside it."""
 
     index: Id | None = None
@@ -33,22 +33,22 @@ class _Facts(msgspec.Struct):
     length: int | None = None
 
 
-class _Record(_Facts, kw_only=True):
+class _MemAgentRecord(_MemAgentFacts, kw_only=True):
     """A question to evaluate on, or one to train on (`prompt`, `reward_model`)."""
 
     context: str
     input: str | None = None
     answers: Annotated[list[Answer], Meta(min_length=1)] | None = None
     outputs: Annotated[list[Answer], Meta(min_length=1)] | None = None
-    prompt: Annotated[list[_Message], Meta(min_length=1)] | None = None
+    prompt: Annotated[list[_MemAgentMessage], Meta(min_length=1)] | None = None
     reward_model: _Truth | None = None
-    extra_info: _Facts | None = None
+    extra_info: _MemAgentFacts | None = None
 
     @property
-    def asked(self) -> tuple[str, list[Answer], _Facts] | None:
+    def asked(self) -> tuple[str, list[Answer], _MemAgentFacts] | None:
         """The question, its answers and the facts; None where the record has neither form."""
         if self.prompt and self.reward_model:
-            return self.prompt[0].content, self.reward_model.ground_truth, self.extra_info or _Facts()
+            return self.prompt[0].content, self.reward_model.ground_truth, self.extra_info or _MemAgentFacts()
         answers = self.answers or self.outputs
         return None if self.input is None or answers is None else (self.input, answers, self)
 
@@ -70,7 +70,7 @@ def read_memagent(source: str, split: str = "train") -> KeptContexts:
     Raises:
         ValueError: the source is something else; the line names it.
     """
-    records = read_records(source, split, _Record, _WHAT)
+    records = read_records(source, split, _MemAgentRecord, _WHAT)
     first = next(records)
     layout = Layout() if split_documents(first.context, Layout()) else WHOLE
     metric = "boxed_em" if first.reward_model else "memagent_sub_em"

@@ -28,7 +28,7 @@ class _Metadata(msgspec.Struct):
     qa_pair_ids: list[Any] | None = None
 
 
-class _Record(msgspec.Struct):
+class _MemoryAgentBenchRecord(msgspec.Struct):
     context: str
     questions: list[str]
     answers: list[Answer | list[Answer]]
@@ -55,7 +55,7 @@ def read_memoryagentbench(source: str, split: str = "train", subset: str | None 
     Raises:
         ValueError: the source is something else, or holds several subsets and none is named.
     """
-    records = list(read_records(source, split, _Record, _WHAT))
+    records = list(read_records(source, split, _MemoryAgentBenchRecord, _WHAT))
     names = sorted({record.metadata.source for record in records})
     if subset is None and len(names) > 1:
         raise ValueError(f"{source} holds several subsets; give one by --subset: {', '.join(names)}")

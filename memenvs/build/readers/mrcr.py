@@ -18,12 +18,12 @@ from memenvs.tasks.taskset import Layout
 _WHAT = "OpenAI's MRCR (2needle, 4needle or 8needle .parquet)"
 
 
-class _Message(msgspec.Struct):
+class _MRCRMessage(msgspec.Struct):
     role: str
     content: str
 
 
-class _Record(msgspec.Struct):
+class _MRCRRecord(msgspec.Struct):
     prompt: str
     answer: str
     random_string_to_prepend: Annotated[str, Meta(min_length=MRCR_PREFIX, max_length=MRCR_PREFIX)]
@@ -33,7 +33,7 @@ class _Record(msgspec.Struct):
     n_chars: int | None = None
 
 
-_Messages = Annotated[list[_Message], Meta(min_length=2)]
+_Messages = Annotated[list[_MRCRMessage], Meta(min_length=2)]
 
 
 def read_mrcr(source: str, split: str = "train") -> KeptContexts:
@@ -51,9 +51,9 @@ def read_mrcr(source: str, split: str = "train") -> KeptContexts:
     """
 
     def examples() -> Iterator[Example]:
-        for number, record in enumerate(read_records(source, split, _Record, _WHAT)):
+        for number, record in enumerate(read_records(source, split, _MRCRRecord, _WHAT)):
             where = f"{source}: record {number}.prompt"
-            messages: list[_Message] = decode(record.prompt, _Messages, where, f"give {_WHAT}")
+            messages: list[_MRCRMessage] = decode(record.prompt, _Messages, where, f"give {_WHAT}")
             *history, asked = messages
             wanted = record.answer[MRCR_PREFIX:].strip()
             places = [i for i, message in enumerate(history) if message.content.strip() == wanted]

@@ -12,7 +12,7 @@ from memenvs.build.readers.records import Id, read_answers, read_records
 _WHAT = "MuSiQue's JSON Lines (musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl)"
 
 
-class _Paragraph(msgspec.Struct):
+class _MusiqueParagraph(msgspec.Struct):
     title: str
     paragraph_text: str
     is_supporting: bool
@@ -24,11 +24,11 @@ class _Step(msgspec.Struct):
     paragraph_support_idx: int | None = None
 
 
-class _Record(msgspec.Struct):
+class _MusiqueRecord(msgspec.Struct):
     id: Id
     question: str
     answer: str
-    paragraphs: list[_Paragraph]
+    paragraphs: list[_MusiqueParagraph]
     answer_aliases: list[str] | None = None
     question_decomposition: list[_Step] | None = None
     answerable: bool = True
@@ -47,7 +47,7 @@ def read_musique(source: str, split: str = "train") -> Pool:
     """
 
     def examples() -> Iterator[Example]:
-        for record in read_records(source, split, _Record, _WHAT):
+        for record in read_records(source, split, _MusiqueRecord, _WHAT):
             if not record.answerable:
                 continue
             where, steps = f"question {record.id} of {source}", record.question_decomposition or []

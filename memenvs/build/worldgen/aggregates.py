@@ -42,7 +42,7 @@ def facts_told(facts: FactTable) -> Told:
     return {name: dict(sorted(rows.items())) for name, rows in told.items()}
 
 
-class Group(NamedTuple):
+class EntityGroup(NamedTuple):
     """Entities with something in common; `key` tells the group from others."""
 
     words: str  # what they are called
@@ -115,7 +115,7 @@ class Aggregates:
         return self._example(name, question, answers, stated, meta)
 
     def _compare(
-        self, operation: str, relation: str, group: Group, rolls: Dice
+        self, operation: str, relation: str, group: EntityGroup, rolls: Dice
     ) -> tuple[str, tuple[str, ...], list[Stated], tuple[str, ...]] | None:
         """A question about a value of each member, its answers, where they are stated, what is compared."""
         words, members, domain = group.words, group.members, RELATIONS[relation].domain
@@ -150,7 +150,7 @@ class Aggregates:
             answers = names_of(self._facts, members[known.index(best)])
         return question, answers, stated, (by, order)
 
-    def _group(self, relation: str, hops: int, rolls: Dice) -> Group | None:
+    def _group(self, relation: str, hops: int, rolls: Dice) -> EntityGroup | None:
         """The entities with one value of a relation; None where they are too few or too many.
 
         With two hops the value is not named but described by a value of its own.
@@ -183,7 +183,7 @@ class Aggregates:
             mean, place = told[member]
             stated += [self._told[second][int(mean)][1], place] if second else [place]
         words = f"{PLURALS[schema.domain]} {CONDITIONS[relation][1].format(x=x)}"
-        return Group(words, members, stated, hops, (relation, second, end))
+        return EntityGroup(words, members, stated, hops, (relation, second, end))
 
     def _example(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 from memenvs.adapters.common import open_env
 from memenvs.core.asynchronous import AsyncTextEnv, in_thread
 from memenvs.core.http import JSONClient, key_in
-from memenvs.models.endpoint import Completion, Conversation, ToolConversation
+from memenvs.models.endpoint import Completion, TextConversation, ToolConversation
 
 
 class EpisodeAgent:
@@ -43,7 +43,7 @@ class EpisodeAgent:
     ) -> None:
         self._env = (env, env_args, methods, scorer)
         self._body, self._timeout = {"model": model, **body}, timeout
-        self._prompts = ToolConversation if tools else Conversation
+        self._prompts = ToolConversation if tools else TextConversation
 
     async def run(
         self,

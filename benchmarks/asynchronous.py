@@ -52,8 +52,7 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=0.05, help="seconds of a step")
     parser.add_argument("--turns", type=int, default=4)
     args = parser.parse_args()
-    make = lambda: Waiting(gym.make("MemSearchQA-v0", tasks="world-test"), args.wait)  # noqa: E731
-    envs = [make() for _ in range(args.episodes)]
+    envs = [Waiting(gym.make("MemSearchQA-v0", tasks="world-test"), args.wait) for _ in range(args.episodes)]
     ours = asyncio.run(play(envs, args.turns, lambda env, reply: AsyncTextEnv(env).step(reply)))
     theirs = asyncio.run(play(envs, args.turns, lambda env, reply: asyncio.to_thread(env.step, reply)))
     steps = args.episodes * args.turns

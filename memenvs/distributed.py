@@ -16,7 +16,7 @@ import memenvs
 from memenvs.core.data import Count, checked
 from memenvs.core.env import State, check_task, end_of
 from memenvs.core.errors import error_line
-from memenvs.core.optional import require
+from memenvs.core.processes import connect_ray
 from memenvs.core.vector import Mask, TextVectorEnv, prepare_together
 
 __all__ = ["RayTextVectorEnv", "WorkerDied"]
@@ -178,9 +178,7 @@ class WorkerPool:
         options: dict[str, Any],
         tries: int,
     ) -> None:
-        self._ray = require("ray", "ray")
-        if not self._ray.is_initialized():
-            self._ray.init(include_dashboard=False, log_to_driver=False)
+        self._ray = connect_ray()
         remote = self._ray.remote(**options) if options else self._ray.remote
         self._actor, self._env, self._kwargs, self._tries = remote(EnvWorker), env, kwargs, tries
         self._blocks = [part.tolist() for part in np.array_split(np.arange(num_envs), workers)]

@@ -18,7 +18,17 @@ from memenvs.core.optional import check_links
 
 ROOT = Path(__file__).parents[1]
 BESIDE = ("wrappers", "baselines", "data")
-HEAVY = ("torch", "transformers", "faiss", "vllm", "sentence_transformers", "bm25s", "fastapi", "pandas")
+HEAVY = (
+    "torch",
+    "transformers",
+    "faiss",
+    "vllm",
+    "sentence_transformers",
+    "bm25s",
+    "fastapi",
+    "pandas",
+    "asyncio",
+)
 
 
 def fresh(code):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.data import Count, NonNegative, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.files import json_sha256, write_text
-from memenvs.core.http import JSONClient, ServerError
+from memenvs.core.http import JSONClient, ServerError, key_in
 from memenvs.core.progress import progress
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
@@ -104,7 +103,7 @@ class JudgeClient:
             place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
             if (kept := _read_reply(place)) is not None:
                 return read(kept)
-        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else None
+        key = key_in(self.key_variable) if self.key_variable else None
         reply = complete(self._connect(key), body).text
         reply = reply[thought_end(reply) :]
         scores = read(reply)

@@ -8,8 +8,8 @@ from typing import Any
 
 from memenvs.adapters.common import open_env
 from memenvs.core.asynchronous import AsyncTextEnv, in_thread
-from memenvs.core.http import JSONClient
-from memenvs.models.endpoint import Completion, Conversation, ToolConversation
+from memenvs.core.http import JSONClient, key_in
+from memenvs.models.endpoint import Completion, TextConversation, ToolConversation
 
 
 class EpisodeAgent:
@@ -43,7 +43,7 @@ class EpisodeAgent:
     ) -> None:
         self._env = (env, env_args, methods, scorer)
         self._body, self._timeout = {"model": model, **body}, timeout
-        self._prompts = ToolConversation if tools else Conversation
+        self._prompts = ToolConversation if tools else TextConversation
 
     async def run(
         self,
@@ -77,7 +77,7 @@ class EpisodeAgent:
         task, seed = (None if (n := data.get(name)) is None else int(n) for name in ("task", "seed"))
         if task is None and seed is None:
             raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(data) or 'none'}")
-        key = api_key or os.environ.get("OPENAI_API_KEY")
+        key = api_key or key_in("OPENAI_API_KEY")
         client = JSONClient(url, timeout=self._timeout, tries=1, pause=1.0, key=key)
         env = AsyncTextEnv(await in_thread(open_env, *self._env))
         try:

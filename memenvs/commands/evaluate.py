@@ -173,10 +173,9 @@ Table = Annotated[Callable[[], str], arg(constructor=deferred(main_table)), Posi
 def compare(comparison: Comparison, *, out: Path | None = None) -> None:
     """Compare policies task by task: differences with bootstrap intervals, a table, a plot.
 
-    RUNS are folders that `evaluate run --out` wrote, or files in them; the first is the baseline. --allow
-    takes env, env_args, n_tasks, data, methods, scorer, seed, memenvs and samples, or one value, as
-    env_args.chunk_size. Folders of `evaluate suite` are compared part by part. docs/evaluate.md says what is
-    compared.
+    RUNS are folders that `evaluate run --out` wrote; the first is the baseline. --allow takes env, env_args,
+    n_tasks, data, methods, scorer, seed, memenvs and samples, or one value, as env_args.chunk_size. Folders
+    of `evaluate suite` are compared part by part. docs/evaluate.md says what is compared.
 
     Examples:
       memenvs evaluate compare runs/lexical runs/qwen3-4b

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 
 from memenvs.core.env import Info
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 THREADS = 4096  # they are started when they are needed, and cost little while they wait
 
@@ -24,12 +25,16 @@ async def in_thread(function: Callable[..., T], *args: Any, **options: Any) -> T
     `asyncio.to_thread` does the same with cores + 4 threads at first, and at most 32, so that hundreds of
     episodes would wait for each other's searches and judges.
     """
+    import asyncio  # slow, and most programs need none
+
     call = functools.partial(contextvars.copy_context().run, function, *args, **options)
     return await asyncio.get_running_loop().run_in_executor(_pool(), call)
 
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # slow, likewise
+
     return ThreadPoolExecutor(THREADS, thread_name_prefix="memenvs")
 
 

@@ -171,6 +171,11 @@ class JSONClient:
             connection.close()
 
 
+def key_in(variable: str) -> str | None:
+    """The key in an environment variable, without white space around it; None if there is none."""
+    return os.environ.get(variable, "").strip() or None
+
+
 def _proxy_of(server: SplitResult) -> SplitResult | None:
     """The proxy to a server; None: it is asked directly."""
     from urllib.request import getproxies, proxy_bypass  # slow, and most programs need none

@@ -32,11 +32,21 @@ def map_jobs(make: Callable[[J], T], jobs: Sequence[J], workers: Workers) -> Gen
     return _map_in_processes(make, jobs, workers)
 
 
-def _map_on_ray(make: Callable[[J], T], jobs: Sequence[J]) -> Generator[T, None, None]:
-    """By tasks of the cluster at RAY_ADDRESS, or of one started here; Ray repeats a killed worker's job."""
+def connect_ray() -> Any:
+    """Ray, connected to the cluster at RAY_ADDRESS, or to one started here.
+
+    Raises:
+        ImportError: Ray is not installed.
+    """
     ray = require("ray", "ray")
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
+    return ray
+
+
+def _map_on_ray(make: Callable[[J], T], jobs: Sequence[J]) -> Generator[T, None, None]:
+    """By tasks of the cluster; Ray repeats a killed worker's job."""
+    ray = connect_ray()
     work, shared, left = ray.remote(lambda make, job: make(job)), ray.put(make), iter(jobs)
     ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = deque(work.remote(shared, job) for job in islice(left, ahead))

@@ -107,13 +107,13 @@ class PairedComparison:
             axis.sharex(shares[0])
         for metric, axis in axes.items():
             axis.axvline(0, color="0.4", linewidth=0.8, zorder=0)
+            plain_axis(axis, "x")
             axis.set_title(metric, loc="left", fontsize=9)
             names = [run.name for run in self.runs[1:]]
             axis.set_yticks(range(others), names, fontsize=9, parse_math=False)
+            axis.tick_params(axis="y", length=0)
             axis.set_ylim(others - 0.5, -0.5)
             axis.margins(x=0.08)
-            plain_axis(axis, "x")
-            axis.tick_params(axis="y", length=0, labelsize=9)
             axis.spines["left"].set_visible(False)
         for k, row in enumerate(self.differences):
             axis, y, (mean, low, high) = axes[row.metric], k % others, row.difference

@@ -18,14 +18,14 @@ from msgspec import Meta
 
 from memenvs import models
 from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_json
-from memenvs.core.http import JSONClient, ServerError
+from memenvs.core.http import JSONClient, ServerError, key_in
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
 from memenvs.models.endpoint import (
     Completion,
-    Conversation,
     Message,
     Prompts,
+    TextConversation,
     ToolConversation,
     served_models,
 )
@@ -319,8 +319,7 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     if parts.username or parts.password:  # every file of the run would contain them
         raise ValueError(f"policy openai:URL must not contain a user or a password; set {KEY}")
     base = url if parts.path.strip("/") else url.rstrip("/") + "/v1"
-    key = os.environ.get(KEY, "").strip() or None
-    client = JSONClient(base, timeout=options.timeout, tries=options.tries, pause=_PAUSE, key=key)
+    client = JSONClient(base, timeout=options.timeout, tries=options.tries, pause=_PAUSE, key=key_in(KEY))
     names = [options.model] if options.model else served_models(client)
     if len(names) != 1:
         served = ", ".join(map(repr, names)) or "nothing"
@@ -341,7 +340,7 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     how = {"conversation": options.conversation, "tools": options.tools}
     setting = {"policy": "openai", "model": body["model"], **how, "body": body, **opening}
 
-    kind = ToolConversation if options.tools else Conversation if options.conversation else Prompts
+    kind = ToolConversation if options.tools else TextConversation if options.conversation else Prompts
     return PolicySpec(setting, lambda venv: (EndpointSampler(client, body, venv.envs, kind, **opening), None))
 
 

@@ -14,8 +14,10 @@ from memenvs.rollout.records import Episode
 
 NORMAL = 1.959964  # standard deviations around the mean that hold 95% of a normal distribution
 _COSTS = {
-    **{"seconds": "{:,.1f} s", "prompt_tokens": "{:,} tokens read"},
-    **{"reply_tokens": "{:,} tokens written", "price": "cost {:,.2f}"},
+    "seconds": "{:,.1f} s",
+    "prompt_tokens": "{:,} tokens read",
+    "reply_tokens": "{:,} tokens written",
+    "price": "cost {:,.2f}",
 }
 _DRAWN = 4_000_000  # values of resamples in memory at once
 

@@ -140,7 +140,7 @@ class Prompts:
         return completion.text
 
 
-class Conversation(Prompts):
+class TextConversation(Prompts):
     """An episode as a growing conversation, with the replies as the assistant's messages.
 
     Where the context is rewritten, it starts over.

@@ -299,10 +299,10 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
     def _card(self) -> str:
         """The model card: what hubs show of the folder."""
-        base = self.adapter_of
-        named = bool(base) and not Path(str(base)).exists()  # a folder of this machine says nothing elsewhere
+        base = self.adapter_of or ""
+        named = bool(base) and not Path(base).exists()  # a folder of this machine says nothing elsewhere
         return CARD.read_text(encoding="utf-8").format(
-            base=f"base_model: {base}\n" if named and "/" in str(base) else "",  # a hub's name
+            base=f"base_model: {base}\n" if named and "/" in base else "",  # a hub's name
             library="peft" if base else "transformers",
             what=f"An adapter for {base if named else 'another model'}" if base else "A language model",
             temperature=self.sampling_params.temperature,

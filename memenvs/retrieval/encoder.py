@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from memenvs.core.batching import micro_batches
 from memenvs.core.data import decode
 from memenvs.core.errors import error_line
 from memenvs.core.files import damage_in_one_line, json_sha256
-from memenvs.core.http import JSONClient
+from memenvs.core.http import JSONClient, key_in
 from memenvs.core.optional import require
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
@@ -172,8 +171,7 @@ class EndpointEncoder(PrefixedEncoder):
             raise ValueError(f"no server in {model!r}; an encoder is {OPENAI}MODEL@http://host:port/v1")
         super().__init__(self._name, query_prefix, passage_prefix, 0)
         self.model = model
-        key = os.environ.get("OPENAI_API_KEY", "").strip() or None
-        self._client = JSONClient(url, timeout=60.0, tries=5, pause=0.5, key=key)
+        self._client = JSONClient(url, timeout=60.0, tries=5, pause=0.5, key=key_in("OPENAI_API_KEY"))
         self.dimension = len(self._embed(["dimension"])[0])
         self.fingerprint = json_sha256([self._name, self.query_prefix, self.passage_prefix, self.dimension])
 

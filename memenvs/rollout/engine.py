@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -183,9 +183,9 @@ class StreamSampler:
 
 def turn_sampler(policy: Policy, max_new_tokens: int) -> TurnSampler:
     """A policy over token ids as a `TurnSampler`: streamed where possible, otherwise in batches."""
-    sampler: Any = StreamSampler if hasattr(policy, "submit") else BatchSampler
-    made: TurnSampler = sampler(policy, max_new_tokens)
-    return made
+    if hasattr(policy, "submit"):
+        return StreamSampler(cast(StreamingPolicy, policy), max_new_tokens)
+    return BatchSampler(policy, max_new_tokens)
 
 
 class Engine:

@@ -36,7 +36,7 @@ soak: .venv/.dev  ## hostile replies to every environment for an hour
 test-research: .venv/.dev  ## what reproduces the papers, in research/; its slow tests run without the -m
 	$(BIN)/python -m pytest -n 2 research -m "not slow"
 
-# Every page anew: they are made of docstrings too, whose changes Sphinx does not see.
+# Every page is rewritten, because pages are made of docstrings too, whose changes Sphinx does not see.
 docs: .venv/.docs  ## the site in build/html, offline; warnings and links that lead nowhere are errors
 	$(BIN)/python -m sphinx -E -W --keep-going -q -d build/doctrees docs build/html
 	$(BIN)/python docs/check_site.py build/html

@@ -1,6 +1,6 @@
 """What the suite does, as hashes: episodes, credits, built task sets and short training runs.
 
-`python tests/recording.py` writes `recorded.json`; `test_recorded.py` compares. Write it anew only where a
+`python tests/recording.py` writes `recorded.json`; `test_recorded.py` compares. Record again only where a
 change is meant, and say which in the commit.
 """
 

@@ -211,7 +211,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         tasks.append(
             Task(
                 f"cwe-{split}-{item}",
-                f"Which {COMMON} words stand most often in the numbered list?",
+                f"Which {COMMON} words appear most often in the numbered list?",
                 (tuple(answers),),
                 pool.numbered(documents),
                 pool.numbered(common),
@@ -273,7 +273,7 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
         tasks.append(
             Task(
                 f"fwe-{split}-{item}",
-                f"Which {FREQUENT} coded words stand most often in the text? The dots are no word.",
+                f"Which {FREQUENT} coded words appear most often in the text? Ignore the dots.",
                 (tuple(words[:FREQUENT]),),
                 pool.numbered(documents),
                 pool.numbered(asked),

@@ -14,8 +14,9 @@ import pytest
 
 from memenvs.core import optional
 from memenvs.core.errors import one_line
+from memenvs.core.files import cache_folder
 from memenvs.models import packaged
-from memenvs.models.packaged import PackagedModel, cache_folder, resolve
+from memenvs.models.packaged import PackagedModel, resolve
 
 GGUF = b"GGUF, for the tests"
 CONVERT = packaged._convert

@@ -23,7 +23,7 @@ def tiny(monkeypatch, tmp_path_factory):
         SuitePart("Sokoban", "MemSokoban-v0", "success", 3, env_args={"level_split": "test"}),
     ]
     monkeypatch.setitem(SUITES, "small", parts)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.setenv("MEMENVS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def table(text):

@@ -23,6 +23,7 @@ from typing import IO, Any, TextIO
 from memenvs.core.data import decode
 from memenvs.core.errors import one_line
 
+CACHE = "MEMENVS_CACHE"  # the environment variable that names another cache folder
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which the leftovers of a killed process are removed
 _hashes: dict[tuple[Any, ...], str] = {}  # SHA-256 by a file's identity, size and time of change
@@ -302,3 +303,10 @@ def _name_beside(out: Path) -> Path:
             if time.time() - work.stat().st_mtime >= _STALE:
                 shutil.rmtree(work, ignore_errors=True) if work.is_dir() else work.unlink()
     return out.parent / f"{_prefix(out)}{secrets.token_hex(8)}"
+
+
+def cache_folder() -> Path:
+    """Where what is made once is kept: `MEMENVS_CACHE`, or `memenvs` in `XDG_CACHE_HOME` or in `~/.cache`."""
+    own = os.environ.get(CACHE)
+    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "memenvs")
+    return folder.expanduser().absolute()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ import msgspec
 import memenvs
 from memenvs.cli import make_env
 from memenvs.core.data import convert
-from memenvs.core.files import read_json, sha256, write_json
+from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.evaluation.compare import PairedComparison, compare
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import evaluate
@@ -135,7 +134,7 @@ def play_suite(
     if source is not None and not needs_file:
         raise ValueError(f"suite {suite} reads no file; leave --source {source} out")
     setting = choose_policy(policy, options or ModelOptions()).setting
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "memenvs" / "suites"
+    cache = cache_folder() / "suites"
     version = f"{suite}-{VERSION}" + (f"-{sha256(Path(source))[:12]}" if source else "")
     scores: dict[str, Score] = {}
     for part in parts:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memenvs.core.files import (
+    CACHE,
+    cache_folder,
     check_file,
     describe,
     lock_file,
@@ -26,7 +27,6 @@ from memenvs.core.files import (
 from memenvs.core.optional import install_line, require
 from memenvs.data import bundled, bundled_names
 
-CACHE = "MEMENVS_CACHE"  # the environment variable that names another cache folder
 AGENT = "agent.json"  # the card of a shipped adapter; sealed, with the hashes of its files
 CONVERTED = "converted.json"  # the card of a conversion, likewise
 
@@ -132,13 +132,6 @@ def resolve(model: Any) -> Any:
 def shipped_agents() -> list[str]:
     """Names of the shipped adapters, such as `smollm2-reader`."""
     return [name for name in bundled_names() if (bundled(name) / "adapter_config.json").is_file()]
-
-
-def cache_folder() -> Path:
-    """Where converted models are: `MEMENVS_CACHE`, or `memenvs` in `XDG_CACHE_HOME` or in `~/.cache`."""
-    own = os.environ.get(CACHE)
-    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "memenvs")
-    return folder.expanduser().absolute()
 
 
 def write_card(folder: Path, name: str, fields: Mapping[str, Any]) -> None:

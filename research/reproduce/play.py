@@ -10,7 +10,7 @@ from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode
 
 
-def play_anew(venv: Any, policy: HFPolicy, episodes: int, reply: int) -> list[Episode]:
+def play_fresh(venv: Any, policy: HFPolicy, episodes: int, reply: int) -> list[Episode]:
     """Episodes of a policy, on other draws of tasks and tokens than those of a run and its evaluations.
 
     Args:

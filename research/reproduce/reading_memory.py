@@ -15,7 +15,7 @@ from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import InfoMemMethod, TAMTRLMethod, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
-from research.reproduce.play import play_anew
+from research.reproduce.play import play_fresh
 from research.reproduce.reading_tasks import QUESTION, SENTENCES
 
 ENV = "MemChunkQA-v0"
@@ -41,7 +41,7 @@ class Read(NamedTuple):
 
 
 def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = False) -> list[Read]:
-    """Episodes of a model, by `play_anew`.
+    """Episodes of a model, by `play_fresh`.
 
     Args:
         model: folder of a policy.
@@ -57,7 +57,7 @@ def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = 
         venv = VectorRewardWrapper(
             venv, [TAMTRLMethod(), InfoMemMethod(target="wrapped")], scorer, group_size=1
         )
-    played = play_anew(venv, policy, episodes, REPLY)
+    played = play_fresh(venv, policy, episodes, REPLY)
     numbers = {task.id: number for number, task in enumerate(tasks)}
     return [_read_episode(episode, tasks, numbers[episode.task]) for episode in played]
 

@@ -16,7 +16,7 @@ from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
-from research.reproduce.play import play_anew
+from research.reproduce.play import play_fresh
 from research.reproduce.search_teacher import note, reply_tokens
 
 ENV = "MemSearchQA-v0"
@@ -26,7 +26,7 @@ BINS = 5  # of P
 def search(
     model: Path, env_args: dict[str, Any], objectives: int, episodes: int, scorer: Path | None = None
 ) -> list[Episode]:
-    """Episodes of a model, by `play_anew`.
+    """Episodes of a model, by `play_fresh`.
 
     Args:
         model: folder of a policy.
@@ -40,7 +40,7 @@ def search(
     if scorer:
         asked, method = HFPolicy(scorer), MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
         venv = VectorRewardWrapper(venv, [method], HFScorer(asked.model, asked.tokenizer), group_size=1)
-    return play_anew(venv, policy, episodes, reply_tokens(objectives))
+    return play_fresh(venv, policy, episodes, reply_tokens(objectives))
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy, SamplingParams
 from memenvs.rollout.records import Episode
 from memenvs.sokoban import Generator
-from research.reproduce.play import play_anew
+from research.reproduce.play import play_fresh
 from research.reproduce.runs import (
     RESULTS,
     UNCHANGED,
@@ -154,7 +154,7 @@ def last_policies(setting: Setting, made: Sequence[Job]) -> dict[str, dict[str, 
 
     def play(job: Job, temperature: float) -> list[Episode]:
         policy = HFPolicy(last_policy(job.out), sampling_params=SamplingParams(temperature, stop=[CLOSE]))
-        return play_anew(venv, policy, PLAYED, REPLY)
+        return play_fresh(venv, policy, PLAYED, REPLY)
 
     for job in made:
         sampled, greedy = play(job, 1.0), play(job, 0.0)

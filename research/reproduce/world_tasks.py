@@ -89,7 +89,7 @@ class Names:
         return list(dict.fromkeys(self.pattern.findall(text)))
 
     def renamed(self, texts: Sequence[str], rng: np.random.Generator, times: int) -> Iterator[list[str]]:
-        """The texts with other names of the same kinds, the same in all of them; anew so many times.
+        """The texts with other names of the same kinds, the same in all of them; so many times with new names.
 
         Who has been renamed is called by the short name of the same other where a text calls it by its own.
         """

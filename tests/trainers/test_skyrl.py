@@ -108,7 +108,7 @@ def test_a_rewrite_episode_shows_a_fresh_prompt_alone_at_every_turn():
     assert read == [[SYSTEM, {"role": "user", "content": turn.observation}] for turn in turns]
 
 
-def test_a_compacted_conversation_begins_anew_behind_its_summary():
+def test_a_compacted_conversation_starts_afresh_after_its_summary():
     turns = play("compact", 2)
     read, _ = generate(made("compact", task=2), [turn.reply for turn in turns])
     for messages, turn in zip(read, turns, strict=True):

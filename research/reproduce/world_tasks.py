@@ -89,9 +89,9 @@ class Names:
         return list(dict.fromkeys(self.pattern.findall(text)))
 
     def renamed(self, texts: Sequence[str], rng: np.random.Generator, times: int) -> Iterator[list[str]]:
-        """The texts with other names of the same kinds, the same in all of them; so many times with new names.
+        """`times` versions of the texts, each with new names of the same kinds, used alike in every text.
 
-        Who has been renamed is called by the short name of the same other where a text calls it by its own.
+        Where a text calls somebody by a short name, the version uses the short form of the new name.
         """
         between = [self.pattern.split(text) for text in texts]
         within = [self.pattern.findall(text) for text in texts]

@@ -1,1 +1,1 @@
-"""Experiments that are not part of the package; README.md says what each is and how to run it."""
+"""Experiments that are not part of the package; README.md describes each and how to run it."""

@@ -1,11 +1,10 @@
-"""Makes the agents that ship: `python -m research.agent reader runs/reader` writes `data/smollm2-reader`.
+"""Make the agents that ship: `python -m research.agent reader runs/reader` writes `data/smollm2-reader`.
 
-`reader` reads chunk by chunk with a memory, `caller` makes one tool call. First questions about a world
-beside the bundled one are built, and SmolLM2-135M-Instruct is warmed up on a teacher that knows what is
-needed and may slip: on its lessons (`research.lessons`) or on its episodes (`careful`). Then its adapter
-is trained further by reinforcement. Before and after it is scored on the test world, of which it has read
-nothing, and its card is written. A stage takes at most three hours on two cores, and resumes where it
-stopped.
+`reader` reads chunk by chunk with a memory, `caller` makes one tool call. The script builds questions about
+another world than the bundled one and warms SmolLM2-135M-Instruct up on a teacher that knows what is needed
+and makes some mistakes: on its lessons (`research.lessons`) or on its episodes (`careful`). Reinforcement
+then trains the adapter further. The agent is scored on the unseen test world before and after, and its card
+is written. A stage takes at most three hours on two cores and resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from memenvs.tasks.taskset import open_tasks
 from research.lessons import Lessons
 
 BASE = "smollm2"
-PROCESSES = 2  # that train together, each on a core
+PROCESSES = 2  # training processes, one per core
 SHARED = "--num-envs 16 --max-new-tokens 192 --micro-batch-tokens 4096 --save-every 10 --keep 1 --resume"
 
 
@@ -41,9 +40,9 @@ class Test(NamedTuple):
 
     Attributes:
         tasks: a task set.
-        env_args: arguments of the environment that differ.
-        samples: episodes of each task.
-        temperature: of sampling.
+        env_args: environment arguments that differ from training.
+        samples: episodes per task.
+        temperature: sampling temperature.
     """
 
     tasks: str
@@ -56,15 +55,15 @@ class Agent(NamedTuple):
     """How an agent is made.
 
     Attributes:
-        env: id of its environment.
+        env: environment id.
         env_args: its arguments, without the tasks.
-        worlds: task sets to be built, by name: flags of `memenvs build world`.
+        worlds: task sets to build, by name: flags of `memenvs build world`.
         warm: flags of `memenvs train sft`, on the task set `warm`.
         learn: flags of `memenvs train grpo`.
-        learn_on: the task set that it learns on.
+        learn_on: task set for reinforcement.
         tests: evaluations by name.
-        texts: of the lessons for the warm-up; 0: the teacher plays episodes, by the flags.
-        start: model that the warm-up begins with.
+        texts: number of texts in the warm-up's lessons; with 0 the teacher plays episodes, set by the flags.
+        start: model that the warm-up starts from.
     """
 
     env: str
@@ -109,7 +108,7 @@ AGENTS = {
             "20 documents": Test("world-test", LONG, samples=1),
         },
     ),
-    # One call finds what one hop asks for: of `world-test`, a quarter of its questions.
+    # One call answers a one-hop question; a quarter of `world-test` are one-hop questions.
     "caller": Agent(
         env="MemToolQA-v0",
         env_args={"k": 3, "tokenizer": "world"},
@@ -130,12 +129,12 @@ AGENTS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Make the agents that are named."""
+    """Make the agent that is named."""
     parser = argparse.ArgumentParser(prog="python -m research.agent", description=__doc__.splitlines()[0])
     parser.add_argument("agent", choices=sorted(AGENTS))
-    parser.add_argument("out", type=Path, help="folder of the runs")
-    parser.add_argument("--stage", choices=("warm", "learn"), default="learn", help="the last one to train")
-    parser.add_argument("--hotpotqa", help="a task set built from HotpotQA's file, to be scored on too")
+    parser.add_argument("out", type=Path, help="folder for the runs")
+    parser.add_argument("--stage", choices=("warm", "learn"), default="learn", help="last stage to train")
+    parser.add_argument("--hotpotqa", help="also score on this task set, built from HotpotQA's file")
     args = parser.parse_args(argv)
     agent, out = AGENTS[args.agent], args.out
     for name, flags in agent.worlds.items():
@@ -168,12 +167,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def tasks_of(agent: Agent, name: str, out: Path) -> str:
-    """A task set by name: the folder of one that was built, or a bundled one."""
+    """A task set by name: the folder of a built one, or a bundled one."""
     return str(out / "tasks" / name) if name in agent.worlds else name
 
 
 def train(learner: str, agent: Agent, flags: str, model: str, tasks: str, out: Path) -> Path:
-    """Run a learner to its end, or from where it stopped; the adapter that it leaves."""
+    """Run a learner to its end, resuming if it stopped; return its adapter."""
     given = json.dumps({**agent.env_args, "tasks": tasks})
     where = ["--env", agent.env, "--env-args", given, "--out", str(out)]
     command = ["--model", model, "--dtype", "bfloat16", *where, *SHARED.split(), *flags.split()]
@@ -211,7 +210,7 @@ def score(agent: Agent, policy: str, test: Test, out: Path) -> dict[str, Any]:
 
 
 def hours(out: Path) -> dict[str, float]:
-    """Hours of each stage that has been trained, by its log."""
+    """Hours of each trained stage, from its log."""
     logs = {stage: out / stage / "log.jsonl" for stage in ("warm", "learn")}
     return {
         stage: round(sum(json.loads(line)["seconds"] for line in log.read_text().splitlines()) / 3600, 2)
@@ -221,7 +220,7 @@ def hours(out: Path) -> dict[str, float]:
 
 
 def ship(name: str, agent: Agent, policy: Path, hours: dict[str, float], scores: dict[str, Any]) -> None:
-    """Copy an adapter to the data that ships, with its card."""
+    """Copy an adapter and its card to the shipped data."""
     only = "" if "learn" in hours else " --stage warm"
     card = {
         "model": BASE,

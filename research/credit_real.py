@@ -1,12 +1,12 @@
-r"""What TAMTRL, InfoMem and MemPO pay for memories of known kinds, under a model that reads.
+r"""What TAMTRL, InfoMem and MemPO pay for memories of known kinds, with a model that reads.
 
 python -m research.credit_real reading --scorer hf:MODEL
 python -m research.credit_real reading --scorer hf:MODEL --tasks FOLDER --chunk-size 700 --documents 10
 python -m research.credit_real search --scorer hf:MODEL
 
-Scripted writers play the same tasks and write memories of one kind each; the reward methods are asked for
-their signals, through the model's chat template where it has one. A mean is one over tasks, of the mean over
-a task's turns; in brackets its 95% bootstrap interval.
+Scripted writers play the same tasks, each writing memories of one kind, and the reward methods compute their
+signals, in the model's chat template if it has one. Means are over tasks, of the mean over a task's turns,
+with 95% bootstrap intervals in brackets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = {
     "distractor": "as many characters of the same sections' other documents, or of the task's",
     "empty": "nothing",
     "chunk": "the section itself, up to the limit",
-    "stuffed": "the evidence, and behind it sentences of other documents up to the limit",
+    "stuffed": "the evidence, then sentences of other documents up to the limit",
 }
 READING: dict[str, RewardMethod] = {
     "p_t, local": TAMTRLMethod(),
@@ -50,13 +50,13 @@ _PASSAGE = re.compile(r"Doc \d+\(Title: (.*?)\) (.*?)(?=\nDoc \d+\(Title: |</inf
 
 
 class Played(NamedTuple):
-    """A turn of an episode of a scripted writer.
+    """A turn of a scripted writer's episode.
 
     Attributes:
         task: its number.
-        kind: of the memories.
-        number: of the turn, from 0.
-        evidence: whether the section that was shown holds a sentence that the answer needs.
+        kind: kind of the memories.
+        number: the turn, from 0.
+        evidence: whether the section shown holds a sentence that the answer needs.
         turn: what the reward methods read.
     """
 
@@ -73,12 +73,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("reading", "search"))
-    parser.add_argument("--scorer", default="lexical", help="lexical, hf:MODEL (default lexical)")
-    parser.add_argument("--tasks", default="world-test", help="a set with spans (default world-test)")
-    parser.add_argument("--n", type=int, default=24, help="tasks (default 24)")
-    parser.add_argument("--documents", type=int, default=6, help="reading: of a task (default 6)")
-    parser.add_argument("--chunk-size", type=int, default=300, help="reading: tokens (default 300)")
-    parser.add_argument("--max-memory", type=int, default=128, help="tokens (default 128)")
+    parser.add_argument("--scorer", default="lexical", help="lexical or hf:MODEL (default lexical)")
+    parser.add_argument("--tasks", default="world-test", help="task set with spans (default world-test)")
+    parser.add_argument("--n", type=int, default=24, help="number of tasks (default 24)")
+    parser.add_argument("--documents", type=int, default=6, help="reading: documents per task (default 6)")
+    parser.add_argument("--chunk-size", type=int, default=300, help="reading: tokens per chunk (default 300)")
+    parser.add_argument("--max-memory", type=int, default=128, help="tokens of a memory (default 128)")
     args = parser.parse_args()
     scorer: Any = make_scorer(args.scorer)
     template = None
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def show_reading(args: argparse.Namespace, scorer: Any, template: str | None) -> None:
-    """Tables of memories written while reading."""
+    """Print tables of memories written while reading."""
     sizes = {"chunk_size": args.chunk_size, "n_documents": args.documents, "max_memory": args.max_memory}
     env = gym.make("MemChunkQA-v0", tasks=args.tasks, cut_at="document", tokenizer=TOKENIZER, **sizes)
     played = [one for task in range(args.n) for kind in KINDS for one in read(env, task, kind)]
@@ -119,7 +119,7 @@ def show_reading(args: argparse.Namespace, scorer: Any, template: str | None) ->
 
 
 def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> None:
-    """Tables of memories written while searching, turn by turn."""
+    """Print tables of memories written while searching, turn by turn."""
     env = gym.make(
         "MemSearchQA-v0",
         tasks=args.tasks,
@@ -144,7 +144,7 @@ def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> 
 
 
 def read(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
-    """The turns of an episode whose memories are of one kind; the last one, which answers, included."""
+    """The turns of an episode whose memories are of one kind, including the answer turn."""
     inner: Any = env.unwrapped
     tokenizer, task = load_tokenizer(TOKENIZER), inner.tasks[number]
     evidence, others = list[str](), list[str]()
@@ -206,7 +206,7 @@ def play(
     kind: str,
     write: Callable[[str, dict[str, Any]], tuple[str, bool]],
 ) -> Iterator[Played]:
-    """The turns of an episode; `write` gives the reply, and whether evidence was shown."""
+    """The turns of an episode; `write` returns the reply and whether evidence was shown."""
     observation, before = env.reset(seed=number, options={"task": number})
     over, count = False, 0
     while not over:
@@ -220,7 +220,7 @@ def play(
 def signals(
     scorer: Any, template: str | None, turns: Sequence[Turn], methods: dict[str, RewardMethod]
 ) -> dict[str, list[float]]:
-    """What each method measures of each turn; NaN where it measures nothing."""
+    """The signal of each method for each turn; NaN where it measures nothing."""
     asked = {name: [method.requests(turn) for turn in turns] for name, method in methods.items()}
     unique = list(dict.fromkeys(one for of in asked.values() for some in of for one in some))
     form = template or "{prompt}"
@@ -241,7 +241,7 @@ def needed(tasks: TaskSet, task: Task) -> list[tuple[str, str]]:
 
 
 def lines(section: str, documents: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
-    """The sentences of a section's documents, and of documents, with their titles."""
+    """The sentences of a section's documents, or of documents, with their titles."""
     for document in _HEADER.split(section):
         title, _, text = document.strip().partition("\n")
         documents = [*documents, (title, text)]
@@ -256,12 +256,12 @@ def heading(title: str) -> str:
 
 
 def fill(sentences: Sequence[str], characters: int) -> list[str]:
-    """The first sentences, as many characters of them; the last one is cut there."""
+    """Leading sentences with that many characters in all; the last one may be cut."""
     return "\n".join(sentences)[:characters].split("\n") if characters and sentences else []
 
 
 def of_tasks(pairs: Sequence[tuple[int, float]]) -> str:
-    """The mean over tasks of the means over a task's values, with its interval."""
+    """The mean over tasks of each task's mean, with its interval."""
     means = by_task(pairs)
     if not means:
         return "none"
@@ -270,7 +270,7 @@ def of_tasks(pairs: Sequence[tuple[int, float]]) -> str:
 
 
 def by_task(pairs: Sequence[tuple[int, float]]) -> list[float]:
-    """The mean of each task's values that were measured."""
+    """The mean of each task's measured values."""
     values: dict[int, list[float]] = {}
     for task, value in pairs:
         if not np.isnan(value):
@@ -279,7 +279,7 @@ def by_task(pairs: Sequence[tuple[int, float]]) -> list[float]:
 
 
 def share_above(played: Sequence[Played], values: Sequence[float], kind: str, other: str) -> str:
-    """How often a kind's memory measures more than another kind's of the same turn, ties counted half."""
+    """How often one kind of memory measures more than another at the same turn; ties count half."""
     places = {(one.task, one.number, one.kind): value for one, value in zip(played, values, strict=True)}
     pairs = []
     for one in played:

@@ -1,4 +1,4 @@
-"""How well a measure tells true contexts from corrupted ones (InfoMem section 5.1) or from distractors.
+"""How well a measure separates true contexts from corrupted ones (InfoMem section 5.1) or from distractors.
 
 python -m research.discriminate --task-set world-test --measure lexical --measure minilm
 """
@@ -35,9 +35,9 @@ from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest
 
 _WORD_SHAPES = ((re.compile(r"^\d[\d,.]*$"), "9"), (re.compile(r"^[^\W\d_a-z]"), "A"))
 _CONTEXTS = '{"question", "answer", "context", "corrupted": [two texts]}'
-_PLACE = "\0"  # in no prompt
+_PLACE = "\0"  # occurs in no prompt
 _AGAINST = ("corrupted", "distractors")
-_GREEDY_TOKENS, _GREEDY_ROWS = 32, 32  # of a reply, and replies that are sampled at once
+_GREEDY_TOKENS, _GREEDY_ROWS = 32, 32  # tokens of a reply, replies generated at once
 _RESAMPLES = 2000
 
 
@@ -45,12 +45,12 @@ class Contexts(NamedTuple):
     """A question with a true context and corrupted ones.
 
     Attributes:
-        question: what is asked.
+        question: the question.
         answer: the preferred answer.
         true: the sentences that the answer needs, and those of another question.
-        corrupted: two contexts that do not support the answer. Of `corrupt`: the same with the answer
+        corrupted: two contexts that do not support the answer. From `corrupt`: the same with the answer
             replaced by a third question's (`foreign`), and with the answers of the two questions exchanged
-            (`swapped`): the same words in the wrong places. Of `distract`: sentences of other documents.
+            (`swapped`, the same words in the wrong places). From `distract`: sentences of other documents.
     """
 
     question: str
@@ -63,9 +63,9 @@ class Discrimination(NamedTuple):
     """How well a measure ranks the true context first.
 
     Attributes:
-        mrr: mean reciprocal rank of it, 1/3 to 1; 0.611 for equal scores.
-        snr: Z-score signal-to-noise ratio; 0 for equal scores, infinite where the margin is always the same.
-        ahead: share of the corrupted contexts that score less than the true one, equal ones counted half.
+        mrr: its mean reciprocal rank, 1/3 to 1; 0.611 for equal scores.
+        snr: Z-score signal-to-noise ratio; 0 for equal scores, infinite if all margins are equal.
+        ahead: share of the corrupted contexts that score less than the true one; equal scores count half.
     """
 
     mrr: float
@@ -74,11 +74,11 @@ class Discrimination(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table; 2 and one line on standard error where that cannot be."""
+    """Print a table; on an error return 2 and print one line to standard error."""
     parser = argparse.ArgumentParser(prog="python -m research.discriminate", description=__doc__)
-    parser.add_argument("--task-set", default="world-test", help="a bundled set or a folder, with spans")
+    parser.add_argument("--task-set", default="world-test", help="bundled set or folder, with spans")
     parser.add_argument(
-        "--contexts", metavar="FILE", help="instead: questions with contexts that were corrupted elsewhere"
+        "--contexts", metavar="FILE", help="read questions with corrupted contexts from this file instead"
     )
     parser.add_argument(
         "--measure",
@@ -87,26 +87,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="a scorer (lexical, hf:MODEL), `minilm`, or the folder or name of another encoder; "
         "repeat for more",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what is swapped, or drawn")
+    parser.add_argument("--seed", type=int, default=0, help="seed of what is swapped or drawn")
     parser.add_argument(
         "--against",
         choices=_AGAINST,
         default="corrupted",
-        help="false facts in the true context, or as many characters of other documents (default corrupted)",
+        help="compare with false facts in the true context, or with other documents (default corrupted)",
     )
     parser.add_argument(
         "--answered-by",
         metavar="MODEL",
-        help="keep the questions that this model answers with the true context and not without (B.1)",
+        help="keep only questions that this model answers with the true context and not without it (B.1)",
     )
-    parser.add_argument("--questions", type=int, metavar="N", help="only the first N (default all)")
+    parser.add_argument("--questions", type=int, metavar="N", help="use only the first N (default all)")
     parser.add_argument(
         "--chat",
         action=argparse.BooleanOptionalAction,
-        help="put prompts into the model's chat template (default where it has one)",
+        help="put prompts into the model's chat template (default if it has one)",
     )
     parser.add_argument(
-        "--target", choices=[*TARGETS], default="bare", help="the answer whose likelihood is measured"
+        "--target",
+        choices=[*TARGETS],
+        default="bare",
+        help="form of the answer whose likelihood is measured (default bare)",
     )
     args = parser.parse_args(argv)
     try:
@@ -118,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def show(args: argparse.Namespace) -> None:
-    """Write the table that the options describe to standard output."""
+    """Print the table that the options describe."""
     if args.questions is not None and args.questions < 1:
         raise ValueError(f"--questions must be at least 1, got {args.questions}")
     source = args.contexts or args.task_set
@@ -171,13 +174,13 @@ def _rows(
 
 
 def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
-    """Contexts of every question that has two others with an answer of its kind.
+    """Contexts of every question with two other questions whose answers are of its kind.
 
-    Questions have the sentences that they need marked as spans (worlds, HotpotQA's supporting facts) and
-    their answer in them; comparisons are left out, where the set says which they are.
+    Questions must have the sentences that they need marked as spans (worlds, HotpotQA's supporting facts) and
+    contain their answer in them; comparisons are left out if the set marks them.
 
     Kind is the shape of the answer's words: numbers, capitalised words, other words. Task i draws its two
-    others from `SeedSequence([seed, i])`.
+    other questions from `SeedSequence([seed, i])`.
 
     Raises:
         ValueError: no question of the set can be corrupted.
@@ -201,14 +204,14 @@ def corrupt(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
 
 
 def distract(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
-    """Contexts of every question with the sentences it needs marked as spans.
+    """Contexts of every question whose needed sentences are marked as spans.
 
-    The true context are these sentences; the two others are as many characters of sentences of the task's
-    other documents, which do not hold the answer. No sentence is in both, and the last one may be cut. Task i
+    The true context has these sentences; the two others have as many characters of sentences from the task's
+    other documents that do not hold the answer. They share no sentence, and the last one may be cut. Task i
     draws them from `SeedSequence([seed, i])`.
 
     Raises:
-        ValueError: no question of the set has such sentences, and documents enough beside them.
+        ValueError: no question of the set has such sentences and enough other documents.
     """
     contexts = []
     for i, task in enumerate(tasks):
@@ -238,18 +241,18 @@ def distract(tasks: TaskSet, *, seed: int = 0) -> list[Contexts]:
 
 
 def answered(model: str, questions: Sequence[Contexts], chat: bool | None = None) -> list[Contexts]:
-    """The questions that a model answers with the true context and not without any (InfoMem B.1).
+    """The questions that a model answers with the true context but not without any (InfoMem B.1).
 
-    Its likeliest reply to the final-answer prompt, 32 tokens of it, must contain the answer (words, without
-    case and articles): a model that was not trained on the prompt seldom boxes it.
+    Its greedy reply to the final-answer prompt (32 tokens) must contain the answer (words, ignoring case and
+    articles); a model that was not trained on the prompt seldom boxes it.
 
     Args:
-        model: a folder or a name, of transformers.
+        model: folder or name for transformers.
         questions: with their contexts.
-        chat: put prompts into its chat template; None: where it has one.
+        chat: put prompts into its chat template; None: if it has one.
 
     Raises:
-        ValueError: it answers none so.
+        ValueError: there are no such questions.
     """
     policy = models.HFPolicy(model, sampling_params=models.SamplingParams(temperature=0.0), chat=chat)
     asked = [answer_prompt(one.question, context) for one in questions for context in ("", one.true)]
@@ -275,7 +278,7 @@ def read_contexts(path: str | Path) -> list[Contexts]:
         path: JSON Lines of `question`, `answer`, `context` and `corrupted`, a list of two.
 
     Raises:
-        ValueError: a line is something else; the message names it.
+        ValueError: a line has another form; the message names it.
     """
     contexts = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
@@ -294,22 +297,22 @@ def read_contexts(path: str | Path) -> list[Contexts]:
 
 
 def discrimination(scores: Array, *, eps: float = 1e-8) -> Discrimination:
-    """MRR and Z-score SNR of scores (N, 3), the true context's first.
+    """MRR and Z-score SNR of scores (N, 3), with the true context in the first column.
 
         MRR     = mean_q 1 / rank_q                              InfoMem eq. 14
         z_qj    = (s_qj - mu_q) / (sigma_q + eps)                eq. 15, over the three scores of a question
         Delta_qk = z_q+ - z_qk,  k = 1, 2                        eq. 16
         SNR     = mean(Delta) / std(Delta)                       eq. 17, all 2N margins pooled
 
-    Equal scores share their ranks: the reciprocal rank is the mean over the ways to break the tie. Standard
-    deviations divide by n.
+    For equal scores the reciprocal rank is the mean over the ways to break the tie. Standard deviations
+    divide by n.
     """
     ranks, ahead, margins = _by_question(scores, eps)
     return Discrimination(float(ranks.mean()), _snr(margins), float(ahead.mean()))
 
 
 def intervals(scores: Array) -> tuple[Interval, Interval, Interval]:
-    """What `discrimination` gives of scores (N, 3), with 95% bootstrap intervals over the N questions."""
+    """The values of `discrimination` for scores (N, 3), with 95% bootstrap intervals over the N questions."""
     ranks, ahead, margins = _by_question(scores, 1e-8)
     rng = np.random.default_rng(0)
     drawn = [_snr(margins[rng.integers(0, len(margins), len(margins))]) for _ in range(_RESAMPLES)]
@@ -319,7 +322,7 @@ def intervals(scores: Array) -> tuple[Interval, Interval, Interval]:
 
 
 def _by_question(scores: Array, eps: float) -> tuple[Array, Array, Array]:
-    """Reciprocal ranks (N,), shares of the others ranked below the true context (N,), and margins (N, 2)."""
+    """Reciprocal ranks (N,), shares of contexts ranked below the true one (N,), and margins (N, 2)."""
     true, others = scores[:, :1], scores[:, 1:]
     above, equal = (others > true).sum(axis=1), (others == true).sum(axis=1)
     ranks = [
@@ -331,7 +334,7 @@ def _by_question(scores: Array, eps: float) -> tuple[Array, Array, Array]:
 
 
 def _snr(margins: Array) -> float:
-    """Eq. 17 of margins (N, 2)."""
+    """SNR (eq. 17) of margins (N, 2)."""
     signal, noise = float(margins.mean()), float(margins.std())
     if noise < 1e-9:
         return math.copysign(math.inf, signal) if signal else 0.0
@@ -347,7 +350,7 @@ def information_gain(
         scorer: gives log-probabilities.
         questions: with their contexts.
         target: the answer as `"bare"` text (appendix D), or `"wrapped"` in a box.
-        template: a chat around `{prompt}`; None shows the prompt as it is.
+        template: a chat around `{prompt}`; None shows the prompt alone.
 
     Returns:
         Scores (N, 3), the true context's first.
@@ -372,13 +375,13 @@ def attention(
         mass = mean over u in Y of the sum over v in C of A_uv       eq. 12
         top1 = mean over u in Y of the maximum over v in C of A_uv   eq. 13
 
-    A is the attention of the last layer, the mean over its heads; Y are the tokens of the bare answer behind
+    A is the attention of the last layer, averaged over its heads; Y are the tokens of the bare answer after
     the final-answer prompt, C those of the context inside it.
 
     Args:
-        scorer: its model must be able to give attention weights (`attn_implementation="eager"`).
+        scorer: its model must return attention weights (`attn_implementation="eager"`).
         questions: with their contexts, none empty.
-        template: a chat around `{prompt}`; None shows the prompt as it is.
+        template: a chat around `{prompt}`; None shows the prompt alone.
 
     Returns:
         `mass` and `top1`: scores (N, 3), the true context's first.
@@ -394,7 +397,7 @@ def attention(
 
 
 def similarity(encoder: Encoder, questions: Sequence[Contexts], *, with_answer: bool) -> Array:
-    """Cosine of a context and `Question: … Answer: …` (InfoMem B.3.2), or the question alone.
+    """Cosine similarity of a context and `Question: … Answer: …` (InfoMem B.3.2), or the question alone.
 
     Returns:
         Scores (N, 3), the true context's first.
@@ -408,7 +411,7 @@ def similarity(encoder: Encoder, questions: Sequence[Contexts], *, with_answer: 
 
 
 def answer_prompt(question: str, context: str, template: str | None = None) -> str:
-    """The prompt that asks for the final answer, with a context for the memory.
+    """The final-answer prompt with a context as the memory.
 
     `template` is a chat around `{prompt}`.
     """
@@ -442,7 +445,7 @@ def _contexts(task: Task, donor: Task, third: Task, needed: dict[str, list[str]]
 
 
 def _needed(tasks: TaskSet, task: Task) -> list[str]:
-    """The sentences that the answer needs, after the titles of their documents."""
+    """The sentences that the answer needs, each after its document's title."""
     return [f"{title}: {sentence}" for title, sentence in tasks.needed_sentences(task)]
 
 
@@ -462,12 +465,12 @@ def _answers(task: Task) -> list[str]:
 
 
 def _pairs(forms: Sequence[str], others: Sequence[str]) -> dict[str, str]:
-    """Each form of one answer with a form of the other."""
+    """Pair each form of one answer with a form of the other."""
     return {form: others[min(i, len(others) - 1)] for i, form in enumerate(forms)}
 
 
 def _replace(text: str, pairs: dict[str, str]) -> str:
-    """All at once, the longest form first."""
+    """Replace all keys at once, the longest first."""
     forms = sorted(pairs, key=len, reverse=True)
     pattern = re.compile("|".join(rf"(?<!\w){re.escape(form)}(?!\w)" for form in forms))
     return pattern.sub(lambda match: pairs[match[0]], text)
@@ -475,7 +478,7 @@ def _replace(text: str, pairs: dict[str, str]) -> str:
 
 @contextmanager
 def _eager_attention(model: Any) -> Iterator[None]:
-    """Let a model of transformers compute attention in the one way that gives its weights."""
+    """Switch a transformers model to the attention implementation that returns its weights."""
     kind = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -496,7 +499,7 @@ def _answer_to_context(scorer: HFScorer, question: Contexts, context: str, templ
 
 
 def _last_attention(model: Any, ids: Sequence[int]) -> Array:
-    """(T, T) attention from each token to each in the last layer, the mean over heads."""
+    """(T, T) attention from each token to each in the last layer, averaged over heads."""
     torch = require("torch", "train")
     device = model.get_input_embeddings().weight.device
     with torch.no_grad(), evaluating(model):

@@ -1,4 +1,4 @@
-"""Draw the pictures of `research/reproductions.md` again, each from the record beside it.
+"""Redraw the pictures of `research/reproductions.md`, each from its record in `research/results`.
 
 python -m research.figures
 """
@@ -15,7 +15,7 @@ from research.reproduce import runs
 
 
 def draw_all(records: Path, out: Path) -> list[Path]:
-    """Write a picture into a folder for each record of another that has one; their paths."""
+    """Draw a picture into a folder for each record of another that has one; return their paths."""
     made = []
     for file in sorted(records.glob("*.json")):
         record = read_json(file, "make it again by its command in research/reproductions.md")
@@ -24,7 +24,7 @@ def draw_all(records: Path, out: Path) -> list[Path]:
             save_figure(report.draw(report.read_cells(record)), picture)
         elif "curves" in record:
             runs.draw(picture, record)
-        else:  # a table alone
+        else:  # a record with a table only
             continue
         made.append(picture)
     return made

@@ -1,9 +1,9 @@
-"""Lessons for a reader: the turns of a teacher over texts about which several questions are asked.
+"""Lessons for a reader: the turns of a teacher on texts that several questions are asked about.
 
-`sft --teacher FILE.jsonl --no-shuffle` learns from them: lessons of one text follow each other, and what
-they share is read once a batch. A note is a fact in a line, "Kemunitz, mayor: Postona Golmwyn". A sentence
-copied whole begins before it says what it is about, and a small model that has found the document then takes
-any of its sentences; what the question asks for, written first, leads it to the value.
+`sft --teacher FILE.jsonl --no-shuffle` trains on them: lessons of one text follow each other, and their
+shared part is read once per batch. A note is a fact in a line, "Kemunitz, mayor: Postona Golmwyn". A copied
+sentence starts before it says what it is about, and a small model that has found the document then takes any
+of its sentences. What the question asks for, written first, leads it to the value.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ Fact = tuple[int, str]  # an entity of the world, and a relation that its docume
 class Lessons:
     """Samples texts, questions about them and the notes before them; a teacher continues the notes.
 
-    A text is a chunk of a task's documents, read for this task, for others whose evidence it shows, short
-    ones first, and for a random one. The notes before hold what is needed of some of the
-    documents that are elsewhere. Then the first questions are answered from whole notes.
+    A text is a chunk of a task's documents. It is read for this task, for other tasks whose evidence it shows
+    (short ones first) and for a random one. The notes before it hold what is needed from some of the
+    documents that are elsewhere. Then the first questions are answered from complete notes.
 
     Args:
         tasks: of a world that `memenvs build world` built with all its hops.
-        documents: read for a task, its evidence among them.
+        documents: number read for a task, including its evidence.
         chunk_sizes: tokens of a chunk, one of these.
-        max_memory: tokens of notes; lessons of longer ones are left out.
-        slip: probability that the teacher misses a fact that is needed.
-        distractor: probability that it notes one that is not, of a document that is shown.
-        seed: of every draw.
+        max_memory: tokens of notes; lessons with longer ones are left out.
+        slip: probability that the teacher misses a needed fact.
+        distractor: probability that it notes an unneeded fact of a document shown.
+        seed: of all random choices.
     """
 
     QUESTIONS, ANSWERS = 8, 2
@@ -79,7 +79,7 @@ class Lessons:
                 self._about[entity].append(number)
 
     def draw(self, texts: int) -> Iterator[Demonstration]:
-        """The lessons of a number of texts, one turn each."""
+        """The lessons of this many texts, one turn each."""
         for _ in range(texts):
             yield from self._of_a_text()
 
@@ -94,7 +94,7 @@ class Lessons:
         places = [place for place in range(len(documents)) if context.inside(chunk, place)]
         shown = [self._entities[documents[place]] for place in places]
         near = list(dict.fromkeys(number for one in shown for number in self._about[one] if number != own))
-        # Short questions about one document differ in what they ask of it alone: they come first.
+        # Short questions about one document differ only in what they ask about it, so they come first.
         ease = rng.random(len(near)) ** [len(self._needed[number]) ** 2 for number in near]
         chosen = [near[i] for i in np.argsort(-ease)[: self.QUESTIONS - 2]]
         asked = [int(number) for number in (own, *chosen, rng.integers(len(self._tasks)))]
@@ -113,14 +113,14 @@ class Lessons:
                 yield Demonstration([(prompt, reply)], "rewrite", True)
 
     def _before(self, number: int, shown: Sequence[int]) -> list[str]:
-        """Notes on some of a question's documents that are elsewhere, in any order."""
+        """Notes on some of a question's documents that are elsewhere, in random order."""
         elsewhere = list(dict.fromkeys(one for one, _ in self._needed[number] if one not in shown))
         read = [one for one in self._rng.permutation(elsewhere).tolist() if self._rng.random() < 0.5]
         facts = [fact for one in read for fact in self._needed[number] if fact[0] == one]
         return write_notes(self._facts, facts)
 
     def _taken(self, number: int, shown: Sequence[int]) -> list[str]:
-        """What the teacher notes of the documents that are shown, in their order."""
+        """What the teacher notes from the documents shown, in their order."""
         rng, needed = self._rng, self._needed[number]
         taken = [fact for one in shown for fact in needed if fact[0] == one and rng.random() >= self._slip]
         if rng.random() < self._distractor:
@@ -142,8 +142,8 @@ class Lessons:
 def fact_caller(env: gym.Env[Any, Any]) -> Policy:
     """A teacher of the one tool call who reasons in notes: `sft --teacher research.lessons:fact_caller`.
 
-    It calls for the question. Before the answer come the facts that it follows from, and an answer that the
-    result does not hold is "unknown", behind no facts.
+    It calls for the question. Before its answer it writes the facts that the answer follows from; an answer
+    that the result does not hold is "unknown", without facts.
 
     Args:
         env: `MemToolQA-v0` on a world that `memenvs build world` built.
@@ -165,16 +165,16 @@ def fact_caller(env: gym.Env[Any, Any]) -> Policy:
 @checked
 @dataclass
 class FactNotes(RewardMethod):
-    """Pays a memory the needed facts that it holds more than the memory before, and charges other lines.
+    """Pays a memory for each needed fact that it adds, and charges for other lines.
 
         r_k = w(m_k) - w(m_{k-1}),   w(m) = needed facts that m holds - cost * lines that hold none of them
 
     A verifiable turn reward in the sense of MT-GRPO: `grpo --reward turn --reward-args alpha=0` with
-    `--methods '[["research.lessons:FactNotes", {"tasks": "WORLD"}]]'`. A line holds a fact that names its
+    `--methods '[["research.lessons:FactNotes", {"tasks": "WORLD"}]]'`. A line holds a fact if it names its
     entity and its value. The last turn, which answers, is paid by the outcome alone.
 
     Args:
-        tasks: the task set that the environment draws from, of `memenvs build world`.
+        tasks: the environment's task set, built by `memenvs build world`.
         cost: of a line that holds no needed fact.
     """
 
@@ -188,7 +188,7 @@ class FactNotes(RewardMethod):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The memory, and the question by which its facts are found."""
+        """The memory, and the question that identifies its facts."""
         return ("privileged/memory", "privileged/question")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
@@ -206,7 +206,7 @@ class FactNotes(RewardMethod):
 
 
 def values_of(tasks: TaskSet) -> dict[str, list[tuple[str, str]]]:
-    """For each question of a built world what its answer needs: entities, and what is said of each."""
+    """What the answer of each question of a built world needs: entities, and what is said of each."""
     facts, needed = facts_of(tasks)
     return {
         task.question: [(facts.entities[one].name, _value(facts, one, relation)) for one, relation in chosen]
@@ -215,12 +215,12 @@ def values_of(tasks: TaskSet) -> dict[str, list[tuple[str, str]]]:
 
 
 def holds(memory: str, fact: tuple[str, str]) -> bool:
-    """Whether a line of a memory names an entity and what is said of it."""
+    """Whether a line of a memory names an entity and its value."""
     return any(all(part in line for part in fact) for line in memory.splitlines())
 
 
 def write_notes(facts: FactTable, chosen: Iterable[Fact]) -> list[str]:
-    """Facts, a line each: "Kemunitz, mayor: Postona Golmwyn"."""
+    """Facts, one a line: "Kemunitz, mayor: Postona Golmwyn"."""
     return [
         f"{facts.entities[one].name}, {relation}: {_value(facts, one, relation)}" for one, relation in chosen
     ]
@@ -231,16 +231,16 @@ def _value(facts: FactTable, entity: int, relation: str) -> str:
 
 
 def facts_of(tasks: TaskSet) -> tuple[FactTable, list[list[Fact]]]:
-    """The facts of a built world, and of each task those that its answer needs, in the order of its hops."""
+    """The facts of a built world, and for each task those that its answer needs, in the order of its hops."""
     given = tasks.card.arguments
     if "hops" not in given:
-        raise ValueError(f"{tasks.name} is no world of `memenvs build world`; build one")
+        raise ValueError(f"{tasks.name} was not built by `memenvs build world`; build one")
     drawn = {name: given[name] for name in ("split", "seed", "hops")}
     world = generate(given["entities"], len(tasks), **drawn)
     needed = []
     for task, (form, question) in zip(tasks, world.asked, strict=True):
         if task.question != question.question:
-            raise ValueError(f"{tasks.name} is not the world of its card; build it again")
+            raise ValueError(f"{tasks.name} does not match its card; build it again")
         needed.append(_needed(form, world.facts))
     return world.facts, needed
 

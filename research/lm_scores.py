@@ -1,10 +1,10 @@
-"""What a pretrained model scores on every environment without training, beside policies that need no model.
+"""What a pretrained model scores on every environment without training, next to policies without a model.
 
 python -m research.lm_scores --model MODEL --out FOLDER
 python -m research.lm_scores --model MODEL --out FOLDER --only tool sokoban --tasks 32
 
-Few-shot: episodes of a scripted teacher on other tasks come before the prompt, as earlier messages of the
-chat. Contexts are short (see `SETTINGS`). The same command resumes a run that died. A cell holds success,
+Few-shot: episodes of a scripted teacher on other tasks precede the prompt, as earlier messages of the chat.
+Contexts are short (see `SETTINGS`). An interrupted run resumes with the same command. A cell holds success,
 average@n over tasks with its 95% interval, followed by the metric `format`.
 """
 
@@ -27,20 +27,20 @@ from memenvs.rollout.records import Turn
 from research.credit_real import play, read, search
 
 Messages = list[tuple[str, str]]
-"""What was read and what was replied, in order."""
+"""Observations and replies, in order."""
 
 TEMPERATURE, CONCURRENCY = 0.3, 32
 COLUMNS = ("random_text", "zero-shot", "few-shot", "lexical", "gold")
 
 
 class Setting(NamedTuple):
-    """An environment as it is played here.
+    """How an environment is played here.
 
     Attributes:
         env: its id.
         arguments: of the environment.
-        shots: arguments that differ in the environment whose episodes are shown, and their tasks.
-        teach: gives the turns of such an episode.
+        shots: arguments that differ for the example episodes, and their tasks.
+        teach: returns the turns of an example episode.
         stop: strings that end a reply.
     """
 
@@ -55,9 +55,9 @@ class FewShotPolicy(HFPolicy):
     """A model that reads examples before each fresh prompt.
 
     Args:
-        model: a folder or a name.
-        shots: the examples for a prompt.
-        more: of `HFPolicy`.
+        model: folder or name.
+        shots: returns the examples for a prompt.
+        more: arguments of `HFPolicy`.
     """
 
     def __init__(self, model: str, shots: Callable[[str], Messages], **more: Any) -> None:
@@ -98,7 +98,7 @@ def calls(env: gym.Env[Any, Any], number: int) -> list[Turn]:
 
 
 def moves(env: gym.Env[Any, Any], number: int) -> list[Turn]:
-    """An episode that solves a level by a shortest solution."""
+    """An episode that solves a level with a shortest solution."""
     inner: Any = env.unwrapped
     return [one.turn for one in play(env, number, "", lambda *_: (inner.gold_reply(), False))]
 
@@ -136,13 +136,13 @@ def main() -> None:
     """Measure and print."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--model", required=True, help="a folder or a name, of transformers")
+    parser.add_argument("--model", required=True, help="folder or name for transformers")
     parser.add_argument("--out", type=Path, required=True, help="keeps every episode")
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=COLUMNS)
-    parser.add_argument("--tasks", type=int, default=16, help="number of tasks, from the first (default 16)")
-    parser.add_argument("--samples", type=int, default=4, help="episodes of each task (default 4)")
-    parser.add_argument("--max-new-tokens", type=int, default=96, help="of a reply (default 96)")
+    parser.add_argument("--tasks", type=int, default=16, help="number of tasks (default 16)")
+    parser.add_argument("--samples", type=int, default=4, help="episodes per task (default 4)")
+    parser.add_argument("--max-new-tokens", type=int, default=96, help="tokens of a reply (default 96)")
     args = parser.parse_args()
     print(f"| {args.model}, average@{args.samples} of {args.tasks} tasks | {' | '.join(args.columns)} |")
     print("| --- " * (1 + len(args.columns)) + "|")
@@ -180,7 +180,7 @@ def cell(args: argparse.Namespace, name: str, column: str) -> str:
 
 
 def examples(setting: Setting) -> Callable[[str], Messages]:
-    """What is shown before a prompt: turns that read a section, or that answer, or whole episodes."""
+    """The examples for a prompt: turns that read a section, turns that answer, or whole episodes."""
     changed, tasks = setting.shots
     env = gym.make(setting.env, **(setting.arguments | changed))
     episodes = [setting.teach(env, number) for number in tasks]
@@ -195,7 +195,7 @@ def examples(setting: Setting) -> Callable[[str], Messages]:
 
 
 def messages(turns: Sequence[Turn], append: bool) -> Messages:
-    """What was read and replied in an episode; after its first turn the feedback, where prompts grow."""
+    """Observations and replies of an episode; after the first turn only the feedback, where prompts grow."""
     told = [(turn.observation, turn.action) for turn in turns]
     if append:
         told[1:] = [(before.info["feedback"], turn.action) for before, turn in itertools.pairwise(turns)]

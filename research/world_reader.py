@@ -1,13 +1,13 @@
-r"""Train a small model to read a world's prose, for measures that want one that reads.
+r"""Train a small model to read a world's prose, for measures that need one.
 
 python -m research.world_reader FOLDER
 python -m research.discriminate --target wrapped --measure hf:FOLDER/reader/last/policy
 python -m research.discriminate --target wrapped --measure hf:FOLDER/reader/last/policy \
     --task-set FOLDER/questions-30000
 
-A world of its own gives 28,000 questions that are met twice each, with the sentences that answer them among
-those of another. The names of `world-test` are tokens too, which it never meets: they begin as names of their
-kind (`research.reproduce.world_gpt`).
+Another world than `world-test` gives 28,000 questions, seen twice each, with the sentences that answer them
+mixed with those of another question. The names of `world-test` are tokens too, which training never shows:
+they start as names of their kind (`research.reproduce.world_gpt`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from research.reproduce.world_gpt import save_world_gpt
 from research.reproduce.world_tasks import Names
 
 ENTITIES, QUESTIONS = 10_000, 30_000
-PART = 500  # questions among which a question's other sentences are looked for
+PART = 500  # questions per part; a question's other sentences come from the same part
 BUNDLED = (1000, "test")  # entities and split of world-test, as `memenvs.build.bundled` makes it
 
 
 def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:
-    """Task sets of the training world, each with that number of questions."""
+    """Task sets of the training world, each with this many questions."""
     tokenizer = load_tokenizer("world")
     world = generate(entities, questions, split="train", seed=1)
     examples, extra = world.examples("train"), world.documents
@@ -50,7 +50,7 @@ def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:
 
 
 def answered(tasks: TaskSet, rng: np.random.Generator) -> Iterator[Demonstration]:
-    """Each question with its sentences and another's in any order, and its answer."""
+    """Each question with its sentences and another's in random order, and its answer."""
     for one in corrupt(tasks, seed=int(rng.integers(2**31))):
         lines = one.true.split("\n")
         context = "\n".join(lines[i] for i in rng.permutation(len(lines)))
@@ -70,7 +70,7 @@ def main() -> int:
     shown, model = args.folder / "answered.jsonl", args.folder / "model"
     if not shown.exists():
         rng = np.random.default_rng(0)
-        *made, _ = parts(args.folder, args.entities, args.questions + PART)  # the last is for measuring
+        *made, _ = parts(args.folder, args.entities, args.questions + PART)  # the last part is for measuring
         write_demonstrations(shown, (one for tasks in made for one in answered(tasks, rng)))
     if not model.exists():
         names = Names(args.entities, "train", seed=1, also=Names(*BUNDLED).kinds)

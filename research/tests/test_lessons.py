@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_lessons(world):
 
 def test_a_world_that_is_not_its_cards_is_refused(world, monkeypatch):
     monkeypatch.setitem(world.card.arguments, "seed", 4)
-    with pytest.raises(ValueError, match="is not the world of its card; build it again"):
+    with pytest.raises(ValueError, match="does not match its card; build it again"):
         Lessons(world)
 
 
@@ -130,5 +130,5 @@ def test_a_memory_is_paid_for_needed_facts_and_charged_for_other_lines(world, fo
 
 
 def test_a_world_that_does_not_say_how_it_was_built_is_refused():
-    with pytest.raises(ValueError, match="world-train is no world of"):
+    with pytest.raises(ValueError, match="world-train was not built by"):
         FactNotes("world-train")

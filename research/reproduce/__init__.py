@@ -1,1 +1,1 @@
-"""The papers' orders of methods, on models small enough to be trained from nothing on a CPU."""
+"""Comparisons of the papers' methods, with models small enough to train from scratch on a CPU."""

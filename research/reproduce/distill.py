@@ -1,9 +1,9 @@
-"""Distillation: a small GPT learns to read from itself with the evidence before it.
+"""Distillation: a small GPT learns to read from itself given the evidence.
 
-`python -m research.reproduce.distill runs/distill` does everything: it makes the tasks and the model of
-`research.reproduce.reading`, warms the model up on a careless reader's episodes, in which every turn is
-shown with the evidence too, distills it, and prints a table. The teacher is the warmed-up model. Tasks have
-two chunks, so that it takes minutes.
+`python -m research.reproduce.distill runs/distill` runs everything. It makes the tasks and the model of
+`research.reproduce.reading`, warms the model up on a careless reader's episodes (every turn is also shown
+with the evidence alone), distills it, and prints a table. The teacher is the warmed-up model. Tasks have two
+chunks, so it takes minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAGS = ["--groups", "32", "--lr", "1e-3", "--track"]
 
 
 def row(job: Job) -> str:
-    """A run's first and last divergence in training, and its last evaluation on the test tasks."""
+    """A row: a run's first and last divergence in training, and its last evaluation on the test tasks."""
     divergence = curve(job.out, "divergence")[1]
     last = [curve(job.out, f"eval_{name}")[1][-1] for name in ("success", "evidence_kept")]
     numbers = (divergence[0], divergence[-1], *last)

@@ -1,10 +1,9 @@
 """Many objectives with a memory (MemPO): GRPO with and without credit for memories, and without a memory.
 
-`python -m research.reproduce.mempo runs/mempo` does everything: it makes a world, its questions, two to ten
-at once, and a model, teaches the model to search and to remember, spoils it on a forgetful searcher's
-episodes, trains it by each method on two questions at once, tests it on up to ten and writes
-`research/results/`.
-A model without a memory is taught, spoiled, trained and tested likewise.
+`python -m research.reproduce.mempo runs/mempo` runs everything. It makes a world, its questions (two to ten
+at once) and a model, teaches the model to search and to remember, and adds mistakes with a forgetful
+searcher's episodes. Then it trains the model by each method on two questions at once, tests it on up to ten
+and writes `research/results/`. A model without a memory goes through the same stages.
 """
 
 from __future__ import annotations
@@ -59,13 +58,13 @@ from research.reproduce.search_teacher import (
 )
 from research.reproduce.world_tasks import ENTITIES, save_joined
 
-TARGET = {"target": "wrapped"}  # the models of nothing know an answer in its tag alone
-REWARD = {"trajectory": "outcome", **TARGET}  # half right is half a reward, whatever the form
+TARGET = {"target": "wrapped"}  # models trained from scratch know an answer only in its tag
+REWARD = {"trajectory": "outcome", **TARGET}  # half right is half a reward, in any form
 METHODS: dict[str, list[str]] = {
     "GRPO": ["--reward", "outcome"],
     "MemPO": ["--reward", "mempo", "--reward-args", json.dumps(REWARD)],
     "MemPO, b = 0": ["--reward", "mempo", "--reward-args", json.dumps({**REWARD, "bias": "none"})],
-    # 1 if and only if all answers are right and all replies in form
+    # 1 if all answers are right and all replies in form, else 0
     "GRPO, strict": ["--reward", "outcome", "--methods", json.dumps([["MemPO", TARGET]])],
     "MemPO, strict": ["--reward", "mempo", "--reward-args", json.dumps(TARGET)],
 }
@@ -73,32 +72,32 @@ BARE_METHODS = {"GRPO, no memory": METHODS["GRPO"]}
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak", "eval_format")
 BASELINES = {"MemPO": "GRPO", "MemPO, b = 0": "GRPO", "MemPO, strict": "GRPO, strict"}  # of the same reward
 EVALUATED = 256  # episodes of a test set
-ALL = 1024  # tasks of a test set, and episodes of a last policy where questions are as many as in the runs
-MEASURED = 128  # episodes of a last policy with more questions, or with more turns repeated
-OBJECTIVES = {2: 3000, 4: 2000, 6: 1500, 8: 1200, 10: 1000}  # questions at once, and tasks that warm up
-LEARNED = 2  # questions at once in the runs
-CONTEXTS = (3, "all")  # turns repeated, beside 1; the model has to have seen them too
-IN_CONTEXT = (2, 4, 6)  # questions at once where more turns are repeated
-LONGER = 700  # episodes of each of those that warm up
-RENAMED = 3  # times that each of a careful searcher's episodes is shown, each time with other names
-PROBED = 6  # questions at once where P of the memories is measured
+ALL = 1024  # tasks of a test set, and episodes of a last policy with as many questions as in training
+MEASURED = 128  # episodes of a last policy with more questions, or with more turns in the prompt
+OBJECTIVES = {2: 3000, 4: 2000, 6: 1500, 8: 1200, 10: 1000}  # questions at once: tasks of the warm-up
+LEARNED = 2  # questions at once in training
+CONTEXTS = (3, "all")  # turns in the prompt other than 1; the warm-up must show them too
+IN_CONTEXT = (2, 4, 6)  # questions at once in tests with more turns in the prompt
+LONGER = 700  # episodes of the warm-up with more turns, for each of these
+RENAMED = 3  # times that each of a careful searcher's episodes is shown, with new names each time
+PROBED = 6  # questions at once for measuring P of the memories
 CARE = 0.6  # of the forgetful searcher
-FORGETFUL_EVERY = 6  # an episode of its for every sixth task of the warm-up
+FORGETFUL_EVERY = 6  # it plays every sixth task of the warm-up
 
 
 class Setting:
-    """What all runs with a memory share: a world, questions joined, an untrained model and demonstrations.
+    """What all runs with a memory share: a world, joined questions, an untrained model and demonstrations.
 
     Attributes:
-        start: the row of the policy that all runs begin with.
+        start: the row of the policy that all runs start from.
         methods: flags of the runs.
-        remembers: whether it writes memories, to be looked into.
-        contexts: turns repeated, in its tests.
-        batch: sequences a step of the forgetful searcher's episodes.
-        kind: behind the name of a file or folder that is its own.
+        remembers: whether it writes memories that can be measured.
+        contexts: turns in the prompt, in its tests.
+        batch: sequences per step of training on the forgetful searcher's episodes.
+        kind: suffix of its own files and folders.
 
     Args:
-        folder: for everything; what is missing is made.
+        folder: for all files; what is missing is made.
         entities: of the world.
     """
 
@@ -130,9 +129,9 @@ class Setting:
         return max(8, int(count * min(1.0, self.size)))
 
     def _demonstrations(self, care: float, every: int, times: int) -> Iterator[Demonstration]:
-        """Episodes of a searcher of all numbers of questions, a share of them with more turns repeated.
+        """Episodes of a searcher with all numbers of questions, some with more turns in the prompt.
 
-        Each is there so many times, with other names.
+        Each is shown `times` times, with new names each time.
         """
         searcher, rng = Searcher(self.singles.names, np.random.default_rng(0), care), np.random.default_rng(1)
         kinds: list[tuple[int, int | str, int]] = [
@@ -148,23 +147,23 @@ class Setting:
     def play(
         self, env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
     ) -> Iterator[Demonstration]:
-        """Episodes of a searcher to learn from."""
+        """Episodes of a searcher to train on."""
         return play(env, searcher, tasks, rng)
 
     def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
-        """Of the environment that asks so many questions of a part at once."""
+        """Arguments of the environment that asks `objectives` questions of a part at once."""
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
         sizes = {"max_turns": turns(objectives), "tokenizer": str(self.model)}
         shared = {"tasks": str(self.folder / f"{part}-{objectives}"), **search, **sizes}
         return {**shared, "memory_mode": ["rewrite", {"keep_turns": keep_turns}], "template": TEMPLATE}
 
     def flags(self, part: str) -> list[str]:
-        """Of every learner."""
+        """Flags of every learner."""
         sizes = {"episodes": EVALUATED, "reply": reply_tokens(LEARNED), "num_envs": 64}
         return env_flags(ENV, self.env_args(part), self.folder / f"test-{LEARNED}", **sizes)
 
     def spoiled(self) -> Path:
-        """A model that can search and remember, and often forgets; before, it learns to call a tool once."""
+        """A model that can search and remember but often forgets; its warm-up starts with one tool call."""
         flags, folder = [*self.flags("warm"), "--lr-end", "0"], self.folder
         first, then = (folder / f"{name}{self.kind}" for name in ("able-to-search", "forgetful-searcher"))
         able = clone(self.singles.able(), self.careful, first, flags, passes=1, rate=1e-3)
@@ -178,7 +177,7 @@ class Bare(Setting):
     methods = BARE_METHODS
     remembers = False
     contexts = ()
-    batch = 8  # a sequence is an episode here, and not a turn
+    batch = 8  # a sequence is an episode here, not a turn
     kind = "-bare"
 
     def play(
@@ -188,13 +187,13 @@ class Bare(Setting):
         return play_bare(env, searcher, tasks)
 
     def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
-        """Of the environment; `keep_turns` is of no matter."""
+        """Arguments of the environment; `keep_turns` is ignored."""
         own = super().env_args(part, objectives, keep_turns)
         return {**own, "memory_mode": "react", "template": BARE_TEMPLATE}
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed, and one that learns nothing."""
+    """A run for each method and seed, and one that does not train."""
     (unchanged,) = UNCHANGED.values()
     methods = {name: ["grpo", *flags] for name, flags in setting.methods.items()}
     flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]
@@ -205,7 +204,9 @@ def measure_all(
     setting: Setting, warm: Path, made: Sequence[Job], parallel: int
 ) -> dict[str, list[dict[str, Any]]]:
     """`measure` of every policy, by method, several at once."""
-    policies = [job for job in made if not (job.method == setting.start and job.seed)]  # whatever the seed
+    policies = [
+        job for job in made if not (job.method == setting.start and job.seed)
+    ]  # the same for every seed
     pool = ProcessPoolExecutor(
         parallel, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     )
@@ -218,11 +219,10 @@ def measure_all(
 
 
 def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
-    """What a run's last policy does with two to ten questions and, with a memory, in longer prompts, and P.
+    """Test a run's last policy on two to ten questions and, with a memory, in longer prompts; measure P.
 
-    P of the memories is measured by the policy itself, as MemPO does, and by the one that all runs began
-    with. What was found is kept beside the run with the digest of the policy's weights, and read from there
-    the next time.
+    P is measured by the policy itself, as MemPO does, and by the warmed-up policy. The result is stored
+    beside the run with a digest of the policy's weights, and is read from there the next time.
     """
     file, model = job.out / "objectives.json", last_policy(job.out)
     digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
@@ -249,7 +249,7 @@ def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
 
 
 def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Markdown tables of each method's means over seeds: by number of questions, by context, P by turn."""
+    """Markdown tables of means over seeds: by number of questions, by turns in the prompt, P by turn."""
 
     def cells(runs: Sequence[Mapping[str, Any]], keys: Sequence[str], metric: str, digits: int) -> list[str]:
         return [shown([run[key][metric] for run in runs], digits) for key in keys]
@@ -281,7 +281,7 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence[str]) -> str:
-    """A Markdown table of exact match less that of GRPO with the same reward and seed: means and errors."""
+    """A Markdown table of exact match less GRPO's with the same reward and seed: means and errors."""
     rows = {}
     for name, runs in found.items():
         if name in BASELINES and len(runs) > 1:

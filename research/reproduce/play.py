@@ -1,4 +1,4 @@
-"""Episodes of the policies that the runs have made."""
+"""Episodes of trained policies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from memenvs.rollout.records import Episode
 
 
 def play_fresh(venv: Any, policy: HFPolicy, episodes: int, reply: int) -> list[Episode]:
-    """Episodes of a policy, on other draws of tasks and tokens than those of a run and its evaluations.
+    """Episodes of a policy, with other random tasks and tokens than a run and its evaluations.
 
     Args:
-        venv: of the environment, without autoreset.
-        policy: that plays.
-        episodes: so many; always the same.
-        reply: tokens that a reply may have.
+        venv: the environments, without autoreset.
+        policy: the policy that plays.
+        episodes: how many; always the same ones.
+        reply: maximum tokens of a reply.
     """
     return list(collect(venv, policy, group_seeds(0, 0, 4, episodes), max_new_tokens=reply))

@@ -1,9 +1,9 @@
-"""TAMTRL and InfoMem against the outcome alone, on a language model that reads and trains further with each.
+"""TAMTRL and InfoMem against the outcome alone, training a language model that reads.
 
-`python -m research.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the reader of
-`research.agent`, after its warm-up, for a few steps by each method, on questions about one invented world,
-and tests it on another. It writes `research/results/reader.json`: what the memories took and kept, and what
-turns were paid for it.
+`python -m research.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the warmed-up
+reader of `research.agent` for a few steps by each method on questions about one generated world, and tests it
+on another. It writes `research/results/reader.json`: what the memories took and kept, and what turns were
+paid.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ KINDS = (
     "no fact shown: unchanged",
     "a fact is lost",
 )
-"""What a reading turn made of the facts that its chunk shows and that are not in memory."""
+"""What a reading turn did with the facts that its chunk shows and the memory lacks."""
 EVALUATED, EVERY = 128, 12
-REPEATED = 0.75  # of the question's words, in a memory that repeats it
+REPEATED = 0.75  # share of the question's words in a memory that counts as repeating it
 SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 32 --micro-batch-tokens 4096 \
 --groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
 
@@ -86,7 +86,7 @@ def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
 
 
 def episodes(job: Job) -> dict[str, dict[int, list[dict[str, Any]]]]:
-    """A run's recorded episodes, of training and evaluation, by the step that they belong to."""
+    """A run's recorded training and evaluation episodes, by step."""
     found: dict[str, dict[int, list[dict[str, Any]]]] = {"train": {}, "eval": {}}
     for line in (job.out / "episodes.jsonl").read_text().splitlines():
         episode = json.loads(line)
@@ -95,18 +95,18 @@ def episodes(job: Job) -> dict[str, dict[int, list[dict[str, Any]]]]:
 
 
 def evaluations(job: Job, needed: Needed) -> list[dict[str, Any]]:
-    """What each evaluation of a run found, in the order of their steps; see `measure`."""
+    """The results of each evaluation of a run, in order of steps; see `measure`."""
     return [{"step": step, **measure(found, needed)} for step, found in episodes(job)["eval"].items()]
 
 
 def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, Any]:
-    """What episodes have in the mean, and what their memories hold.
+    """Mean metrics of episodes, and what their memories hold.
 
     Returns:
-        Metrics; the share of the needed facts that the last memory held (`noted`) and of last memories that
-        repeat the question, most of its words (`repeats`, InfoMem Fig. 4), and the mean share of its words
-        that they have (`query_words`); by reading turn what share
-        of those that the chunk showed first was noted (`taken`), and of those in memory was kept (`kept`).
+        Metrics; of the last memories the share of needed facts held (`noted`), the share that repeats most of
+        the question's words (`repeats`, InfoMem Fig. 4), and the mean share of its words (`query_words`); by
+        reading turn the share noted of the facts that the chunk showed first (`taken`), and the share kept of
+        those in memory (`kept`).
     """
     found: dict[str, Any] = {
         name: float(np.mean([one["metrics"][name] for one in played]))
@@ -137,7 +137,7 @@ def _query_words(memory: str, question: str) -> float:
 def _facts(
     episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[list[bool], list[bool]]]:
-    """At each reading turn, of the facts that it showed and of those in memory, which are there then."""
+    """At each reading turn, which of the facts shown and of those in memory are in the new memory."""
     before = ""
     for turn in episode["turns"][:-1]:
         text, after = "\n" + turn["observation"].rpartition("Notes:\n")[0], turn["memory"]
@@ -148,15 +148,15 @@ def _facts(
 
 
 def paid(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, dict[str, float]]:
-    """By what a reading turn did: how many did so, the mean of TAMTRL's signal and of the advantage.
+    """By kind of reading turn: the number of turns, and the means of TAMTRL's signal and of the advantage.
 
     Raises:
-        KeyError: the episodes were not measured by TAMTRL.
+        KeyError: the episodes have no TAMTRL signals.
     """
     found: dict[str, list[tuple[float, float]]] = {}
     for one in played:
         for turn, kind in enumerate(_kinds(one, needed[one["question"]])):
-            advantages = one["tokens"][turn]["advantages"]  # of tokens, the same for all of a turn
+            advantages = one["tokens"][turn]["advantages"]  # per token, equal within a turn
             found.setdefault(kind, []).append((one["signals"]["tamtrl"][turn], advantages[0]))
     means = {kind: np.mean(found[kind], axis=0).tolist() for kind in KINDS if kind in found}
     return {
@@ -166,7 +166,7 @@ def paid(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, dict[
 
 
 def _kinds(episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """What each reading turn made of the facts, one of `KINDS`."""
+    """What each reading turn did with the facts, one of `KINDS`."""
     before = ""
     for turn, (taken, kept) in zip(episode["turns"], _facts(episode, needed), strict=False):
         how = "unchanged" if turn["memory"].strip() == before.strip() else "changed"
@@ -180,11 +180,11 @@ def _kinds(episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]) -> Ite
 
 
 def turns_of(job: Job, needed: Needed) -> dict[str, Any]:
-    """What a run's turns do: `unchanged` in its last evaluation and, by TAMTRL, `paid` in its training.
+    """What a run's turns do: `unchanged` in its last evaluation and, with TAMTRL, `paid` in its training.
 
     Args:
         job: the run.
-        needed: of the questions that it trains on.
+        needed: facts of the questions that it trains on.
     """
     played = episodes(job)
     found: dict[str, Any] = {"unchanged": unchanged(played["eval"][max(played["eval"])])}
@@ -194,7 +194,7 @@ def turns_of(job: Job, needed: Needed) -> dict[str, Any]:
 
 
 def unchanged(played: Sequence[Mapping[str, Any]]) -> list[float]:
-    """By reading turn, from the second on, the share of episodes in which the memory stays as it was."""
+    """By reading turn, from the second on, the share of episodes in which the memory does not change."""
     found: dict[int, list[bool]] = {}
     for one in played:
         memories = [turn["memory"].strip() for turn in one["turns"][:-1]]
@@ -204,15 +204,15 @@ def unchanged(played: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def seeds_of(record: Mapping[str, Any], method: str) -> list[int]:
-    """The seeds that a record has of a method."""
+    """The seeds of a method in a record."""
     return [run["seed"] for run in record["methods"].get(method, [])]
 
 
 def add_runs(record: dict[str, Any], runs: Sequence[tuple[str, int, list[dict[str, Any]]]]) -> None:
-    """Add runs to a record that are not in it: of each the method, the seed and its evaluations.
+    """Add new runs to a record: for each the method, the seed and its evaluations.
 
     Raises:
-        ValueError: a run does otherwise than that of the record; nothing is added then.
+        ValueError: a run differs from the record's; nothing is added then.
     """
     new = []
     for method, seed, found in runs:
@@ -221,15 +221,15 @@ def add_runs(record: dict[str, Any], runs: Sequence[tuple[str, int, list[dict[st
             new.append((method, made))
         elif made not in record["methods"][method]:
             raise ValueError(
-                f"{method!r}, seed {seed}, does otherwise here than in the record: {found[-1]}; "
-                "leave --add out, and all runs are made here"
+                f"{method!r}, seed {seed}, differs from the record: {found[-1]}; "
+                "leave out --add to make all runs here"
             )
     for method, made in new:
         record["methods"].setdefault(method, []).append(made)
 
 
 def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """A Markdown table of each method's means over seeds, smallest and largest, at its last evaluation."""
+    """A Markdown table of each method's means over seeds (smallest to largest) at its last evaluation."""
     names = ("em", "f1", "noted", "taken", "kept", "query_words", "reply_tokens")
     rows = {
         method: [_cell(name, [one["found"][-1][name] for one in seeds]) for name in names]
@@ -239,7 +239,7 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def paid_to(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """`paid` of several runs (`turns_of`) together, where `turns` is a share of all turns."""
+    """`paid` of several runs (`turns_of`) together; `turns` is a share of all turns."""
     measured = [run["paid"] for run in runs]
     whole = sum(one["turns"] for run in measured for one in run.values())
     found: dict[str, dict[str, float]] = {}
@@ -253,7 +253,7 @@ def paid_to(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def turns_table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """A Markdown table of `paid_to` the runs of each method."""
+    """A Markdown table of `paid_to` for the runs of each method."""
     measured = {
         method: paid_to(found[method].values())
         for method, (reward, _) in METHODS.items()
@@ -282,7 +282,7 @@ def _cell(name: str, values: Sequence[Any]) -> str:
 def main() -> int:
     """Run from the command line."""
     parser = make_parser(__doc__, seeds=5, parallel=2, steps=12, add="runs")
-    reader = "the reader to begin with (default: the one that ships, which has been reinforced already)"
+    reader = "initial reader (default: the shipped one, which is already trained by reinforcement)"
     parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help=reader)
     args = parser.parse_args()
     every, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
@@ -296,7 +296,7 @@ def main() -> int:
     needed = {name: values_of(open_tasks(args.folder / name)) for name in WORLDS}
     add_runs(record, [(job.method, job.seed, evaluations(job, needed["test"])) for job in made])
     for job in every:
-        if (job.out / "episodes.jsonl").exists():  # not if an earlier folder holds it
+        if (job.out / "episodes.jsonl").exists():  # missing if an earlier folder holds it
             known = record["turns"].setdefault(job.method, {})
             known[str(job.seed)] = turns_of(job, needed["train"])
     write_json(file, record)

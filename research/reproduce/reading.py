@@ -1,6 +1,6 @@
 """Chunked reading (TAMTRL, InfoMem): curves and tables of the ways to reward a small GPT.
 
-`python -m research.reproduce.reading runs/reading` does everything: it makes tasks and a model, warms the
+`python -m research.reproduce.reading runs/reading` runs everything: it makes tasks and a model, warms the
 model up on a careless reader's episodes, trains it by each method and writes `research/results/`.
 """
 
@@ -34,9 +34,9 @@ from research.reproduce.runs import (
     steps_flags,
 )
 
-WARM = 0.25  # share of the test tasks that the warmed-up model answers, where warming up ends
-EVALUATED = 512  # episodes of the test set
-WRAPPED = {"target": "wrapped"}  # a model from nothing knows an answer in its form alone
+WARM = 0.25  # share of the test tasks answered at which the warm-up ends
+EVALUATED = 512  # episodes of an evaluation
+WRAPPED = {"target": "wrapped"}  # a model trained from scratch knows an answer only in its form
 
 
 def _method(reward: str, **settings: Any) -> list[str]:
@@ -44,7 +44,7 @@ def _method(reward: str, **settings: Any) -> list[str]:
 
 
 def _by_turn(*, scale: str = "std", **settings: Any) -> list[str]:
-    """TAMTRL's rewards, compared with the group's at the same turn and not at all turns (ours)."""
+    """TAMTRL's rewards, compared with the group's at the same turn instead of at all turns (ours)."""
     methods = json.dumps([["TAMTRL", settings]])
     return ["--reward", "turn", "--reward-args", "alpha=0", f"scale={scale}", "--methods", methods]
 
@@ -71,11 +71,11 @@ METHODS: dict[str, list[str]] = {
 
 
 class Setting:
-    """What all runs share: tasks, an untrained model and the environment's arguments, made where missing.
+    """What all runs share: tasks, an untrained model and the environment's arguments, made if missing.
 
     Args:
-        folder: for everything.
-        tasks: of the training split; a quarter as many of the test split.
+        folder: for all files.
+        tasks: number in the training split; the test split has a quarter as many.
     """
 
     def __init__(self, folder: Path, tasks: int = 4096) -> None:
@@ -88,14 +88,14 @@ class Setting:
                 save_reading_tasks(folder / split, tokenizer, split, count)
 
     def env_args(self, split: str) -> dict[str, Any]:
-        """Of a split's environment."""
+        """Arguments of a split's environment."""
         sizes = {"chunk_size": CHUNK_SIZE, "max_memory": MAX_MEMORY, "max_answer": MAX_MEMORY}
         cutting = {"tokenizer": str(self.model), "cut_at": "document", "template": TEMPLATE}
         return {"tasks": str(self.folder / split), **sizes, **cutting}
 
     @property
     def flags(self) -> list[str]:
-        """Of every learner."""
+        """Flags of every learner."""
         sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 256}
         return env_flags(ENV, self.env_args("train"), self.folder / "test", **sizes)
 
@@ -122,7 +122,7 @@ def jobs(
 
 
 def memories(file: Path, setting: Setting, warm: Path, made: Sequence[Job]) -> str:
-    """Write what final memories hold and methods measure; a Markdown table of it."""
+    """Write what final memories hold and what methods measure; return a Markdown table of it."""
     env_args = setting.env_args("test")
     found: dict[str, list[dict[str, float]]] = {}
     for name, model in [("warmed up", warm), *((job.method, last_policy(job.out)) for job in made)]:
@@ -137,10 +137,12 @@ def main() -> int:
     """Run from the command line."""
     parser = make_parser(__doc__, seeds=5, parallel=2)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS], help="default all")
-    parser.add_argument("--record", default="reading", help="beginning of the records' names")
+    parser.add_argument("--record", default="reading", help="prefix of the records' names")
     args = parser.parse_args()
     if args.record == "reading" and len(args.methods) < len(METHODS):
-        parser.error("these methods alone would replace the record of all; give --record another name")
+        parser.error(
+            "a run of only these methods would replace the record of all; give --record another name"
+        )
     setting = Setting(args.folder)
     warm = warm_up(setting)
     made = jobs(setting, warm, args.seeds, args.steps, args.methods)

@@ -19,18 +19,18 @@ from research.reproduce.play import play_fresh
 from research.reproduce.reading_tasks import QUESTION, SENTENCES
 
 ENV = "MemChunkQA-v0"
-REPLY = 4  # tokens: two sentences, the line's end between them, the end
+REPLY = 4  # tokens: two sentences, a newline between them, end of text
 
 
 class Read(NamedTuple):
     """An episode, and whether each of its memories held the evidence.
 
     Attributes:
-        episode: as it was played.
+        episode: the episode as played.
         shown: number of the reading turn that showed the evidence.
-        holds: of the memory after each reading turn.
-        answer: whether the last memory held the answer, in whatever sentence.
-        query: whether the last memory named who is asked for, in whatever sentence.
+        holds: whether the memory after each reading turn held it.
+        answer: whether the last memory held the answer, in any sentence.
+        query: whether the last memory named the person asked for, in any sentence.
     """
 
     episode: Episode
@@ -46,8 +46,8 @@ def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = 
     Args:
         model: folder of a policy.
         env_args: of the environment.
-        episodes: so many.
-        measured: by TAMTRL and InfoMem, with the model as its own scorer.
+        episodes: how many.
+        measured: also measure TAMTRL and InfoMem, with the model as its own scorer.
     """
     policy = HFPolicy(model)
     venv = TextVectorEnv(ENV, 256, autoreset_mode="Disabled", **env_args)
@@ -72,10 +72,11 @@ def _read_episode(episode: Episode, tasks: TaskSet, number: int) -> Read:
 
 
 def shares(found: list[Read]) -> dict[str, float]:
-    """What a reader does well, as shares: of the episodes, or of the turns at which it could.
+    """What a reader does well, as shares of the episodes, or of the turns at which it could.
 
-    `taken`: the evidence, at the turn that shows it; `kept`: the evidence in memory, at each turn after;
-    `query alone`: what is asked in the final memory, and no evidence (what InfoMem Fig. 4 counts).
+    `taken`: the evidence is noted at the turn that shows it; `kept`: evidence in memory is kept, at each
+    later turn; `query alone`: the final memory has what is asked for but no evidence (what InfoMem Fig. 4
+    counts).
     """
     kept = [after for one in found for before, after in zip(one.holds, one.holds[1:], strict=False) if before]
     return {
@@ -90,10 +91,10 @@ def shares(found: list[Read]) -> dict[str, float]:
 
 
 def signals(found: list[Read]) -> dict[str, float]:
-    """Means of what the methods measured, by what the reply made of the evidence.
+    """Means of what the methods measured, by what the reply did with the evidence.
 
-    TAMTRL's p_t at a turn that shows the evidence or finds it in memory; InfoMem's gain in nats a token of
-    successes, by whether the evidence was in the final memory.
+    TAMTRL's p_t at a turn with the evidence in its chunk or memory; InfoMem's gain in nats a token of
+    successes, by whether the final memory held the evidence.
     """
     values: dict[str, list[float]] = defaultdict(list)
     for one in found:
@@ -109,7 +110,7 @@ def signals(found: list[Read]) -> dict[str, float]:
 
 
 def _turns(one: Read) -> Iterator[tuple[str, int]]:
-    """What became of the evidence, at each reading turn that had it before it."""
+    """What happened to the evidence at each reading turn that had it in its chunk or memory."""
     for turn, holds in enumerate(one.holds):
         if turn == one.shown:
             yield ("taken" if holds else "passed over"), turn

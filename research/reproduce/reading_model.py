@@ -1,4 +1,4 @@
-"""A small GPT for one-line documents goes out, with a careless reader's episodes to warm it up on."""
+"""A small GPT for one-line documents, and a careless reader's episodes for its warm-up."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 from memenvs.tasks.metrics import wrap_answer
 from research.reproduce.reading_tasks import BORN, LINE, QUESTION, STOP, TEMPLATE, names, sentence
 
-CARE = 0.7  # chance, at each turn, that the careless reader keeps the sentence that is asked for
-ALONE = 0.5  # chance that a memory is one sentence
+CARE = 0.7  # probability, at each turn, that the careless reader keeps the sentence asked for
+ALONE = 0.5  # probability that a memory is one sentence
 WIDTH = 96  # of the model
 WINDOW = 32  # tokens: the longest prompt of the task sets has 16, a reply 4
 _PROMPT = re.compile(
@@ -26,10 +26,10 @@ _PROMPT = re.compile(
 
 
 def save_reading_gpt(folder: Path) -> Path:
-    """Save a model that has a token for every name, every sentence and every fixed text around them.
+    """Save a model with a token for every name, every sentence and every fixed text around them.
 
-    A sentence is one token because a model of this size, from nothing, learned in minutes which sentence to
-    keep, and not to copy one name by name: the towns it wrote were then any of the section's.
+    A sentence is one token because a model of this size, trained from scratch, learned in minutes which
+    sentence to keep, but not to copy one name by name: it then wrote any of the section's towns.
     """
     templates = [TEMPLATE[part].replace("{question}", QUESTION) for part in ("read", "answer")]
     fixed = [part for text in templates for part in re.split(r"\{\w+\}", text) if part]
@@ -44,7 +44,7 @@ def save_reading_gpt(folder: Path) -> Path:
 
 
 def _begin_as_sums(folder: Path, parts: dict[str, tuple[str, ...]]) -> None:
-    """Give tokens the sum of others' embeddings to begin with, as one does when whole words are added."""
+    """Initialise tokens with the sum of other tokens' embeddings, as is usual when whole words are added."""
     model = transformers.GPT2LMHeadModel.from_pretrained(folder)
     number = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
     embeddings = model.transformer.wte.weight
@@ -55,20 +55,20 @@ def _begin_as_sums(folder: Path, parts: dict[str, tuple[str, ...]]) -> None:
 
 
 class CarelessReader:
-    """Keeps the sentence that is asked for only by chance, at each turn that shows it in section or memory.
+    """Keeps the sentence asked for only with some probability, at each turn that has it in section or memory.
 
-    What it knows it reads from the prompt, of any section: also of one that holds the evidence alone.
+    It reads all it knows from the prompt, in any section, also one with only the evidence.
 
     Args:
-        rng: its chance.
-        care: probability to keep the sentence.
+        rng: random generator.
+        care: probability of keeping the sentence.
     """
 
     def __init__(self, rng: np.random.Generator, care: float = CARE) -> None:
         self._rng, self._care = rng, care
 
     def __call__(self, prompt: str, info: Any = None) -> str:
-        """A memory of one or two sentences, the one asked for first; or an answer by the best in memory."""
+        """A memory of one or two sentences, the one asked for first; or an answer from the memory."""
         asked, section, memory = _parts(prompt)
         if section is None:
             best = next(iter(_about(asked, memory) or memory), "")
@@ -85,19 +85,19 @@ class CarelessReader:
 def save_demonstrations(
     file: Path, env: gym.Env[Any, Any], episodes: int, seed: int, *, answers: bool = False
 ) -> None:
-    """Write the careless reader's episodes, and reading turns again with the evidence alone.
+    """Write the careless reader's episodes, with reading turns repeated with the evidence alone.
 
-    A model from nothing has seen no other prompts than these, while TAMTRL asks the same model how it would
-    write with the evidence in the section's place: so it has to learn to read such sections too.
-    Of the turns at which nothing that is asked for can be seen only a quarter is shown: they are the most,
-    and teach the least.
+    A model trained from scratch knows only these prompts, while TAMTRL asks the same model what it would
+    write with the evidence in place of the section, so it has to learn to read such sections too. Of the
+    turns without anything that is asked for only a quarter is shown: they are the most frequent and teach the
+    least.
 
     Args:
-        file: to be written.
+        file: to write.
         env: of the tasks.
-        episodes: so many.
+        episodes: how many.
         seed: of the reader and the tasks.
-        answers: answer turns too are shown again with the evidence, behind the memory.
+        answers: also repeat answer turns with the evidence, after the memory.
     """
     rng = np.random.default_rng([seed, 1])
     write_demonstrations(file, (_demonstration(env, rng, answers) for _ in range(episodes)))
@@ -119,9 +119,9 @@ def _demonstration(env: gym.Env[Any, Any], rng: np.random.Generator, answers: bo
 
 
 def _parts(prompt: str) -> tuple[str, list[str] | None, list[str]]:
-    """Who is asked about, the section's sentences (None at the answer turn), and those of the memory."""
+    """The person asked about, the section's sentences (None at the answer turn), and those of the memory."""
     if not (found := _PROMPT.fullmatch(prompt)):
-        raise ValueError(f"the careless reader reads no prompt but its own template's, got {prompt!r:.80}")
+        raise ValueError(f"the careless reader reads only its own template's prompts, got {prompt!r:.80}")
     section = found["section"]
     return found["person"], None if section is None else _sentences(section), _sentences(found["memory"])
 

@@ -20,7 +20,7 @@ from memenvs.evaluation.plots import BAND, line_style, new_figure, plain_axis, s
 from memenvs.evaluation.summary import markdown_table
 
 RESULTS = Path(__file__).parents[1] / "results"
-LABEL = 25  # letters of a method's name: four names fit a picture's width
+LABEL = 25  # characters of a method's name in a legend, so that four names fit the picture's width
 
 
 class Job(NamedTuple):
@@ -28,9 +28,9 @@ class Job(NamedTuple):
 
     Attributes:
         method: its name in the table.
-        seed: of the run.
+        seed: its seed.
         out: its folder.
-        command: what follows `python`.
+        command: arguments of `python`.
     """
 
     method: str
@@ -46,19 +46,19 @@ def make_parser(
 
     Args:
         description: of the command.
-        seeds: by default.
-        parallel: by default.
-        steps: by default.
-        add: what of the record `--add` keeps; empty where there is no such flag.
+        seeds: default number.
+        parallel: default.
+        steps: default.
+        add: what `--add` keeps from the record; without it there is no such flag.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("folder", type=Path, help="for models and runs; what is there is gone on with")
+    parser.add_argument("folder", type=Path, help="for models and runs; runs in it are resumed")
     parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--parallel", type=int, default=parallel, help="runs at once")
     if add:
         parser.add_argument(
-            "--add", action="store_true", help=f"keep the {add} of the record, and make those that it lacks"
+            "--add", action="store_true", help=f"keep the {add} of the record and make the missing ones"
         )
     return parser
 
@@ -72,7 +72,7 @@ def run_all(jobs: Sequence[Job], parallel: int) -> None:
     """Run all jobs, several at once; finished runs are not repeated.
 
     Raises:
-        RuntimeError: runs have failed, when all others have ended; it names what they said.
+        RuntimeError: runs failed; raised after all others have ended, with the paths of their output.
     """
     waiting, running, failed = list(jobs), dict[int, tuple[Job, subprocess.Popen[bytes]]](), list[Job]()
     while waiting or running:
@@ -97,13 +97,13 @@ def run_all(jobs: Sequence[Job], parallel: int) -> None:
 def seeded_jobs(
     folder: Path, warm: Path, methods: Mapping[str, Sequence[str]], seeds: int, flags: Sequence[str]
 ) -> list[Job]:
-    """A run for each method and seed; seeds outside, so that every method has one soon.
+    """A run for each method and seed; all methods of a seed come before the next seed.
 
     Args:
-        folder: `runs` in it is for theirs.
-        warm: the policy that all begin with.
+        folder: its `runs` holds theirs.
+        warm: the policy that all start from.
         methods: learner and flags of each, by its name in the table.
-        seeds: so many.
+        seeds: number of seeds.
         flags: of all.
     """
     made = []
@@ -117,13 +117,13 @@ def seeded_jobs(
 
 
 def steps_flags(steps: int, every: int) -> list[str]:
-    """Flags of a run's length, evaluated at regular steps, saved every hundred and at its end."""
+    """Flags for a run's length, regular evaluations, and checkpoints every hundred steps and at the end."""
     return ["--steps", str(steps), "--save-every", str(min(steps, 100)), "--eval-every", str(every)]
 
 
 GROUPS = ["--groups", "8", "--group-size", "8"]
 UNCHANGED = {"warmed up": ["grpo", *steps_flags(1, 1), "--lr", "0"]}
-"""A run that learns nothing: its one evaluation is of the policy that the others begin with."""
+"""A run that does not train: its one evaluation is of the policy that the others start from."""
 
 
 def clone(
@@ -140,12 +140,12 @@ def clone(
     """A model after `sft` on all of a teacher's episodes, for a number of passes.
 
     Args:
-        model: to begin with.
+        model: initial model.
         teacher: file of its episodes.
-        out: folder of the run; what is there is gone on with, and a run that has ended is left as it is.
+        out: folder of the run, which is resumed; a finished run is kept.
         flags: of the environment and its evaluation.
         passes: over the episodes.
-        rate: of learning.
+        rate: learning rate.
         batch: sequences a step.
         eval_every: steps; 0 for no evaluation.
     """
@@ -174,12 +174,12 @@ def clone(
 
 
 def clone_until(share: float, command: Sequence[str], out: Path) -> Path:
-    """A model after as many passes of `sft` as it takes to succeed in a share of its test episodes.
+    """A model after as many passes of `sft` as it takes to reach a share of successful test episodes.
 
     Args:
-        share: of one evaluation, that ends it.
-        command: flags of `sft`, all but the number of passes.
-        out: folder of the run; what is there is gone on with.
+        share: success in one evaluation that ends the training.
+        command: flags of `sft`, without the number of passes.
+        out: folder of the run, which is resumed.
     """
     for passes in range(1, 20):
         known = curve(out, "eval_success")[1] if (out / "log.jsonl").exists() else []
@@ -205,14 +205,14 @@ def clone_until(share: float, command: Sequence[str], out: Path) -> Path:
 def env_flags(
     env: str, args: Mapping[str, Any], test: Path, *, episodes: int, reply: int, num_envs: int
 ) -> list[str]:
-    """A learner's flags of its environment, and of the one like it that it is evaluated in.
+    """A learner's flags for its environment and its evaluation environment.
 
     Args:
-        env: its id.
+        env: environment id.
         args: its arguments.
-        test: the task set of an evaluation.
+        test: task set of an evaluation.
         episodes: of an evaluation.
-        reply: tokens that a reply may have.
+        reply: maximum tokens of a reply.
         num_envs: environments played at once.
     """
     flags = [
@@ -248,23 +248,22 @@ def finish(
     training: Sequence[str] = (),
     kept: Mapping[str, Any] | None = None,
 ) -> str:
-    """Write `FILE.json` and `FILE.png`; a Markdown table of each method's mean over seeds.
+    """Write `FILE.json` and `FILE.png`; return a Markdown table of each method's mean over seeds.
 
-    Of a run the mean of its last `last` evaluations counts; in brackets are the lowest and the highest
-    seed.
+    A run counts with the mean of its last `last` evaluations; brackets have the lowest and the highest seed.
 
     Args:
         file: name of the record.
         title: of the picture.
         jobs: the runs.
         metrics: of evaluations, a column and a panel each.
-        last: see above.
-        training: numbers of every training step that are recorded too.
-        kept: a record whose methods go into this one; of a metric that it lacks nothing is shown.
+        last: number of evaluations.
+        training: metrics of every training step to record too.
+        kept: a record whose methods are included; a metric that it lacks is left out.
 
     Raises:
-        ValueError: a method's runs were not evaluated at the same steps, or the runs that learn nothing do
-            otherwise than in `kept`, so that these began with another policy.
+        ValueError: a method's runs were evaluated at different steps, or the warmed-up policy's evaluations
+            differ from those in `kept`, so that its runs started from another policy.
     """
     made = {job.method: [other for other in jobs if other.method == job.method] for job in jobs}
     found = {
@@ -313,7 +312,7 @@ def kept_record(file: str, seeds: int, steps: int) -> dict[str, Any]:
     """The record that `--add` continues.
 
     Raises:
-        ValueError: its runs are of other seeds, or longer or shorter.
+        ValueError: its runs have another number of seeds or steps.
     """
     record = read_json(RESULTS / f"{file}.json")
     lengths = {made[-1] for found in record["curves"].values() for made, _ in next(iter(found.values()))}
@@ -327,13 +326,13 @@ def kept_record(file: str, seeds: int, steps: int) -> dict[str, Any]:
 
 
 def _check_start(file: str, kept: Mapping[str, Any], made: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless runs made again, those that learn nothing, have the curves of a record."""
+    """Raise a ValueError unless the runs that do not train have the same curves as in the record."""
     for method in kept.keys() & made.keys():
         for name, curves in kept[method].items():
             if curves != made[method][name]:
                 raise ValueError(
-                    f"{name} of {method!r} is not that of {file}.json, {curves}, but {made[method][name]}; "
-                    "leave --add out, and all runs are made here"
+                    f"{name} of {method!r} is {made[method][name]}, but {curves} in {file}.json; "
+                    "leave out --add to make all runs here"
                 )
 
 
@@ -344,7 +343,7 @@ def shown(values: Sequence[float], digits: int = 3) -> str:
 
 
 def markdown(head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
-    """A Markdown table, each row after its name."""
+    """A Markdown table; each row follows its name."""
     return "\n".join(markdown_table(head, [[name, *cells] for name, cells in rows.items()]))
 
 
@@ -359,10 +358,10 @@ def shares_table(found: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
 
 
 def draw(file: Path, record: Mapping[str, Any]) -> None:
-    """Draw what `finish` records, a panel a metric: each method's mean as a line, and its seeds' range.
+    """Draw what `finish` records, one panel per metric: each method's mean as a line and its seeds' range.
 
-    With up to four methods the range is a band, and otherwise a bar at the last step, since more bands
-    would cover each other.
+    With up to four methods the range is a band, otherwise a bar at the last step, since more bands would
+    overlap.
     """
     curves = record["curves"]
     metrics = list(next(iter(curves.values())))
@@ -373,10 +372,10 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis, metric in zip(axes, metrics, strict=False):
         for method, found in curves.items():
-            if metric not in found:  # a record that was added to
+            if metric not in found:  # from an older record
                 continue
             steps, values = found[metric][0][0], np.array([known for _, known in found[metric]])
-            if method in fixed:  # it does not learn
+            if method in fixed:  # it does not train
                 dashes = ("dashed", "dotted")[fixed.index(method) % 2]
                 axis.axhline(values.mean(), label=method, color="gray", linestyle=dashes)
                 continue
@@ -394,7 +393,7 @@ def draw(file: Path, record: Mapping[str, Any]) -> None:
         plain_axis(axis)
     bars = "lines: mean of the seeds; bars at the right: from the lowest to the highest seed at the last step"
     figure.supxlabel(BAND if len(learning) <= 4 else bars, fontsize=9)
-    entries = axes[0].get_legend_handles_labels()  # shown where they cover no curve
+    entries = axes[0].get_legend_handles_labels()  # placed where they cover no curve
     look = {"frameon": False, "fontsize": 8, "handlelength": 3}
     if len(axes) > len(metrics):
         axes[-1].axis("off")

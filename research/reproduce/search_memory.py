@@ -20,7 +20,7 @@ from research.reproduce.play import play_fresh
 from research.reproduce.search_teacher import note, reply_tokens
 
 ENV = "MemSearchQA-v0"
-BINS = 5  # of P
+BINS = 5  # of P's range
 
 
 def search(
@@ -32,8 +32,8 @@ def search(
         model: folder of a policy.
         env_args: of the environment.
         objectives: questions of a task.
-        episodes: so many.
-        scorer: folder of the policy by which P of every memory is their signal.
+        episodes: how many.
+        scorer: folder of the policy that measures P of every memory as its signal.
     """
     policy = HFPolicy(model)
     venv: Any = TextVectorEnv(ENV, 128, autoreset_mode="Disabled", **env_args)
@@ -44,10 +44,10 @@ def search(
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What episodes have in the mean.
+    """Mean metrics of episodes.
 
-    Exact match and F1, means over a task's questions; `format`, `success`, and `strict`: 1 if
-    and only if both are 1, MemPO's trajectory reward; the model's own tokens, all and most at once.
+    Exact match and F1 are means over a task's questions. `strict` is 1 if `format` and `success` are both 1
+    (MemPO's trajectory reward), else 0. Tokens are the model's own, in all and at most in one prompt.
     """
     names = ("em", "f1", "format", "success", "prompt_tokens", "prompt_tokens_peak", "turns")
     found = {name: float(np.mean([one.metrics[name] for one in episodes])) for name in names}
@@ -57,10 +57,10 @@ def means(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def likely(episodes: Sequence[Episode]) -> dict[str, list[list[float]]]:
-    """What P the memories have, by turn (MemPO Fig. 4) and by its own size (Fig. 5).
+    """P of the memories, by turn (MemPO Fig. 4) and by its size (Fig. 5).
 
-    `turns`: of each turn the mean of P and the share of episodes with a memory there. `bins`: of each fifth
-    of P's range the share of all memories and the mean exact match of their episodes, 0 where none is.
+    `turns`: for each turn the mean of P and the share of episodes with a memory there. `bins`: for each fifth
+    of P's range the share of all memories and the mean exact match of their episodes, 0 if there are none.
     """
     known = [
         (turn, value, one.metrics["em"])
@@ -85,10 +85,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def shares(episodes: Sequence[Episode], tasks: TaskSet) -> dict[str, float]:
-    """What a searcher does well, as shares of the times at which it could.
+    """What a searcher does well, as shares of the cases in which it could.
 
-    `searched`: a question's subject, ever; `taken`: its answer is noted right behind such a search; `kept`: a
-    right note is in the next memory too; `em`.
+    `searched`: a question's subject was searched for; `taken`: its answer is noted right after such a search;
+    `kept`: a right note is also in the next memory; `em`.
     """
     numbers = {task.id: number for number, task in enumerate(tasks)}
     searched, taken, kept, right = list[bool](), list[bool](), list[bool](), list[float]()

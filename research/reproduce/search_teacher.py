@@ -16,10 +16,10 @@ from memenvs.rollout.demonstrations import Demonstration
 from research.reproduce.world_tasks import Names
 
 TEMPLATE = {"ask": "Questions: {question}\n<mem>{memory}</mem>{recent}\nReply: "}
-"""A prompt that says nothing about how many questions there are, or how many turns are left."""
+"""A prompt without the number of questions or of turns left."""
 
 BARE_TEMPLATE = {"ask": "Questions: {question}\nReply: "}
-"""The same without a memory: every reply and passage follows it."""
+"""The same without a memory: all replies and passages follow it."""
 
 UNKNOWN, BETWEEN, IS = "?", "; ", ": "
 MEM, MEM_END = "<mem>", "</mem>"
@@ -36,28 +36,28 @@ _SHOWN = re.compile(re.escape(TITLE) + r'(?P<title>.*?)"\) ')
 
 
 def reply_tokens(objectives: int) -> int:
-    """Tokens that a reply may have: of each question a note of four and an answer of two, and some around."""
+    """Maximum tokens of a reply: a note of four and an answer of two per question, and some more."""
     return 6 * objectives + 6
 
 
 def turns(objectives: int) -> int:
-    """In which a search is run; one more is for an answer only."""
+    """The number of turns for searches; one more is only for an answer."""
     return objectives + 3
 
 
 def note(subject: str, answer: str) -> str:
-    """What a memory says of a question."""
+    """What a memory says about a question."""
     return subject + IS + answer
 
 
 class Searcher:
-    """Notes each answer after what its question is about, and searches for the first that it has not noted.
+    """Notes each answer after its question's subject, and searches for the first question without a note.
 
     Args:
         names: of the world.
-        rng: its chance.
-        care: probability, each turn, of making no mistake. A mistake is to note a wrong name of the passage,
-            to forget a note, or to search for a word.
+        rng: random generator.
+        care: probability, each turn, of making no mistake. A mistake is to note a wrong name from the
+            passage, to forget a note, or to search for a word.
     """
 
     def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
@@ -70,8 +70,8 @@ class Searcher:
 
         Args:
             memory: as the prompt shows it.
-            shown: the passage that came back, or nothing.
-            subjects: what the questions are about.
+            shown: the passage returned, or nothing.
+            subjects: of the questions.
             answers: to them.
             last: answer now.
         """
@@ -98,12 +98,11 @@ class Searcher:
 def play(
     env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
 ) -> Iterator[Demonstration]:
-    """An episode for each task, and beside it what MemPO asks a scorer: to answer at once.
+    """An episode for each task, and with it what MemPO asks a scorer: to answer at once.
 
     MemPO asks the same weights how likely the answer is after a memory alone and after the turns so far. A
-    pretrained model can be asked; one from nothing must have met such prompts. Shown with the answer are half
-    of the complete memories, a quarter of the others and, of two questions, half of the histories that hold
-    both passages.
+    model trained from scratch must have seen such prompts. The answer is shown after half of the complete
+    memories, a quarter of the others and, with two questions, half of the histories that hold both passages.
     """
     inner: Any = env.unwrapped
     for number in tasks:
@@ -130,7 +129,7 @@ def play(
 
 
 def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Iterator[Demonstration]:
-    """An episode for each task in an environment without a memory: the searcher keeps its own to itself."""
+    """An episode for each task in an environment without a memory; the searcher does not write its notes."""
     inner: Any = env.unwrapped
     for number in tasks:
         task, memory, over, played = inner.questions[number], "", False, list[tuple[str, str]]()
@@ -151,7 +150,7 @@ def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Itera
 def renamed(
     played: Demonstration, names: Names, rng: np.random.Generator, times: int
 ) -> Iterator[Demonstration]:
-    """An episode with other names, so many times: who learns from it reads, and remembers no fact."""
+    """An episode with new names, this many times, so that a model learns to read, not to remember facts."""
     texts = [text for turn in played.turns for text in turn]
     for new in names.renamed(texts, rng, times):
         yield replace(played, turns=list(zip(new[::2], new[1::2], strict=True)))

@@ -1,10 +1,10 @@
 """Sokoban (MT-PPO Table 5): five ways to reward a small GPT, with one box and with two.
 
-`python -m research.reproduce.sokoban runs/sokoban` does everything: it draws 20,000 levels, makes a model,
-warms it up by `sft.py` on the solver's solutions until it solves a quarter of the held-out levels, teaches it
-to leave out the thought in half of its replies, trains it by each method and writes `research/results/`. With
-`--boxes 2` turns before the last pay too, for the first box; `--methods PPO-OR --steps 600`, in a folder of
-its own, is how far one method gets.
+`python -m research.reproduce.sokoban runs/sokoban` runs everything. It draws 20,000 levels, makes a model,
+warms it up with `sft.py` on the solver's solutions until it solves a quarter of the held-out levels, and
+teaches it to leave out the thought in half of its replies. Then it trains the model by each method and writes
+`research/results/`. With `--boxes 2` turns before the last pay too, for the first box. `--methods PPO-OR
+--steps 600`, in another folder, trains one method for longer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from research.reproduce.sokoban_model import BARE, CLOSE, OPEN, save_sokoban_gpt
 
 LEVELS = {"train": 20_000, "test": 512}
 SIZES = {1: {"max_solution": 9, "max_turns": 3}, 2: {"max_solution": 12, "max_turns": 4}}
-WARM = 0.25  # share of the held-out levels that the warmed-up model solves
+WARM = 0.25  # share of held-out levels solved at which the warm-up ends
 MALFORMED = 0.5
 METHODS = {
     "MT-PPO": ("mt_ppo", "turn"),
@@ -57,7 +57,7 @@ METHODS = {
 METRICS = ("eval_success", "eval_effective_player", "eval_format")
 EVALUATED, EPISODES, STEPS = 512, 256, 100
 PLAYED = 2048  # episodes of the last policies
-LAST = ("success", "greedy", "early_share")  # measured of them
+LAST = ("success", "greedy", "early_share")  # their metrics
 REPLY = 12  # tokens
 PPO = ["--groups", str(EPISODES), "--group-size", "1", "--critic-warmup", "5"]
 PPO += ["--critic", "separate", "--critic-lr", "1e-3"]
@@ -65,10 +65,10 @@ GRPO = ["--groups", str(EPISODES // 8), "--group-size", "8"]
 
 
 class Setting:
-    """Levels, a model that has not learned anything, and the settings that all learners share.
+    """Levels, an untrained model, and the settings that all learners share.
 
     Args:
-        folder: for all of it; what is there is used again.
+        folder: for all files; what is there is reused.
         boxes: of a level.
     """
 
@@ -87,7 +87,7 @@ class Setting:
         self.flags = [*flags, "--eval-episodes", str(EVALUATED), "--num-envs", str(EPISODES)]
 
     def warm_up(self) -> Path:
-        """A model that solves a quarter of the held-out levels, and whose replies are malformed in half."""
+        """A model that solves a quarter of the held-out levels, and half of whose replies are malformed."""
         shared = ["--batch-size", "64", "--eval-every", "50", *self.flags]
         solver = [
             "--teacher",
@@ -108,7 +108,7 @@ class Setting:
 
 
 def careless_solver(env: gym.Env[Any, Any]) -> Callable[[str, dict[str, Any]], str]:
-    """A teacher that solves, and leaves out the thought in half of its replies, which are played too."""
+    """A teacher that solves levels and leaves out the thought in half of its replies; they are played too."""
     inner: Any = env.unwrapped
     draws = random.Random(0)
 
@@ -122,7 +122,7 @@ def careless_solver(env: gym.Env[Any, Any]) -> Callable[[str, dict[str, Any]], s
 def jobs(
     setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
 ) -> list[Job]:
-    """A run for each of the methods named and each seed, and one that learns nothing."""
+    """A run for each named method and seed, and one that does not train."""
     kinds = {"mt_ppo": PPO, "grpo": GRPO}
     methods = {
         name: [learner, "--reward", *own, *kinds[learner]]
@@ -136,19 +136,19 @@ def jobs(
 
 
 def early_share(episodes: Sequence[Episode]) -> float:
-    """What rewards before the last turn carry of the return's variance: cov(early, return) / var."""
+    """Share of the return's variance from rewards before the last turn: cov(early, return) / var(return)."""
     returns = np.array([sum(one.turn_rewards) for one in episodes])
     early = np.array([sum(one.turn_rewards[:-1]) for one in episodes])
     return float(np.cov(early, returns)[0, 1] / returns.var(ddof=1))
 
 
 def success(episodes: Sequence[Episode]) -> float:
-    """The share of episodes that are solved."""
+    """The share of solved episodes."""
     return float(np.mean([one.metrics["success"] for one in episodes]))
 
 
 def last_policies(setting: Setting, made: Sequence[Job]) -> dict[str, dict[str, list[float]]]:
-    """Of each seed's last policy in held-out levels: success at temperature 1 and 0, `early_share` at 1."""
+    """For each seed's last policy on held-out levels: success at temperature 1 and 0, `early_share` at 1."""
     env_args, found = {**setting.env_args, "level_split": "test"}, dict[str, dict[str, list[float]]]()
     venv = TextVectorEnv("MemSokoban-v0", EPISODES, autoreset_mode="Disabled", **env_args)
 

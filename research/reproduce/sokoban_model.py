@@ -1,4 +1,4 @@
-"""A small GPT for Sokoban: one token a cell, one a move, one for every fixed text around them."""
+"""A small GPT for Sokoban: one token for each cell, each move and each fixed text around them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _BAD = (
 
 def save_sokoban_gpt(folder: Path, seed: int, **env_args: Any) -> Path:
     """Save a model for `MemSokoban-v0` with these arguments and boards of 6 by 6."""
-    walls = ["######\n#", "#\n#", "#\n######"]  # the border, so that what is left is a token a cell
+    walls = ["######\n#", "#\n#", "#\n######"]  # the border is fixed text, so that each other cell is a token
     moves = [move for name in ("Up", "Down", "Left", "Right") for move in (name, BETWEEN + name)]
     phrases = [OPEN, BARE, CLOSE, *moves, *walls, *_fixed_texts(**env_args)]
     return save_small_gpt(folder, phrases, width=96, layers=3, window=256, spread=0.1, seed=seed)
 
 
 def _fixed_texts(**env_args: Any) -> Iterator[str]:
-    """The text around boards and replies, in games won and lost."""
+    """The text around boards and replies, in won and lost games."""
     env = gym.make("memenvs:MemSokoban-v0", **env_args)
     cells = "[" + re.escape("".join(LETTERS)) + "]"
     board = re.compile(rf"(?:^|(?<=\n)){cells}+(?:\n{cells}+)+", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Episodes of a careful and of a careless scripted caller in a two-turn tool environment."""
+"""Episodes of a careful and a careless scripted caller in a two-turn tool environment."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from research.reproduce.world_tasks import Names
 
 CALL = '<reasoning></reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "'
 CALLED = '"}}\n</tool>'
-MISCALLED = ('"}\n</tool>', '"}}')  # no JSON; no tag that closes
+MISCALLED = ('"}\n</tool>', '"}}')  # invalid JSON; no closing tag
 ANSWER, ANSWERED = "<reasoning></reasoning>\n<answer>", "</answer>"
 FIXED = [
     *PROMPT.fill(question="|", several="").split("|"),
     *(CALL, CALLED, *MISCALLED, ANSWER, ANSWERED),
     *("\n\n<result>\n", "\n</result>\n\n", 'Doc 1(Title: "', '") ', NO_TOOL, "Error: Invalid JSON format"),
 ]
-REPLY = 6  # tokens: what a careful reply needs, 4, and room for a word that is none
+REPLY = 6  # tokens: 4 for a careful reply, and some for a malformed one
 
 
 class Caller:
-    """Searches for what the question names and answers from what comes back, when it takes care.
+    """Searches for what the question names and answers from the result, when it takes care.
 
     Args:
         names: of the world.
-        rng: its chance.
-        care: probability, each turn, of doing it well. Else a call is malformed, vague, or no call but an
-            answer that is a guess among all names of its kind; an answer is another name of the result, now
-            and then without its tags.
+        rng: random generator.
+        care: probability, each turn, of a careful reply. Otherwise a call is malformed, vague, or an answer
+            guessed among all names of its kind; an answer is another name of the result, sometimes without
+            its tags.
     """
 
     def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:

@@ -1,8 +1,8 @@
-"""Two-turn tool use, MT-GRPO Table 2: curves and a table of a small GPT that is rewarded in four ways.
+"""Two-turn tool use, MT-GRPO Table 2: curves and a table of a small GPT rewarded in four ways.
 
-`python -m research.reproduce.tool_use runs/tool_use` does everything: it makes a world, its questions and a
-model, teaches the model to call a search and to read, spoils it on a careless caller's episodes, trains it by
-each method and writes `research/results/`.
+`python -m research.reproduce.tool_use runs/tool_use` runs everything. It makes a world, its questions and a
+model, teaches the model to call a search and to read, adds mistakes with a careless caller's episodes, trains
+it by each method and writes `research/results/`.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ METHODS = {
     "MT-GRPO, skip": ["turn", "--reward-args", "ended=skip"],
 }
 METRICS = ("eval_called", "eval_retrieved", "eval_em")
-EVALUATED = 512  # episodes of the test set
+EVALUATED = 512  # episodes of an evaluation
 FIRST = 20  # training steps in which calls are counted
 AT = (5, 10, 20, 50, 100)  # training steps at which exact match is compared
 CARE = 0.5  # of the careless caller
-CARELESS_EVERY = 4  # an episode of its for every fourth question of the warm-up
+CARELESS_EVERY = 4  # it plays every fourth question of the warm-up
 
 
 class Setting:
-    """What all runs share: a world, its questions, an untrained model and demonstrations, made where missing.
+    """What all runs share: a world, its questions, an untrained model and demonstrations, made if missing.
 
     Args:
-        folder: for everything.
+        folder: for all files.
         entities: of the world.
         model: name of the model's folder.
-        fixed: texts beside this environment's own that the model has a token for.
-        window: tokens that it can read.
+        fixed: texts, other than this environment's own, that are one token each.
+        window: tokens that the model can read.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Setting:
     ) -> None:
         self.folder, self.model, self.names = folder, folder / model, Names(entities)
         self.careful, self.careless = folder / "careful-calls.jsonl", folder / "careless-calls.jsonl"
-        if not (folder / "test").exists():  # the last to be written
+        if not (folder / "test").exists():  # written last
             save_world_tasks(folder, self.names)
         if not self.model.exists():
             save_world_gpt(
@@ -90,22 +90,22 @@ class Setting:
                 write_demonstrations(file, play(env, caller, chosen))
 
     def env_args(self, part: str) -> dict[str, Any]:
-        """Of the environment that asks the questions of a part."""
+        """Arguments of the environment that asks the questions of a part."""
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_result": 400}
         return {"tasks": str(self.folder / part), **search}
 
     def flags(self, part: str) -> list[str]:
-        """Of every learner."""
+        """Flags of every learner."""
         sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 128}
         return env_flags(ENV, self.env_args(part), self.folder / "test", **sizes)
 
     def able(self) -> Path:
-        """A model that calls and reads."""
+        """A model that can call and read."""
         out = self.folder / "able-to-call"
         return clone(self.model, self.careful, out, self.flags("warm"), passes=2, rate=2e-3)
 
     def spoiled(self) -> Path:
-        """A model that is able to, and often does neither."""
+        """A model that can call and read but often does neither."""
         out = self.folder / "careless-caller"
         return clone(
             self.able(),
@@ -127,14 +127,15 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
 
 
 def by_curve(record: Mapping[str, Any]) -> str:
-    """A Markdown table of how soon each method calls, in training, and answers, when it is evaluated.
+    """A Markdown table of how soon each method calls in training, and of exact match in evaluations.
 
-    `area`: the share of calls in the first training steps. `95%`: the first step with as many, or the last.
+    `area`: the share of calls in the first training steps. `95%`: the first step in which so large a share of
+    episodes calls, or the last step.
     """
     rows = {}
     for method, training in record["training"].items():
         calls = [values for _, values in training["called"]]
-        if len(calls[0]) < FIRST:  # a policy that does not learn
+        if len(calls[0]) < FIRST:  # a policy that does not train
             continue
         areas = [float(np.mean(run[:FIRST])) for run in calls]
         reached = [next((i for i, share in enumerate(run, 1) if share >= 0.95), len(run)) for run in calls]

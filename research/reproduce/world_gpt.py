@@ -14,8 +14,8 @@ from memenvs.tasks.taskset import TaskSet
 from research.reproduce.world_tasks import Names
 
 WIDTH, LAYERS = 128, 3
-WORDS = 4096  # tokens that are learned from the world's prose, names left out
-KIND = 0.2  # standard deviation of what names of a kind have in common; that of a name itself is 0.2 too
+WORDS = 4096  # tokens learned from the world's prose without its names
+KIND = 0.2  # standard deviation of the part that names of a kind share; that of a name's own part is 0.2 too
 
 
 def save_world_gpt(
@@ -28,13 +28,13 @@ def save_world_gpt(
 ) -> Path:
     """Save a model that reads names, years and the fixed texts of an environment as one token each.
 
-    A name begins as the sum of what its kind has in common and of what is its own: what a town is a
-    pretrained model would know, and one from nothing would have to learn for every town.
+    A name starts as the sum of a part that its kind shares and a part of its own: a pretrained model knows
+    what a town is, and a model trained from scratch would have to learn it for every town.
 
     Args:
         folder: to be made.
-        names: of the world, and others that it may meet.
-        tasks: whose questions and documents the other words are learned from.
+        names: of the world, and others that it may read.
+        tasks: the other words are learned from their questions and documents.
         fixed: texts of the environment that are one token each.
         window: tokens that it can read.
     """
@@ -48,7 +48,7 @@ def save_world_gpt(
 
 
 def _begin_by_kind(folder: Path, names: Names, draws: torch.Generator) -> None:
-    """Add to the token of each name what its kind has in common."""
+    """Add the shared part of its kind to the token of each name."""
     model = transformers.GPT2LMHeadModel.from_pretrained(folder)
     number = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
     embeddings = model.transformer.wte.weight

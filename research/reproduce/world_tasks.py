@@ -1,4 +1,4 @@
-"""One-hop questions over a generated world, whose answer is a name or a year."""
+"""One-hop questions about a generated world, whose answer is a name or a year."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card, Layout, Task, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
-ENTITIES = 10_000  # so many that no question is met often: a model has to read, and cannot remember
-QUESTIONS = 4 * ENTITIES  # asked of them; more than half can be used
+ENTITIES = 10_000  # so many that no question comes often: a model has to read and cannot remember
+QUESTIONS = 4 * ENTITIES  # asked about them; more than half can be used
 PARTS = {
     "all": (0.0, 1.0),
     "warm": (0.0, 0.7),
@@ -33,8 +33,8 @@ class Named(NamedTuple):
     """Something that has a name.
 
     Attributes:
-        name: its own.
-        short: another by which a text may call it, or the same.
+        name: its name.
+        short: another name that a text may use, or the same.
         kind: of `Names.kinds`.
     """
 
@@ -44,11 +44,11 @@ class Named(NamedTuple):
 
 
 class Names:
-    """People, towns, schools and the rest of what the bundled generator makes.
+    """People, towns, schools and everything else that the bundled generator makes.
 
     Attributes:
-        entities, split, seed: as `memenvs.build.worldgen.generate` takes them.
-        kinds: "town" for the name of a town and so on, also of short names; "year" for a year.
+        entities, split, seed: as in `memenvs.build.worldgen.generate`.
+        kinds: "town" for the name of a town and so on, also for short names; "year" for a year.
 
     Args:
         entities: see above.
@@ -81,17 +81,17 @@ class Names:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Finds the names in a text, the longest first."""
+        """Matches the names in a text, the longest first."""
         return re.compile("|".join(re.escape(name) for name in sorted(self.kinds, key=len, reverse=True)))
 
     def found_in(self, text: str) -> list[str]:
-        """The names that a text holds, each once, in order."""
+        """The names in a text, each once, in order."""
         return list(dict.fromkeys(self.pattern.findall(text)))
 
     def renamed(self, texts: Sequence[str], rng: np.random.Generator, times: int) -> Iterator[list[str]]:
-        """`times` versions of the texts, each with new names of the same kinds, used alike in every text.
+        """`times` versions of the texts, each with new names of the same kinds, the same in every text.
 
-        Where a text calls somebody by a short name, the version uses the short form of the new name.
+        Where a text uses a short name, the version uses the short form of the new name.
         """
         between = [self.pattern.split(text) for text in texts]
         within = [self.pattern.findall(text) for text in texts]
@@ -108,7 +108,7 @@ class Names:
             ]
 
     def _others(self, names: Iterable[str], rng: np.random.Generator) -> dict[str, str]:
-        """For each name one of its kind, for two names of one the names of another one."""
+        """A name of the same kind for each name; two names of one thing get the names of one other thing."""
         others, taken, made = dict[Named, Named](), set[Named](), dict[str, str]()
         for name in names:
             named = self._of_name[name]
@@ -136,10 +136,10 @@ class Names:
 
 
 def save_world_tasks(folder: Path, names: Names) -> None:
-    """Write the task sets "all", to be searched, and its parts "warm", "train" and "test".
+    """Write the task sets "all", for the search, and its parts "warm", "train" and "test".
 
-    A question is kept if it names what it asks about, so that a search for that name finds the one document
-    that answers it.
+    A question is kept if it names its subject, so that a search for that name finds the one document that
+    answers it.
     """
     questions = QUESTIONS * names.entities // ENTITIES
     made = generate(names.entities, questions, split=names.split, seed=names.seed, hops=(1,))
@@ -159,7 +159,7 @@ def save_world_tasks(folder: Path, names: Names) -> None:
 
 
 def save_joined(folder: Path, part: str, objectives: int, count: int) -> Path:
-    """Write `PART-N`: tasks that ask N questions of a part at once, each about another document; its path."""
+    """Write `PART-N`, tasks that ask N questions of a part about different documents; return its path."""
     tokenizer, out = load_tokenizer("world"), folder / f"{part}-{objectives}"
     sources = [open_tasks(folder / part)]
     draft = multi(sources, objectives=objectives, count=2 * count, tokenizer=tokenizer, split=part, seed=0)

@@ -144,7 +144,7 @@ class TestAddingToARecord:
 
     def test_runs_from_another_policy_are_not(self):
         record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}
-        with pytest.raises(ValueError, match=r"does otherwise here than in the record: .*; leave --add out"):
+        with pytest.raises(ValueError, match=r"differs from the record: .*; leave out --add"):
             reader.add_runs(record, [("TAMTRL", 3, [{"em": 0.25}]), ("warmed up", 0, [{"em": 0.75}])])
         assert reader.seeds_of(record, "TAMTRL") == []
 

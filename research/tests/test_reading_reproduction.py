@@ -82,7 +82,7 @@ def test_the_careless_reader_answers_by_the_sentence_asked_for():
 
 
 def test_the_careless_reader_refuses_a_foreign_prompt():
-    with pytest.raises(ValueError, match="reads no prompt but"):
+    with pytest.raises(ValueError, match="reads only its own template's prompts"):
         CarelessReader(np.random.default_rng(0))("What now?")
 
 

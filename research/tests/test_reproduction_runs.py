@@ -86,7 +86,7 @@ class TestAddingToARecord:
     def test_runs_from_another_policy_are_refused(self, tmp_path, results):
         kept = self.first(tmp_path / "first")
         jobs = made(tmp_path, "warmed up", [0.5]) + made(tmp_path, "MemPO", [0.0, 0.5])
-        with pytest.raises(ValueError, match=r"of 'warmed up' is not that of some.json, .*; leave --add out"):
+        with pytest.raises(ValueError, match=r"of 'warmed up' is .* in some.json; leave out --add"):
             runs.finish("some", "A title", jobs, METRICS, kept=kept)
         assert json.loads((results / "some.json").read_text()) == kept
 

@@ -1,13 +1,13 @@
 """Train every method in every world, compare its advantages with the exact ones, and report.
 
-python -m research.credit_bench OUT --smoke       seconds: two worlds, three methods, one seed
+python -m research.credit_bench OUT --smoke       two worlds, three methods, one seed (seconds)
 python -m research.credit_bench OUT --core        three worlds, K = 2 and 5, all methods, ten seeds
 python -m research.credit_bench OUT               all worlds, K = 2, 3, 5 and 8, all methods, ten seeds
-python -m research.credit_bench OUT --report      the report of what is there
+python -m research.credit_bench OUT --report      report on the runs in OUT
 python -m research.credit_bench OUT --page        write research/'s record and tables; print the short tables
-python -m research.credit_bench OUT --page --add  the same, but keep what the record has and OUT lacks
+python -m research.credit_bench OUT --page --add  the same, but keep parts of the record that OUT lacks
 
-A run is written whole when it is done, and what is there is not done again.
+Runs found in OUT are not repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SMOKE = ("outcome", "turn", "reinforce")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is asked for, and report it."""
+    """Run the selected jobs and report them."""
     args = _read_args(argv)
     try:
         if args.page:
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _jobs(args: argparse.Namespace) -> Iterator[Job]:
-    """Seed by seed, so that every method has a run soon; then the comparisons."""
+    """Training runs seed by seed, so that every method soon has one; then the comparisons."""
     places = [
         (world, turns, method)
         for world in args.worlds
@@ -72,18 +72,20 @@ def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", metavar="OUT", type=Path, help="for runs and the report")
+    parser.add_argument("folder", metavar="OUT", type=Path, help="folder for runs and the report")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--core", action="store_true", help=f"{', '.join(CORE)}; K = 2 and 5")
     size.add_argument("--smoke", action="store_true", help="chain and late, K = 5; three methods; one seed")
     size.add_argument("--report", action="store_true", help="run nothing")
-    size.add_argument("--page", action="store_true", help="run nothing, write into research/")
-    parser.add_argument("--add", action="store_true", help="with --page: keep what OUT has no runs of")
+    size.add_argument("--page", action="store_true", help="run nothing, but write into research/")
+    parser.add_argument(
+        "--add", action="store_true", help="with --page: keep parts of the record that OUT lacks"
+    )
     parser.add_argument("--worlds", nargs="+", choices=WORLDS, help="default all")
     parser.add_argument("--turns", nargs="+", type=int, help="K, each 2 or more (default 2 3 5 8)")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="default all")
     parser.add_argument("--seeds", type=int, help="default 10")
-    parser.add_argument("--steps", type=int, help=f"of a run at most (default {STEPS})")
+    parser.add_argument("--steps", type=int, help=f"maximum steps of a run (default {STEPS})")
     parser.add_argument("--parallel", type=int, default=1, help="processes (default 1)")
     args = parser.parse_args(argv)
     plan: dict[str, Any] = {"worlds": [*WORLDS], "turns": [2, 3, 5, 8], "methods": [*METHODS], "seeds": 10}
@@ -100,7 +102,7 @@ def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:
         if value < 1:
             parser.error(f"{name} is too small; K must be 2 or more, seeds and steps 1 or more")
     if args.add and not args.page:
-        parser.error("--add is for --page; give that too, or leave --add out")
+        parser.error("--add needs --page")
     if args.parallel < 1:
         parser.error(f"--parallel must be 1 or more, got {args.parallel}")
     return args

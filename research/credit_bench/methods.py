@@ -1,8 +1,8 @@
-"""The methods of the bench: rollouts of a world as the suite's records, and their credit by the suite.
+"""The methods of the bench: rollouts of a world as the suite's records, with credit by the suite's methods.
 
 A reply is one token. Records are `Episode`s with their `Turn`s; reward methods assign credits to them, and
-`group_advantages`, `tree_advantages` and `token_advantages` compare them, as in a training run. What a scorer
-would say is read from the policy's table, because it is exact there.
+`group_advantages`, `tree_advantages` and `token_advantages` compare them, as in a training run. Scores are
+read from the policy's table, because they are exact there.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from research.credit_bench.worlds import (
     observation_of,
 )
 
-GROUPS, GROUP = 8, 8  # of a step: tasks, and episodes of each
-TREES, BRANCHES, BRANCHING = 4, 4, 2  # of a step by trees: 64 episodes too, where none ends early
+GROUPS, GROUP = 8, 8  # tasks of a step, and episodes of each
+TREES, BRANCHES, BRANCHING = 4, 4, 2  # a step of trees: also 64 episodes if none ends early
 JUDGE_ERROR = 0.1
 PRM_EPISODES, PRM_RIDGE = 1024, 1.0
 
-# To write nothing is one of the policy's choices here, with a probability of its own: a text with a token.
+# Writing nothing is one of the policy's choices here, with its own probability: a text with one token.
 SYMBOL_NAMES = (*(f"symbol{number}" for number in range(EMPTY)), "nothing")
 _TOKEN = Reply("m", np.zeros(1, np.int64), np.zeros(1), finished=True)
 _STATE_NAMES = [f"observation {number}" for number in range(4096)]
 
 
 class OneToken:
-    """What advantages of spans ask of a policy: each reply is one token of one character."""
+    """The tokenizer of spans: each reply is one token of one character."""
 
     def spans(self, ids: Ints) -> Ints:
         """[start, end) of the token."""
@@ -67,15 +67,15 @@ POLICY: Any = OneToken()
 
 
 class Rollouts(NamedTuple):
-    """Episodes of a world; past the end of one its states are `END`.
+    """Episodes of a world; states after an episode's end are `END`.
 
     Attributes:
         states: (N, K).
         actions: (N, K).
-        pay: (N, K) rewards of turns beside the outcome.
+        pay: (N, K) turn rewards without the outcome.
         outcomes: (N, K).
         lengths: (N,).
-        groups: (N,) those of one task.
+        groups: (N,) equal for episodes of one task.
     """
 
     states: Ints
@@ -87,13 +87,13 @@ class Rollouts(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a policy learns from: M replies, each with its advantage.
+    """What a policy trains on: M replies, each with its advantage.
 
     Attributes:
         states: (M,).
         actions: (M,).
         advantages: (M,).
-        full: (K,) how many replies of each turn there would be if no episode ended early.
+        full: (K,) number of replies of each turn if no episode ended early.
         returns: (M,) targets of a critic; None without one.
     """
 
@@ -106,14 +106,14 @@ class Batch(NamedTuple):
 
 @dataclass
 class Learner:
-    """What credit depends on beside the rollouts.
+    """What credit depends on besides the rollouts.
 
     Attributes:
         world: the environment.
         probs: (O, A) of the policy.
         values: (O,) of its critic, if it has one.
         rng: of the rollouts, and of a judge's mistakes.
-        kept: what a method keeps of its own, such as a trained model.
+        kept: state of a method, such as a trained model.
     """
 
     world: World
@@ -124,13 +124,16 @@ class Learner:
 
 
 def play(world: World, probs: Array, starts: Ints, groups: Ints, rng: np.random.Generator) -> Rollouts:
-    """Episodes from these states on, replies sampled from the policy (O, A)."""
+    """Episodes from these states, with replies sampled from the policy (O, A)."""
     size, turns = len(starts), world.turns
     states, actions = np.full((size, turns), END), np.zeros((size, turns), np.int64)
     pay, outcomes = np.zeros((size, turns)), np.zeros((size, turns))
     now = starts.copy()
     for turn in range(turns):
-        draws, noise = rng.random(size), rng.normal(size=size)  # as many whatever ended, for equal tasks
+        draws, noise = (
+            rng.random(size),
+            rng.normal(size=size),
+        )  # always as many, so that later tasks are the same
         rows = np.flatnonzero(now != END)
         states[rows, turn] = now[rows]
         actions[rows, turn] = action = choose(world, probs, now[rows], draws[rows])
@@ -141,12 +144,12 @@ def play(world: World, probs: Array, starts: Ints, groups: Ints, rng: np.random.
 
 
 def choose(world: World, probs: Array, states: Ints, draws: Array) -> Ints:
-    """The replies (N,) to states (N,) that draws (N,) from [0, 1) pick."""
+    """The replies (N,) that draws (N,) from [0, 1) pick in states (N,)."""
     return (probs.cumsum(1)[world.observed[states], :-1] < draws[:, None]).sum(1)
 
 
 def sample(learner: Learner) -> Rollouts:
-    """A step's episodes: some tasks, several of each."""
+    """A step's episodes: several for each of some tasks."""
     world = learner.world
     tasks = learner.rng.choice(world.starts, GROUPS)
     groups = np.arange(GROUPS).repeat(GROUP)
@@ -154,7 +157,7 @@ def sample(learner: Learner) -> Rollouts:
 
 
 def records(world: World, rollouts: Rollouts) -> list[Episode]:
-    """The episodes as the suite has them."""
+    """The episodes as the suite's records."""
     found = []
     paid = (rollouts.pay + rollouts.outcomes).tolist()
     outcomes = rollouts.outcomes.tolist()
@@ -211,7 +214,7 @@ def _known_after(world: World, state: int, action: int, over: bool) -> dict[str,
 
 
 def flat(learner: Learner, assign: Callable[[Learner, Rollouts], list[Array]]) -> Batch:
-    """A step of episodes that compare as a whole."""
+    """A step of episodes that are compared as a whole."""
     rollouts = sample(learner)
     advantages = np.concatenate(assign(learner, rollouts))
     played = rollouts.states != END
@@ -228,7 +231,7 @@ def compared(learner: Learner, rollouts: Rollouts, reward: Any, **options: Any) 
 def rewarded(
     learner: Learner, rollouts: Rollouts, method: RewardMethod, reward: str | None = None
 ) -> list[Array]:
-    """`group_advantages` with a reward method's signals and credits beside the environment's rewards.
+    """`group_advantages` with a reward method's signals and credits added to the environment's rewards.
 
     Without a `reward` the comparison is the method's own.
     """
@@ -252,9 +255,9 @@ def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list
 
 
 def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod, scale: str) -> list[Array]:
-    """TAMTRL's rewards, each compared with those of its group at the same turn alone (ours).
+    """TAMTRL's rewards, each compared only with its group's at the same turn (ours).
 
-    Eq. 7 compares it with those of all turns. Min-max runs over all episodes, as in eq. 5, and not by group.
+    Eq. 7 compares it with those of all turns. Min-max runs over all episodes, as in eq. 5, not over a group.
     """
     episodes = measured(learner, rollouts, method)
     rewards = [[credit.value for credit in turns] for turns in method.assign_credit(episodes)]
@@ -267,8 +270,8 @@ def scores(
 ) -> Callable[[int, int], Sequence[Array]]:
     """The log-probabilities that a method's scorer would give for turn k of episode i, from the table.
 
-    The answer's, with a memory: that of the policy's last turn. TAMTRL's teacher reads the evidence of a
-    turn alone: where a turn shows a distractor, nothing.
+    The answer's, given a memory, is that of the policy's last turn. TAMTRL's teacher reads only the evidence
+    of a turn, so it reads nothing where a turn shows a distractor.
     """
     world, probs = learner.world, learner.probs
     if world.memory is None or world.shown is None or isinstance(method, ReMemR1Method):
@@ -290,7 +293,7 @@ def scores(
 
 
 def answer_likelihood(learner: Learner) -> Array:
-    """The answer's log-probability with each memory, that of the policy's last turn."""
+    """The answer's log-probability given each memory, from the policy's last turn."""
     memories = np.arange(EMPTY + 1)
     return np.log(learner.probs[observation_of(learner.world.turns - 1, NOTHING_SHOWN, memories), TRUTH])
 
@@ -302,18 +305,18 @@ def _pay(episode: Episode, name: str, credits: list[Credit]) -> None:
 
 
 def stepsearch(learner: Learner, rollouts: Rollouts) -> list[Array]:
-    """StepSearch's rewards in place of the environment's own of turns, compared as MT-GRPO does."""
+    """StepSearch's rewards in place of the environment's turn rewards, compared as MT-GRPO does."""
     bare = rollouts._replace(pay=np.zeros_like(rollouts.pay))
     return rewarded(learner, bare, StepSearchMethod(), "turn")
 
 
 def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
-    """InfoMem with its bonus r~ shared out among the memories that made the gain (ours).
+    """InfoMem with its bonus r~ divided among the memories that made the gain (ours).
 
-    Gains of single memories g_k add up to r_gain, and so, less their means over the successes and divided by
-    the std of r_gain, to r~ (eq. 9). A turn has the bonus from it on, beside the outcome, and is compared
-    with the others of its group at that turn, by the std of the whole reward: at the first turn this is
-    InfoMem's advantage.
+    Gains of single memories g_k add up to r_gain; less their means over the successes and divided by the std
+    of r_gain, they add up to r~ (eq. 9). A turn gets the bonus from it on, in addition to the outcome, and is
+    compared with the others of its group at that turn, by the std of the whole reward. At the first turn this
+    is InfoMem's advantage.
     """
     method, world = InfoMemMethod(), learner.world
     if world.memory is None:
@@ -338,9 +341,9 @@ def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
 
 
 def state_matched(learner: Learner, rollouts: Rollouts, scale: str) -> list[Array]:
-    """What a reply earns from its turn on, compared with the replies of its group to the same observation.
+    """What a reply earns from its turn on, compared with the group's replies to the same observation.
 
-    What a tree of MT-GRPO compares, without the tree: GiGPO's step advantage alone (eq. 7), undiscounted.
+    The comparison of MT-GRPO's tree without the tree: GiGPO's step advantage alone (eq. 7), undiscounted.
     """
     earned, observed = rollouts.pay + rollouts.outcomes, learner.world.observed[rollouts.states]
     lengths = rollouts.lengths.tolist()
@@ -354,22 +357,22 @@ def state_matched(learner: Learner, rollouts: Rollouts, scale: str) -> list[Arra
 
 
 def verdicts(learner: Learner, rollouts: Rollouts) -> Array:
-    """(N, K) a judge's rewards: 1 for a reply of the best policy, else 0; one in ten is the other."""
+    """(N, K) a judge's rewards: 1 for a reply of the best policy, otherwise 0; one in ten is flipped."""
     right = learner.world.good[rollouts.states, rollouts.actions]
     wrong = learner.rng.random(right.shape) < JUDGE_ERROR
     return (right != wrong).astype(np.float64)
 
 
 def judged(learner: Learner, rollouts: Rollouts) -> list[Array]:
-    """A judge's rewards, as `stepsearch`."""
+    """A judge's rewards, used as in `stepsearch`."""
     return _scored(learner, rollouts, verdicts(learner, rollouts))
 
 
 def process_rewards(learner: Learner, rollouts: Rollouts) -> list[Array]:
-    """A linear model's estimate of the outcome behind a reply, fitted once; as `stepsearch`.
+    """A linear model's estimate of the outcome after a reply, fitted once and used as in `stepsearch`.
 
-    Its features are one for each observation and reply, its labels the outcomes of 1,024 episodes of the
-    policy that it is first asked for, its regression has a ridge of 1.
+    It has one feature for each observation and reply. Its labels are the outcomes of 1,024 episodes of the
+    first policy that it is used with; the regression has a ridge of 1.
     """
     world = learner.world
     if "model" not in learner.kept:
@@ -381,7 +384,7 @@ def process_rewards(learner: Learner, rollouts: Rollouts) -> list[Array]:
             (world.observed[made.states[episode, turn]], made.actions[episode, turn]), shape
         )
         labels = made.outcomes.sum(1)[episode]
-        # One feature is on at a time, so that the normal equations are diagonal.
+        # Only one feature is on at a time, so the normal equations are diagonal.
         size = int(np.prod(shape))
         total, count = np.bincount(features, labels, size), np.bincount(features, minlength=size)
         learner.kept["model"] = (total / (count + PRM_RIDGE)).reshape(shape)
@@ -398,7 +401,7 @@ def _scored(learner: Learner, rollouts: Rollouts, turns: Array) -> list[Array]:
 
 
 def ppo(learner: Learner, reward: Any) -> Batch:
-    """A step by PPO with rewards where `reward` places them."""
+    """A step of PPO with rewards placed by `reward`."""
     rollouts = sample(learner)
     episodes = records(learner.world, rollouts)
     critic_values(learner, rollouts, episodes)
@@ -410,7 +413,7 @@ def ppo(learner: Learner, reward: Any) -> Batch:
 
 
 def critic_values(learner: Learner, rollouts: Rollouts, episodes: Sequence[Episode]) -> None:
-    """Give each episode its one training sequence with the critic's values."""
+    """Give each episode its single training sequence with the critic's values."""
     for i, episode in enumerate(episodes):
         length = len(episode.replies)
         values = learner.values[learner.world.observed[rollouts.states[i, :length]]]
@@ -450,7 +453,7 @@ _SESSION: Any = SimpleNamespace(
 
 
 def _grow(learner: Learner, parents: Sequence[Node]) -> list[Node]:
-    """A reply to each state, with what it earned and where it led."""
+    """A reply to each state, with its reward and next state."""
     if not parents:
         return []
     world, size = learner.world, len(parents)
@@ -480,9 +483,9 @@ class Method(NamedTuple):
 
     Attributes:
         title: in tables.
-        step: samples a step's replies and gives them credit.
-        needs: what of a world it needs: `""`, `"memory"` or `"passages"`.
-        critic: whether a critic is trained beside the policy.
+        step: samples a step's replies and assigns their credit.
+        needs: what it needs of a world: `""`, `"memory"` or `"passages"`.
+        critic: whether a critic is trained with the policy.
     """
 
     title: str
@@ -491,7 +494,7 @@ class Method(NamedTuple):
     critic: bool = False
 
     def missing(self, world: World) -> str:
-        """Why it does not apply to a world; empty where it does."""
+        """Why it does not apply to a world; empty if it does."""
         if self.needs and getattr(world, self.needs) is None:
             return MISSING[self.needs]
         return ""
@@ -499,7 +502,7 @@ class Method(NamedTuple):
 
 MISSING = {
     "memory": "no memory is written, and no answer has a likelihood to be measured",
-    "passages": "no reply searches, so that no passage can be matched with evidence",
+    "passages": "no reply searches, so no passage can be matched with evidence",
 }
 
 

@@ -1,4 +1,4 @@
-"""What the bench found: one JSON, tables in Markdown, and a picture of steps with their intervals."""
+"""The bench's results: one JSON, tables in Markdown, and a picture of steps with their intervals."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from research.credit_bench.worlds import WORLDS, Array
 
 JSON, TABLES, PICTURE = "credit_bench.json", "credit_bench.md", "credit_bench.png"
 PAGE = "credit_bench_tables.md"
-SHORT = 5  # turns, of its short tables
-LEAST = 5  # methods that a rank correlation is over
+SHORT = 5  # K of the short tables
+LEAST = 5  # fewest methods for a rank correlation
 TREES = ("tree", "tree-noscale", "states-std", "states", "turn", "turn-noscale", "gigpo")
 PLACE = ("world", "turns", "method")
 TOGETHER = (("chain", "calling"), ("late", "distracting"), ("stopping",), ("carrying", "once"))
@@ -31,11 +31,11 @@ class Cell(NamedTuple):
     """The runs of a method in a world, all seeds.
 
     Attributes:
-        steps: mean over seeds to 90% of the best return; a run that did not come there counts as it ended.
-        seconds: of the processor, likewise.
-        replies: sampled, likewise.
-        reached: runs that came there.
-        runs: all of them.
+        steps: mean over seeds to 90% of the best return; a run that did not reach it counts with all steps.
+        seconds: processor time, likewise.
+        replies: sampled replies, likewise.
+        reached: number of runs that reached it.
+        runs: number of runs.
     """
 
     steps: Interval
@@ -45,7 +45,7 @@ class Cell(NamedTuple):
     runs: int
 
     def show(self, measure: str = "steps") -> str:
-        """The mean and its interval; where not all runs came there, how many, as a lower bound."""
+        """The mean and its interval; if not all runs reached the goal, a lower bound and how many did."""
         if not self.reached:
             return "never"
         interval: Interval = getattr(self, measure)
@@ -73,7 +73,7 @@ def read_runs(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
 
 def cells(runs: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], Cell]:
-    """Each cell by world, turns and method."""
+    """The cells by world, turns and method."""
     by_cell: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
     for run in runs:
         by_cell.setdefault((run["world"], run["turns"], run["method"]), []).append(run)
@@ -97,7 +97,7 @@ def read_cells(record: dict[str, Any]) -> dict[tuple[str, int, str], Cell]:
 
 
 def write_report(folder: Path) -> list[Path]:
-    """Write the three files of what is in the folder.
+    """Write the JSON, the tables and the picture of a folder.
 
     Raises:
         ValueError: there are no runs.
@@ -137,15 +137,15 @@ def _record(
 def write_page(folder: Path, pages: Path, *, add: bool = False) -> str:
     """Write the record, the picture and the page of all tables; return the short tables.
 
-    The record has every cell and comparison, to six digits, and no single runs.
+    The record has all cells and comparisons, rounded to six digits, and no single runs.
 
     Args:
         folder: of the bench.
-        pages: the folder of the page, with the record and the picture in its `results`.
-        add: keep what the record has and the folder lacks.
+        pages: folder of the page; its `results` has the record and the picture.
+        add: keep parts of the record that the folder lacks.
 
     Raises:
-        ValueError: there are no runs, or those of the record that is kept were made with other settings.
+        ValueError: there are no runs, or the record to keep has other settings.
         ImportError: matplotlib is not installed; nothing is written then.
     """
     runs, checks = read_runs(folder)
@@ -162,10 +162,10 @@ def write_page(folder: Path, pages: Path, *, add: bool = False) -> str:
 
 
 def _added(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """A record with the cells and comparisons of another that it lacks."""
+    """A record plus the cells and comparisons that only another record has."""
     if kept["settings"] != new["settings"]:
         other = different(kept["settings"], new["settings"])
-        raise ValueError(f"the record has another {other}; leave --add out, and run everything")
+        raise ValueError(f"the record has other settings for {other}; leave out --add and run everything")
     made: dict[str, Any] = {"settings": new["settings"]}
     for part, names in (("cells", PLACE), ("accuracy", (*PLACE, "policy"))):
         both = {tuple(one[name] for name in names): one for one in (*kept[part], *new[part])}
@@ -174,7 +174,7 @@ def _added(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def short_tables(record: dict[str, Any]) -> list[str]:
-    """Of a record, in Markdown, at K = 5: steps and what one takes, credit, and the replies of trees."""
+    """Markdown tables of a record at K = 5: steps and processor time, credit, and the replies of trees."""
     found = read_cells(record)
     measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in record["accuracy"]}
     steps, credit = [], []
@@ -184,7 +184,7 @@ def short_tables(record: dict[str, Any]) -> list[str]:
 
     for name, method in METHODS.items():
         own = cells_of(name)
-        # A run that did not come there counts with all its steps in both.
+        # A run that did not reach the goal counts with all its steps in both.
         spent = [cell.seconds.mean / cell.steps.mean for cell in own if cell]
         shown = [cell.show() if cell else "n/a" for cell in own]
         steps.append([method.title, *shown, f"{1000 * sum(spent) / len(spent):.1f}" if spent else ""])
@@ -203,7 +203,7 @@ def short_tables(record: dict[str, Any]) -> list[str]:
 
 
 def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, Any]]) -> str:
-    """A page of all tables, a row a method and a column a world with its number of turns."""
+    """A page of all tables, with a row for each method and a column for each world and number of turns."""
     measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in checks}
 
     def trained(measure: str) -> Callable[[str, int, str], str]:
@@ -231,7 +231,7 @@ def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, A
         ("Processor seconds to 90% of the best return", trained("seconds")),
         ("Cosine of expected and exact advantages ± standard error, before training; halfway", cosine),
         ("Bias by turn, halfway, in lengths of the exact advantage", by_turn("bias")),
-        ("Standard deviation by turn, halfway, likewise", by_turn("noise")),
+        ("Standard deviation by turn, halfway, in lengths of the exact advantage", by_turn("noise")),
     ]
     columns = [
         (world, turns) for world in WORLDS for turns in sorted({key[1] for key in found if key[0] == world})
@@ -254,11 +254,11 @@ def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, A
     ]
     lines += [*markdown_table(["world", *(f"K = {turns}" for turns in lengths)], ranks), ""]
     lines += [
-        "Means over seeds with 95% bootstrap intervals, of one seed none. Never: no run came there. ≥: so "
-        "many runs came there, the others count with all their steps, and the mean is too low. Noise: "
-        "expected advantages that are too small beside their noise for a cosine. No scale: they point "
-        "nowhere or away. Not run: there is no such run, or no policy halfway, since the exact gradient "
-        "comes to rest before. Rank correlations (Spearman's) are over methods that have a scale, with bias "
+        "Means over seeds with 95% bootstrap intervals (none for one seed). Never: no run reached the goal. "
+        "≥: this many runs reached it, the others count with all their steps, and the mean is too low. "
+        "Noise: the expected advantages are too small against their noise for a cosine. No scale: they point "
+        "nowhere or away. Not run: there is no such run, or no policy halfway because the exact gradient "
+        "stops before. Rank correlations (Spearman's) are over methods that have a scale, with bias "
         "and standard deviation over all turns. n/a: the method does not apply:",
         "",
         *reasons(columns),
@@ -291,7 +291,7 @@ def _rank_correlations(
     world: str,
     turns: int,
 ) -> str:
-    """Of the steps to the goal with bias and with standard deviation, by each policy."""
+    """Rank correlations of the steps to the goal with bias and with standard deviation, by each policy."""
     shown = []
     for policy in POLICIES:
         checks = [(method, measured.get((world, turns, method, policy))) for method in METHODS]
@@ -307,14 +307,14 @@ def _rank_correlations(
 
 
 def _ranks(values: Sequence[float]) -> Array:
-    """Ranks from 1, equal values sharing their mean."""
+    """Ranks from 1; equal values share their mean rank."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     ranks: Array = (count.cumsum() - (count - 1) / 2)[place]
     return ranks
 
 
 def reasons(columns: Sequence[tuple[str, int]]) -> list[str]:
-    """A line for each world and reason for which methods do not apply."""
+    """For each world, a line for each reason why methods do not apply."""
     lines = []
     for world in dict.fromkeys(world for world, _ in columns):
         table = WORLDS[world](2)

@@ -1,4 +1,4 @@
-"""The jobs of the bench, each written whole when it is done."""
+"""The jobs of the bench; each result is written when its job is done."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Job(NamedTuple):
     """A training run, or with `policy` a comparison with exact advantages under that policy.
 
     Attributes:
-        world: its name.
+        world: name of the world.
         turns: K.
-        method: its name.
+        method: name of the method.
         seed: of the run.
-        policy: of `POLICIES`, or empty.
+        policy: one of `POLICIES`, or empty.
     """
 
     world: str
@@ -45,7 +45,7 @@ class Job(NamedTuple):
     policy: str = ""
 
     def file(self, folder: Path) -> Path:
-        """Where it is written."""
+        """Path of its result."""
         place, last = ("accuracy", self.policy) if self.policy else ("runs", str(self.seed))
         return folder / place / f"{self.world}-{self.turns}-{self.method}-{last}.json"
 
@@ -54,10 +54,10 @@ def do(job: Job, folder: Path, steps: int, checked: int) -> Job:
     """Do one job and write its file.
 
     Args:
-        job: which.
+        job: the job.
         folder: of the bench.
-        steps: of a training run at most.
-        checked: steps of credit that are compared with exact advantages.
+        steps: maximum steps of a training run.
+        checked: steps of credit to compare with exact advantages.
     """
     torch.set_num_threads(1)
     world = WORLDS[job.world](job.turns)
@@ -76,13 +76,13 @@ def do(job: Job, folder: Path, steps: int, checked: int) -> Job:
 
 @cache
 def compared(name: str, turns: int, policy: str) -> Array | None:
-    """The probabilities that methods are compared under; None where no policy is halfway."""
+    """The probabilities under which methods are compared; None if no policy is halfway."""
     world = WORLDS[name](turns)
     return halfway(world) if policy == "halfway" else probabilities(world.features, world.initial)
 
 
 def do_all(jobs: Sequence[Job], folder: Path, steps: int, checked: int, parallel: int) -> Iterator[Job]:
-    """Do all jobs in a number of processes, and yield each when it is done."""
+    """Do all jobs in several processes; yield each when it is done."""
     if parallel == 1:
         yield from (do(job, folder, steps, checked) for job in jobs)
         return
@@ -93,10 +93,10 @@ def do_all(jobs: Sequence[Job], folder: Path, steps: int, checked: int, parallel
 
 
 def check_settings(folder: Path, steps: int, checked: int) -> None:
-    """Write down how runs are made, or see that those of the folder were made so.
+    """Write the settings of the runs, or check that the folder's runs have the same.
 
     Raises:
-        ValueError: they were made otherwise.
+        ValueError: they have others.
     """
     settings: dict[str, Any] = {
         "steps": steps,
@@ -114,9 +114,9 @@ def check_settings(folder: Path, steps: int, checked: int) -> None:
         write_json(file, settings)
     elif (known := read_json(file, "give another folder")) != settings:
         other = different(known, settings)
-        raise ValueError(f"runs in {folder} have another {other} ({known}); give another folder")
+        raise ValueError(f"runs in {folder} have other settings for {other} ({known}); give another folder")
 
 
 def different(known: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """The names of the settings that are known with another value."""
+    """The names of the settings with another known value."""
     return ", ".join(name for name in settings if known.get(name) != settings[name])

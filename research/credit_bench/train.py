@@ -1,8 +1,8 @@
 """Training a policy in a world by a method, and how far the method's advantages are from the exact ones.
 
-Policies are log-linear tables of torch, one for each run. What bounds the speed is the credit: records and
-comparisons are loops of Python over a step's 64 episodes, some milliseconds; the policy's own step is under
-one. Several seeds in one tensor would not help that, and would hide a method's time.
+Policies are log-linear tables in torch, one for each run. Credit bounds the speed: records and comparisons
+loop in Python over a step's 64 episodes for some milliseconds, while the policy's own step takes under one.
+Training several seeds in one tensor would not speed that up and would hide a method's time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from research.credit_bench.worlds import Array, World, probabilities
 STRIDE = 0.3  # length of a policy's step along its gradient; see Policy
 CRITIC_RATE = 0.1  # of Adam
 GOAL, HELD = 0.9, 5  # share of the best return, and for how many steps in a row
-CHECKED = 100  # steps of credit whose advantages are compared with the exact ones
-AT_REST = 1e-9  # length of a gradient that leads nowhere; those on the way to halfway are 0.007 or more
-PARTS = 10  # of these steps, by which the noise of the comparison is found
+CHECKED = 100  # steps of credit to compare with the exact advantages
+AT_REST = 1e-9  # length of a gradient that counts as 0; on the way to halfway they are 0.007 or more
+PARTS = 10  # parts of these steps, to estimate the noise of the comparison
 
 
 class Policy:
     """A log-linear policy, with a critic that has a value for each observation.
 
-    A step goes along the gradient of the batch, by a constant length, and nowhere where it is 0: no method
-    is helped or hurt by the scale of its advantages. Adam does not depend on that scale either, but after
-    many steps without a gradient, as the outcome alone has them, one success moves it for dozens of steps.
+    A step moves a constant length along the batch's gradient (and not at all if it is 0), so that no method
+    benefits from the scale of its advantages. Adam does not depend on that scale either, but after many steps
+    without a gradient, which the outcome alone has, one success moves it for dozens of steps.
 
     Args:
         world: whose features it reads.
@@ -47,16 +47,16 @@ class Policy:
 
     @property
     def probs(self) -> Array:
-        """(O, A) of replies."""
+        """(O, A) probabilities of replies."""
         return probabilities(self.world.features, self._parameters.detach().numpy())
 
     @property
     def values(self) -> Array:
-        """(O,) of the critic."""
+        """(O,) values of the critic."""
         return self._values.detach().numpy().copy()
 
     def learn(self, batch: Batch) -> None:
-        """A step on the suite's losses, each reply weighing the same."""
+        """A step on the suite's losses; all replies have the same weight."""
         observed = torch.from_numpy(self.world.observed[batch.states])
         rows = torch.arange(len(observed))
         table = (self._features @ self._parameters).log_softmax(1)
@@ -76,12 +76,12 @@ class Policy:
 def train(world: World, name: str, seed: int, steps: int) -> dict[str, Any]:
     """Train until the exact return has been at 90% of the best one for five steps, or to the last step.
 
-    Methods of one seed have the same random numbers to draw from.
+    All methods of one seed draw the same random numbers.
 
     Returns:
-        `curve`, the share of the best return before each step and behind the last; `reached`, the steps
-        taken before the first of the five, or None; `seconds`, those of the processor up to there (to the
-        end where it was not reached), the exact return's left out; `replies`, sampled up to there.
+        `curve`, the share of the best return before each step and after the last; `reached`, the steps taken
+        before the first of the five, or None; `seconds`, processor time up to there (or to the end), without
+        computing the exact return; `replies`, sampled up to there.
     """
     method = METHODS[name]
     rng = np.random.default_rng([seed, world.turns, zlib.crc32(world.name.encode())])
@@ -112,8 +112,8 @@ def train(world: World, name: str, seed: int, steps: int) -> dict[str, Any]:
 def halfway(world: World) -> Array | None:
     """The probabilities (O, A) of a policy halfway between the first and the best return.
 
-    It goes up the exact gradient, so that it is the same for every method. None where that gradient comes
-    to rest before.
+    It follows the exact gradient, so that it is the same for every method. None if that gradient stops
+    before.
     """
     parameters, best = world.initial.copy(), world.best()
     probs = probabilities(world.features, parameters)
@@ -132,19 +132,19 @@ def halfway(world: World) -> Array | None:
 def accuracy(world: World, name: str, probs: Array, seed: int, steps: int = CHECKED) -> dict[str, Any]:
     """How a method's advantages relate to the exact ones of the return, A* = Q - V, under a fixed policy.
 
-    What counts of an advantage is its expected gradient. By observation o and reply a that is
+    Only an advantage's expected gradient counts. For observation o and reply a it is
 
         A(o, a) = E[sum over replies to o of (1[a] - pi(a given o)) A^] / (d(o) pi(a given o)),
 
-    the method's advantage A^ less its mean over replies, which a baseline may change and the gradient does
-    not feel; d is how often o is met. A scale c is left to the learning rate: it is fitted, one for all
-    turns. Lengths are means over d pi. Ten parts of the steps give as many estimates; a square is the mean
-    of the products of two different ones, which has no bias from their noise. A critic has converged: its
-    values are the mean returns of steps before.
+    the method's advantage A^ less its mean over replies, which a baseline may change without changing the
+    gradient; d is how often o occurs. The learning rate absorbs a scale c, so one is fitted for all turns.
+    Lengths are means over d pi. Ten parts of the steps give ten estimates; a square is the mean of the
+    products of two different ones, which is not biased by their noise. A critic has converged: its values are
+    the mean returns of earlier steps.
 
     Returns:
-        `cosine` between A and A*, which its noise may carry past 1, and its standard `error` (jackknife),
-        both None where noise hides the length of A; `scale` c; and by turn `bias`, the length of A / c - A*,
+        `cosine` between A and A*, which noise may push past 1, and its standard `error` (jackknife), both
+        None where noise hides the length of A; `scale` c; and by turn `bias`, the length of A / c - A*,
         `noise`, the standard deviation of A^ / c around A, and `exact`, the length of A* at that turn, all as
         shares of the length of A* over all turns. Without a positive scale bias and noise are None:
         advantages point nowhere or away.
@@ -199,13 +199,13 @@ def accuracy(world: World, name: str, probs: Array, seed: int, steps: int = CHEC
 
 
 def _converged(method: Method, learner: Learner, steps: int) -> Array:
-    """(O,) the mean returns that the critic is trained towards; a critic of zeros does not change them."""
+    """(O,) the mean returns that the critic is trained on; a critic of zeros does not change them."""
     size = len(learner.values)
     total, count = np.zeros(size), np.zeros(size)
     for _ in range(steps):
         batch = method.step(learner)
         if batch.returns is None:
-            raise ValueError("a method with a critic gives it targets")
+            raise ValueError("a method with a critic must give it targets")
         observed = learner.world.observed[batch.states]
         total += np.bincount(observed, batch.returns, size)
         count += np.bincount(observed, minlength=size)

@@ -1,9 +1,9 @@
-"""The environments of the bench, finite ones, and the exact values of a policy in them.
+"""The finite environments of the bench, and the exact values of a policy in them.
 
-A reply is one of A actions. A task is drawn when an episode starts; all else but a noise of mean 0 on rewards
-follows from it and the replies. So a world is a table over its S states, a state belongs to one turn, and
-values are sums from the last turn to the first, without sampling. A policy does not read the state but an
-observation of it, one of O, through features (O, A, F) of a log-linear policy.
+A reply is one of A actions. A task is drawn when an episode starts; everything else, except a noise of mean 0
+on rewards, follows from it and the replies. So a world is a table over its S states, each of which belongs to
+one turn, and values are sums from the last turn to the first, without sampling. A policy reads not the state
+but one of O observations of it, through the features (O, A, F) of a log-linear policy.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ Ints = NDArray[np.int64]
 
 END = -1
 LETTERS, DIGITS = 4, 10
-CALLS, CALL_SHARE = 0.7, 0.4  # what all calls of an episode pay; how often the first policy calls
+CALLS, CALL_SHARE = 0.7, 0.4  # what all calls of an episode pay together; how often the initial policy calls
 NOISE, BAIT, COST = 1.0, 0.5, 0.1
-# A memory holds one of eleven symbols or nothing. With few, to avoid what is not asked for would be enough.
+# A memory holds one of eleven symbols or nothing. With few, avoiding what is not asked for would be enough.
 TRUTH, DISTRACTOR, EMPTY, SYMBOLS = 0, 1, 11, 12
-COPYING = 2.0  # logit of copying before training: evidence alone is copied in 40% of turns
+COPYING = (
+    2.0  # logit of copying before training: evidence with nothing else to copy is copied in 40% of turns
+)
 EVIDENCE_SHOWN, DISTRACTOR_SHOWN, NOTHING_SHOWN = 0, 1, 2
 
 
@@ -33,22 +35,22 @@ class World:
     """An environment of K turns as tables.
 
     Attributes:
-        name: of the environment.
+        name: name of the environment.
         turns: K.
-        starts: (T,) the first state of each task, tasks being equally likely.
+        starts: (T,) the first state of each task; tasks are equally likely.
         turn: (S,) the turn of each state, from 0.
         observed: (S,) the observation in each state.
         follow: (S, A) the next state, or `END`.
-        pay: (S, A) the turn's reward beside the outcome.
+        pay: (S, A) the turn's reward without the outcome.
         outcome: (S, A).
         noise: (S,) standard deviation of what is added to `pay`.
         good: (S, A) whether the best policy may reply so.
         features: (O, A, F) of a log-linear policy.
         initial: (F,) its parameters before training.
-        passages: (S, A) number of the document that a reply brings, -1 for none, where replies search.
-        evidence: numbers of the documents that count.
-        memory: (S,) the symbol in the memory, where there is one.
-        shown: (S,) what a reading turn shows, likewise.
+        passages: (S, A) number of the document that a reply returns, -1 for none; None if no reply searches.
+        evidence: numbers of the documents with evidence.
+        memory: (S,) the symbol in the memory; None without a memory.
+        shown: (S,) what a reading turn shows; None without a memory.
     """
 
     name: str
@@ -73,12 +75,12 @@ class World:
         return self.expected_return(self.good / self.good.sum(1, keepdims=True))
 
     def expected_return(self, by_state: Array) -> float:
-        """The mean return of replies of these probabilities (S, A), tasks being equally likely."""
+        """The mean return of replies with these probabilities (S, A), over equally likely tasks."""
         values = self.action_values(by_state)
         return float((by_state * values).sum(1)[self.starts].mean())
 
     def action_values(self, by_state: Array) -> Array:
-        """Q (S, A): the expected rewards from the reply on, its own and those of later turns."""
+        """Q (S, A): the expected rewards from the reply on, of its own turn and later ones."""
         values = self.pay + self.outcome
         for turn in reversed(range(self.turns - 1)):
             rows = np.flatnonzero(self.turn == turn)
@@ -88,7 +90,7 @@ class World:
         return values
 
     def visits(self, by_state: Array) -> Array:
-        """(S,) the probability that an episode comes through a state."""
+        """(S,) the probability that an episode visits a state."""
         visits = np.bincount(self.starts, minlength=len(self.turn)) / len(self.starts)
         for turn in range(self.turns - 1):
             rows = np.flatnonzero(self.turn == turn)
@@ -98,9 +100,9 @@ class World:
         return visits
 
     def advantages(self, probs: Array) -> tuple[Array, Array]:
-        """A(o, a) (O, A), exact, of the policy (O, A), and how often (O,) each observation is made.
+        """A(o, a) (O, A), exact, of the policy (O, A), and how often (O,) each observation occurs.
 
-        The mean of Q - V over the states behind an observation, as often as they are visited.
+        The mean of Q - V over the states with an observation, weighted by their visits.
         """
         by_state = probs[self.observed]
         values = self.action_values(by_state)
@@ -112,7 +114,7 @@ class World:
         return total / np.maximum(seen, 1e-300)[:, None], seen
 
     def turn_of_observation(self) -> Ints:
-        """(O,) the turn at which each observation is made; -1 of those that never are."""
+        """(O,) the turn of each observation; -1 if it never occurs."""
         turns = np.full(len(self.features), -1, np.int64)
         turns[self.observed] = self.turn
         return turns
@@ -126,7 +128,7 @@ def probabilities(features: Array, parameters: Array) -> Array:
 
 
 def chain(turns: int) -> World:
-    """Each turn has its own right reply. One before the last pays 1; the outcome is 1 if all are right."""
+    """Each turn has its own right reply, paying 1 before the last turn; the outcome is 1 if all are right."""
     states = [(turn, sound) for turn in range(turns) for sound in (True, False) if turn or sound]
 
     def play(state: tuple[int, bool], action: int) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def chain(turns: int) -> World:
             "pay": float(right and not last),
             "outcome": float(last and sound and right),
             "good": right,
-            "passage": -1 if last else turn if right else turns,  # wrong replies all bring the same
+            "passage": -1 if last else turn if right else turns,  # wrong replies all return the same
         }
 
     return _world(
@@ -147,7 +149,7 @@ def chain(turns: int) -> World:
 
 
 def calling(turns: int) -> World:
-    """A call pays its part of 0.7 and continues; a digit answers, right once in ten but at the last turn."""
+    """A call pays its part of 0.7 and continues; a digit answers, right once in ten, not at the last turn."""
     states = [(turn, digit) for turn in range(turns) for digit in range(DIGITS)]
 
     def play(state: tuple[int, int], action: int) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def calling(turns: int) -> World:
 
 
 def late(turns: int) -> World:
-    """The first reply decides, the last turn pays; turns between pay noise, whatever is replied."""
+    """The first reply decides and the last turn pays; the turns between pay noise for any reply."""
 
     def pay(action: int) -> float:
         return 0.0
@@ -174,7 +176,7 @@ def late(turns: int) -> World:
 
 
 def distracting(turns: int) -> World:
-    """As `late` without noise; one of the wrong first replies pays 0.5 at once."""
+    """`late` without noise; one of the wrong first replies pays 0.5 at once."""
 
     def pay(action: int) -> float:
         return BAIT if action == 1 else 0.0
@@ -183,7 +185,7 @@ def distracting(turns: int) -> World:
 
 
 def stopping(turns: int) -> World:
-    """Go on for 0.1, or answer: right from the turn on that shows the evidence, a random one."""
+    """Continue for a cost of 0.1, or answer: right from a random turn on, which shows the evidence."""
     states = [(turn, when) for turn in range(turns) for when in range(turns)]
 
     def play(state: tuple[int, int], action: int) -> dict[str, Any]:
@@ -208,7 +210,7 @@ def carrying(turns: int) -> World:
 
 
 def once(turns: int) -> World:
-    """As `carrying`, but the symbol is shown at a random turn before the last."""
+    """`carrying`, but the symbol is shown at a random turn before the last."""
     return _memory("once", turns, range(turns - 1))
 
 
@@ -237,8 +239,8 @@ def _decided(name: str, turns: int, pay: Callable[[int], float], noise: float) -
 def _memory(name: str, turns: int, when: Sequence[int]) -> World:
     """A reading turn copies what is shown, copies the memory, or forgets; the last answers from the memory.
 
-    A policy knows symbols only by their places: three features a reading turn for copying the evidence,
-    a distractor and the memory, and one for writing nothing.
+    A policy knows symbols only by their position: three features per reading turn for copying the evidence, a
+    distractor and the memory, and one for writing nothing.
     """
     states = [
         (turn, start, memory)
@@ -295,7 +297,7 @@ def _memory(name: str, turns: int, when: Sequence[int]) -> World:
 
 
 def observation_of(turn: Any, kind: Any, memory: Any) -> Any:
-    """The number of an observation of `carrying` and `once`; of arrays, an array."""
+    """The number of an observation of `carrying` and `once`; for arrays, an array."""
     return (turn * 3 + kind) * SYMBOLS + memory
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the research tests; helpers of the package's tests are on the path (pyproject.toml)."""
+"""Fixtures of the research tests; the package's test helpers are on the path (pyproject.toml)."""
 
 import pytest
 from tiny_model import save_tiny_model

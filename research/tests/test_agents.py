@@ -1,4 +1,4 @@
-"""Agents that `research.agent` writes into the data that ships: found by name, described, under 5 MB."""
+"""Agents that `research.agent` ships: found by name, described, under 5 MB."""
 
 import json
 
@@ -14,7 +14,7 @@ from research import agent
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """The folder of an agent `smollm2-reader`, as `ship` writes it beside the task sets."""
+    """The folder of an agent `smollm2-reader`, written by `ship` next to the task sets."""
     data, policy = tmp_path / "data", tmp_path / "policy"
     (data / "world-train").mkdir(parents=True)
     policy.mkdir()

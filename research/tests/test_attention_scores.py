@@ -1,4 +1,4 @@
-"""How much the answer looks at a context: InfoMem's two attention scores, by hand and with a model."""
+"""How much the answer attends to a context: InfoMem's two attention scores, by hand and with a model."""
 
 import re
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 
 
 class Looks:
-    """A model that looks at earlier tokens by given weights: one layer of two heads."""
+    """A model with given attention weights on earlier tokens: one layer of two heads."""
 
     class config:
         _attn_implementation = "sdpa"
@@ -50,7 +50,7 @@ class Looks:
 
 
 class LooksScorer:
-    """A token a word; the answer has two."""
+    """One token per word; the answer has two."""
 
     def __init__(self, heads):
         self.model = Looks(heads)

@@ -51,7 +51,7 @@ RECORD = Path(__file__).parents[1] / "results" / "credit_bench.json"
 
 
 def some_policy(world, seed=0):
-    """Replies that are not equally likely."""
+    """A policy whose replies are not equally likely."""
     drawn = np.random.default_rng(seed).normal(size=world.initial.shape)
     return probabilities(world.features, world.initial + drawn)
 
@@ -68,7 +68,7 @@ def every_episode(world, probs):
                 share *= probs[world.observed[state], action]
                 turns.append((state, action, world.pay[state, action] + world.outcome[state, action]))
                 state = world.follow[state, action]
-            if not any(replies[len(turns) :]):  # one of those that differ behind the end
+            if not any(replies[len(turns) :]):  # one of those that differ only after the end
                 yield share, turns
 
 
@@ -133,7 +133,7 @@ def learner_of(name, turns=4):
 
 
 class Played:
-    """A step's episodes as plain rows, and what the credit functions want of them."""
+    """A step's episodes as plain rows, and the inputs of the credit functions."""
 
     def __init__(self, name):
         learner = learner_of(name)
@@ -145,7 +145,7 @@ class Played:
         self.outcomes = made.outcomes.sum(1)
         self.paid = self.rows(made.pay + made.outcomes)
         self.sums = np.array([row.sum() for row in self.paid])
-        # The last turn's own pay counts with the outcome.
+        # The last turn's pay counts with the outcome.
         self.results = self.outcomes + [row[-1] for row in self.pay]
         self.critic = learner.values[self.world.observed[self.states]]
 
@@ -156,7 +156,7 @@ class Played:
         return [np.full(n, value) for n, value in zip(self.lengths, values, strict=True)]
 
     def likely(self):
-        """P of the answer with the memory after each turn, and before it; the last turn writes none."""
+        """P of the answer given the memory after each turn, and before it; the last turn writes none."""
         last = self.world.turns - 1
         answer = self.probs[observation_of(last, NOTHING_SHOWN, np.arange(EMPTY + 1)), TRUTH]
         return answer[self.actions], answer[self.world.memory[self.states]], answer
@@ -192,7 +192,7 @@ def of_infomem(p):
 
 
 def teacher_of(p):
-    """p_t of each memory, by a teacher that reads the evidence alone, in the first turn."""
+    """p_t of each memory, by a teacher that reads only the evidence, in the first turn."""
     turns = np.arange(p.world.turns)
     shown = np.where(turns == 0, EVIDENCE_SHOWN, NOTHING_SHOWN)
     return p.probs[observation_of(turns, shown, p.world.memory[p.states]), p.actions]
@@ -303,7 +303,7 @@ def test_the_process_reward_model_knows_which_first_reply_ends_well():
     first, second = learner.kept["model"]
     assert first[0] > 0.98
     assert first[1:].tolist() == [0.0, 0.0, 0.0]
-    # The second turn's observation does not show the first reply: all its replies end well as often.
+    # The second turn's observation does not show the first reply, so all its replies end well equally often.
     np.testing.assert_allclose(second, learner.probs[0, 0], atol=0.2)
 
 
@@ -401,7 +401,7 @@ def test_a_second_call_does_nothing_again_and_other_settings_are_refused(smoke, 
     assert main([str(folder), "--smoke"]) == 0
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/*.json")} == before
     assert main([str(folder), "--smoke", "--steps", "9"]) == 1
-    assert "another steps" in capsys.readouterr().err
+    assert "other settings for steps" in capsys.readouterr().err
 
 
 def test_the_tables_leave_no_cell_empty(smoke):
@@ -458,5 +458,5 @@ def test_a_page_that_is_added_to_keeps_what_the_folder_lacks(smoke, tmp_path):
     write_page(some, tmp_path, add=True)
     assert (results / "credit_bench.json").read_text() == whole
     (some / "settings.json").write_text((some / "settings.json").read_text().replace("80", "90"))
-    with pytest.raises(ValueError, match="the record has another steps; leave --add out"):
+    with pytest.raises(ValueError, match="the record has other settings for steps; leave out --add"):
         write_page(some, tmp_path, add=True)

@@ -1,4 +1,4 @@
-"""Memories of known kinds under the reward methods, with overlap of words in the place of a model."""
+"""Memories of known kinds scored by the reward methods, with word overlap in place of a model."""
 
 import gymnasium as gym
 import numpy as np
@@ -33,7 +33,7 @@ def test_every_kind_reads_the_same_sections(played):
 
 def test_evidence_and_distractors_are_of_one_length(played):
     lengths = [[len(memory) for memory in memories(played, kind)] for kind in ("evidence", "distractor")]
-    assert np.abs(np.diff(lengths, axis=0)).max() <= 1  # a line's end may be cut away
+    assert np.abs(np.diff(lengths, axis=0)).max() <= 1  # a newline may be cut off
     assert not set(memories(played, "evidence")) & set(memories(played, "distractor"))
 
 

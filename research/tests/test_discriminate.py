@@ -85,7 +85,7 @@ def test_the_signal_to_noise_ratio_by_hand():
 
 
 def test_each_question_is_standardised_by_itself():
-    # the scale and the shift of a question's scores do not matter
+    # scale and shift of a question's scores do not matter
     scores = np.array([[2.0, 0, 1], [1, 0, 2]])
     moved = np.array([[2.0, 0, 1], [700, 600, 800]])
     assert discrimination(moved).snr == pytest.approx(discrimination(scores).snr, rel=1e-6)
@@ -146,7 +146,7 @@ def test_overlap_of_words_puts_evidence_ahead_of_distractors():
 
 
 class Reader:
-    """A policy that knows Bob by heart, and else what the context says; a prompt's ids are its characters."""
+    """A policy that knows Bob by heart, else what the context says; a prompt's ids are its characters."""
 
     def __init__(self, model, sampling_params, chat):
         assert (model, sampling_params.temperature, chat) == ("model", 0.0, None)
@@ -189,7 +189,7 @@ def test_a_model_is_asked_in_its_chat_template_where_it_has_one(tiny_model, caps
 
 
 class Told:
-    """An encoder that keeps what it was asked."""
+    """An encoder that records its inputs."""
 
     def queries(self, texts):
         self.asked = list(texts)

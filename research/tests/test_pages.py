@@ -1,4 +1,4 @@
-"""Links between the research pages, and to the package's, lead somewhere."""
+"""Links of the research pages resolve."""
 
 import re
 from pathlib import Path

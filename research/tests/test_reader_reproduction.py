@@ -1,4 +1,4 @@
-"""The reproduction with the reader that ships: what it measures of memories, and the flags of its runs."""
+"""The reproduction with the shipped reader: what it measures of memories, and the flags of its runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADA, TARSK, OTHER = "Ada Orrel, birthplace: Tarsk", "Tarsk, mayor: Bo Venn", "Mu
 
 
 def episode(chunks, memories, **more):
-    """A recorded episode: a turn for each chunk and the memory behind it, then the answer."""
+    """A recorded episode: a turn for each chunk with the memory after it, then the answer."""
     turns = [
         {"observation": f"Documents:\n{chunk}\nNotes:\n(before)", "memory": memory}
         for chunk, memory in zip(chunks, memories, strict=True)
@@ -37,7 +37,7 @@ ADA_CHUNK, TARSK_CHUNK, NO_CHUNK = (f"Document 1:\n{name}\nText." for name in ("
 class TestMeasure:
     def test_a_fact_is_taken_where_its_document_is_shown_and_kept_while_it_stays(self):
         played = [
-            episode([ADA_CHUNK, NO_CHUNK, TARSK_CHUNK], [ADA, OTHER, TARSK]),  # takes, lets go, takes
+            episode([ADA_CHUNK, NO_CHUNK, TARSK_CHUNK], [ADA, OTHER, TARSK]),  # takes, drops, takes
             episode([ADA_CHUNK, NO_CHUNK, TARSK_CHUNK], [ADA, ADA, ADA]),  # takes, keeps, keeps and misses
         ]
         found = reader.measure(played, NEEDED)
@@ -73,7 +73,7 @@ class TestMeasure:
 
 
 class TestTurns:
-    """What a run's turns made of the facts, and what they were paid."""
+    """What a run's turns did with the facts, and what they were paid."""
 
     MEMORIES = (ADA, ADA, ADA, ADA + "\n" + TARSK, ADA, OTHER)
     CHUNKS = (ADA_CHUNK, NO_CHUNK, TARSK_CHUNK, TARSK_CHUNK, NO_CHUNK, NO_CHUNK)

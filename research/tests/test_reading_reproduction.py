@@ -1,4 +1,4 @@
-"""The chunked reading reproduction: its tasks can be read, its model writes them, its reader is careless."""
+"""The chunked reading reproduction: tasks can be read, the model can write them, the reader is careless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reproductions share: the record of their runs, made at once or added to."""
+"""What the reproductions share: the record of their runs, written at once or extended."""
 
 import json
 
@@ -18,7 +18,7 @@ def results(tmp_path, monkeypatch):
 
 
 def made(folder, method, *seeds, names=METRICS):
-    """Jobs whose logs have, of each seed, an evaluation for each number."""
+    """Jobs whose logs have, for each seed, one evaluation per number."""
     jobs = []
     for seed, values in enumerate(seeds):
         out = folder / f"{method}-{seed}"

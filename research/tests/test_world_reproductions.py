@@ -1,4 +1,4 @@
-"""The tool-use and MemPO reproductions: their questions can be answered, their models' tokens are enough."""
+"""The tool-use and MemPO reproductions: their questions have answers, and their models' tokens suffice."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_warming_up_ends_where_an_evaluation_reaches_the_share(tmp_path, monkeyp
 
 class TestToolUse:
     def test_a_careful_caller_answers_nearly_every_question(self, calls):
-        assert np.mean([one.success for one in calls]) > 0.97  # else the name is of two documents
+        assert np.mean([one.success for one in calls]) > 0.97  # otherwise two documents have the name
 
     @pytest.mark.parametrize("teacher", ["careful", "careless"])
     def test_nearly_every_reply_fits(self, setting, policy, teacher):
@@ -193,7 +193,7 @@ class TestMemPO:
         notes = [prompt.partition("<mem>")[2].partition("</mem>")[0].count(": ") for prompt in asked]
         shares = [notes.count(count) / len(pairs) for count in range(3)]
         assert 0.35 < shares[0] < 0.65  # histories
-        assert 0.15 < shares[1] < 0.35  # of one turn, as a rule, with one note
+        assert 0.15 < shares[1] < 0.35  # mostly of one turn, with one note
         assert 0.35 < shares[2] < 0.65
 
     def test_every_number_of_questions_is_shown_and_tested_but_two_are_learned(self, setting, searches):
@@ -281,7 +281,7 @@ class TestMemPO:
         assert found["likely"] == found["likely to all"]  # by the same policy
         assert min(found[f"{n}"]["prompt_tokens"] for n in mempo.OBJECTIVES) > 0
         assert all(found[f"{n}"]["strict"] <= found[f"{n}"]["success"] for n in mempo.OBJECTIVES)
-        monkeypatch.delattr(mempo, "search")  # not again
+        monkeypatch.delattr(mempo, "search")  # it must not run again
         assert mempo.measure(setting, setting.model, job) == found
         mempo.tables({"GRPO": [found]})
 

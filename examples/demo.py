@@ -1,4 +1,4 @@
-"""Build a world that nobody has read, read it chunk by chunk, and see how far word overlap gets."""
+"""Build a generated world, read it chunk by chunk, and see how far word overlap gets."""
 
 import tempfile
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""A small language model reads a text chunk by chunk: what it notes, and what each note would be paid.
+"""A small language model reads a text chunk by chunk; the demo shows its notes and what each would be paid.
 
 It plays a task of the bundled world. Below each memory it prints TAMTRL's p_t, the mean probability of the
-memory's tokens under a teacher that sees nothing but the evidence, and InfoMem's gain, by how many nats a
-token the memory makes the answer likelier. The agent is `smollm2-reader`, which ships (docs/agents.md);
+memory's tokens under a teacher that sees only the evidence, and InfoMem's gain, how much the memory raises
+the answer's log-probability in nats a token. The agent is the shipped `smollm2-reader` (docs/agents.md);
 `--agent smollm2` is the model before training, whose notes help little.
 """
 
@@ -28,10 +28,10 @@ READING = {
     "max_memory": 128,
     "max_answer": 32,
     "template": "short",
-    "tokenizer": "world",  # the reader's chunks in training were counted by it
+    "tokenizer": "world",  # it counted the reader's chunks in training
 }
 BOLD, DIM, GREEN, YELLOW, RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
-MARK = "»"  # before a sentence that is needed, also where there are no colours
+MARK = "»"  # before a needed sentence, also without colours
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--agent", default="smollm2-reader", help="a model by name, or a folder")
     parser.add_argument("--task", type=int, default=29, help="number of the task in world-test")
-    parser.add_argument("--seed", type=int, default=0, help="of the documents beside the evidence")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the documents besides the evidence")
     args = parser.parse_args()
 
     transformers.utils.logging.disable_progress_bar()
@@ -84,7 +84,7 @@ def show_section(env: ChunkQAEnv, prompt: str) -> None:
 
 
 def information_gain(scorer: HFScorer, template: str, privileged: dict[str, object]) -> float:
-    """InfoMem's r_gain (eq. 6) of the memory as it is now, in nats a token."""
+    """InfoMem's r_gain (eq. 6) of the current memory, in nats a token."""
     prompts = [str(privileged[name]) for name in ("prompt_with_memory", "prompt_without_memory")]
     requests = [ScoreRequest(template.replace("{prompt}", one), str(privileged["target"])) for one in prompts]
     with_memory, without = (float(np.mean(nats)) for nats in scorer.logprobs(requests))

@@ -18,13 +18,15 @@ TESTED = 100  # tasks
 
 
 def make(tasks: str) -> HashText:
-    """One chunk of eight documents, then the question again; four candidates."""
+    """One chunk of eight documents, then the question again; four candidate answers."""
     env = gym.make("MemChunkQA-v0", disable_env_checker=True, tasks=tasks, n_documents=8)
-    return HashText(ChooseReply(env, n_answers=4), size=4)  # what counts is what replies share with the text
+    return HashText(
+        ChooseReply(env, n_answers=4), size=4
+    )  # replies are told apart by what they share with the text
 
 
 def success(model: PPO, tasks: str) -> float:
-    """Share of the first tasks that the likeliest choices answer."""
+    """Share of the first tasks that the most likely choices answer."""
     env, solved = make(tasks), 0.0
     for task in range(TESTED):
         observation, info = env.reset(seed=task, options={"task": task})

@@ -21,8 +21,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 import memenvs  # noqa: F401  # registers the environments
 
 ENV = "MemSokobanGrid-v0"
-# Levels as MemSokoban-v0 plays them, of 5 to 9 moves. Rewards are a tenth of the paper's, which keeps the
-# value function's loss from drowning the policy's.
+# MemSokoban-v0's levels of 5 to 9 moves. Rewards are a tenth of the paper's, so that the value function's
+# loss does not dominate the policy's.
 ENV_KWARGS: dict[str, Any] = {
     "channels_first": True,
     "min_solution": 5,
@@ -73,7 +73,7 @@ def make_model(seed: int, **kwargs: Any) -> PPO:
 
 
 def success(choose: Callable[[np.ndarray], np.ndarray], split: str, **kwargs: Any) -> float:
-    """Share of the levels of a split that are solved by the moves that `choose` makes of observations."""
+    """Share of a split's levels that are solved when `choose` picks the moves from observations."""
     kwargs = {**ENV_KWARGS, "level_split": split, **kwargs}
     levels = len(gym.make(ENV, **kwargs).unwrapped.chosen)
     venv = gym.make_vec(ENV, num_envs=levels, **kwargs)
@@ -129,7 +129,7 @@ def train(seed: int, steps: int, every: int, enough: float) -> tuple[PPO, Curve]
 
 
 def draw(curves: dict[int, Curve], path: Path) -> None:
-    """Success over steps, one line a seed."""
+    """Success over steps, one line per seed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -147,11 +147,11 @@ def draw(curves: dict[int, Curve], path: Path) -> None:
 
 
 def main() -> None:
-    """Train each seed and report the success on levels it has not seen."""
+    """Train each seed and report the success on unseen levels."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=1_000_000, help="most steps of training")
+    parser.add_argument("--steps", type=int, default=1_000_000, help="maximum number of training steps")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--enough", type=float, default=0.95, help="success at which training stops")
     parser.add_argument("--curve", type=Path, help="draw the curves into this PNG")

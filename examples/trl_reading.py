@@ -1,4 +1,4 @@
-"""TAMTRL by TRL's GRPOTrainer on reading tasks, on any number of GPUs; docs/scale.md has the commands.
+"""TAMTRL with TRL's GRPOTrainer on reading tasks, on any number of GPUs; docs/scale.md has the commands.
 
 pip install -e ".[trl]"
 accelerate launch --config_file fsdp2.yaml examples/trl_reading.py --config trl_4b.yaml
@@ -16,13 +16,13 @@ from memenvs.wrappers import VectorRewardWrapper
 
 @dataclass
 class Reading:
-    """What is read, and who scores the memories.
+    """What is read, and which model scores the memories.
 
     Attributes:
         tasks: a task set of `memenvs build`, or a bundled one.
         chunk_size: tokens of a chunk.
         max_memory: tokens of the memory that a prompt shows.
-        scorer: fixed weights on the process's GPU; by default the model that is trained, as it was at first.
+        scorer: model with fixed weights on the process's GPU; by default the initial model.
     """
 
     tasks: str = "world-train"

@@ -1,4 +1,4 @@
-"""Measurements, each a ratio to the plain way in the same process. docs/benchmarks.md keeps the numbers."""
+"""Measurements, each as a ratio to the plain way in the same process. docs/benchmarks.md has the numbers."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ class Waiting(gym.Wrapper[str, str, str, str]):
         self._seconds = seconds
 
     def step(self, action: str) -> Any:
-        """As the environment's, later."""
+        """Wait, then step the environment."""
         time.sleep(self._seconds)
         return self.env.step(action)
 
 
 async def play(envs: list[Any], turns: int, step: Callable[[Any, str], Awaitable[Any]]) -> float:
-    """The seconds that some turns of every environment take."""
+    """The seconds for some turns of every environment."""
 
     async def episode(env: Any) -> None:
         for _ in range(turns):

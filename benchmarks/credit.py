@@ -1,4 +1,4 @@
-"""Credit: GAE against a loop over time, and what the whole credit stage costs beside a training step.
+"""Credit: GAE against a loop over time, and the cost of the whole credit stage relative to a training step.
 
 python -m benchmarks.credit
 """
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def turns(rng: np.random.Generator) -> tuple[Mask, NDArray[np.int64]]:
-    """A mask (B, T) of turns with what the environment wrote between them, and their ends (B, K)."""
+    """A mask (B, T) of turns with the environment's text between them, and their ends (B, K)."""
     starts = np.arange(TURNS) * (STEPS // TURNS) + rng.integers(0, 200, (ROWS, TURNS))
     ends = starts + rng.integers(100, 300, (ROWS, TURNS))
     steps = np.arange(STEPS)[:, None]
@@ -52,7 +52,7 @@ def turns(rng: np.random.Generator) -> tuple[Mask, NDArray[np.int64]]:
 
 
 def numpy_loop(rewards: Array, values: Array, mask: Mask, gamma: float, lam: float) -> Array:
-    """One step of all rows at a time."""
+    """All rows at once, one time step after the other."""
     advantages = np.zeros(rewards.shape)
     following, last = np.zeros(len(rewards)), np.zeros(len(rewards))
     for t in reversed(range(rewards.shape[1])):
@@ -64,7 +64,7 @@ def numpy_loop(rewards: Array, values: Array, mask: Mask, gamma: float, lam: flo
 
 
 def torch_loop(rewards: Array, values: Array, mask: Mask, gamma: float, lam: float) -> Array:
-    """The same on tensors, columns collected and stacked, as trainers have it."""
+    """The same with tensors, collecting and stacking columns, as trainers do."""
     earned, expected, written = (torch.from_numpy(part) for part in (rewards, values, mask))
     following, last = torch.zeros(2, len(rewards), dtype=torch.float64)
     columns = []
@@ -77,7 +77,7 @@ def torch_loop(rewards: Array, values: Array, mask: Mask, gamma: float, lam: flo
 
 
 def compare(label: str, rewards: Array, values: Array, mask: Mask, gamma: float, lam: float) -> None:
-    """All three ways, in turns, the fastest of each; and how far apart they are."""
+    """All three ways in turn, the fastest run of each, and their largest difference."""
     ways: dict[Gae, list[float]] = {numpy_loop: [], torch_loop: [], gae: []}
     for _ in range(ROUNDS):
         for way, times in ways.items():
@@ -91,7 +91,7 @@ def compare(label: str, rewards: Array, values: Array, mask: Mask, gamma: float,
 
 
 def stage(rng: np.random.Generator, values: Array) -> None:
-    """Everything between rollouts and the update, next to a pass of a small model over as many tokens."""
+    """Everything between rollouts and the update, relative to a small model's pass over as many tokens."""
     mask, ends = turns(rng)
     turn_rewards, outcomes = list(rng.random((ROWS, TURNS))), rng.random(ROWS).round()
     groups = (np.arange(ROWS) // GROUP).tolist()
@@ -116,7 +116,7 @@ def stage(rng: np.random.Generator, values: Array) -> None:
 
 
 def update() -> float:
-    """Seconds of a forward and a backward pass of a small GPT; sampling would come on top."""
+    """Seconds of a forward and a backward pass of a small GPT; sampling is not included."""
     torch.manual_seed(0)
     shape = {"vocab_size": 512, "n_positions": PASS[1], "n_embd": 128, "n_layer": 4, "n_head": 4}
     model = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=None, eos_token_id=None)).eval()  # no dropout

@@ -56,13 +56,15 @@ def measure(family: str, where: str, venv: TextVectorEnv, reply: str, rounds: in
         episodes.append(1000 * seconds / venv.num_envs)
         driver.append(1000 * (time.process_time() - own) / steps)
         workers.append(1000 * (worker_seconds(venv) - theirs) / steps)
-    found = [statistics.median(each[1:]) for each in (rates, episodes, driver, workers)]  # the first warms up
+    found = [
+        statistics.median(each[1:]) for each in (rates, episodes, driver, workers)
+    ]  # without the warm-up round
     rate, episode, here, there = found
     print(f"{family:10}{where:>12}{rate:10.0f}{episode:16.2f}{here:12.3f}{there:8.3f}", flush=True)
 
 
 def worker_seconds(venv: TextVectorEnv) -> float:
-    """Processor time of all workers; 0 where there are none."""
+    """Processor time of all workers; 0 without workers."""
     if not isinstance(venv, RayTextVectorEnv):
         return 0.0
     asked = [actor.__ray_call__.remote(lambda worker: time.process_time()) for actor in venv._pool.actors]
@@ -70,7 +72,7 @@ def worker_seconds(venv: TextVectorEnv) -> float:
 
 
 def play(venv: TextVectorEnv, reply: str, seed: int) -> int:
-    """Play one episode in every environment; the steps that took."""
+    """Play one episode in every environment; return the steps taken."""
     venv.reset(seed=seed)
     playing, steps = np.ones(venv.num_envs, np.bool_), 0
     while playing.any():

@@ -1,9 +1,10 @@
-"""Many episodes by a server with continuous batching: each at its own pace, against all in step.
+"""Many episodes on a server with continuous batching: each at its own pace, against all in step.
 
 python -m benchmarks.engine
 
-The server is simulated: a reply of L tokens, L geometric, takes L times a fixed time, whatever else is
-sampled beside it. Both ways play the same episodes with the same lengths, one after the other in each round.
+The server is simulated: a reply of L tokens (L is geometric) takes L times a fixed time, whatever else is
+sampled at the same time. Both ways play the same episodes with the same lengths, one after the other in each
+round.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class LockstepServer(ScriptedPolicy):
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
-        """A reply to each prompt, all when the longest has ended."""
+        """A reply to each prompt, all returned when the longest has ended."""
         replies = [self.draw(rng) for rng in rngs]
         time.sleep(max((len(reply.ids) for reply in replies), default=0) * self.token_time)
         return replies
@@ -47,7 +48,7 @@ class LockstepServer(ScriptedPolicy):
 
 
 class StreamingServer(LockstepServer):
-    """Gives each reply when it has ended; see `memenvs.rollout.engine.StreamingPolicy`."""
+    """Returns each reply as soon as it has ended; see `memenvs.rollout.engine.StreamingPolicy`."""
 
     def __init__(self, mean: float, token_time: float) -> None:
         super().__init__(mean, token_time)

@@ -1,4 +1,4 @@
-"""What it costs to check a task set's SHA-256 when it is opened, against opening it unchecked.
+"""The cost of checking a task set's SHA-256 when it is opened, against opening it unchecked.
 
 python -m benchmarks.integrity [--gigabytes 4]
 """
@@ -24,7 +24,7 @@ RUNS = 5
 OPEN = """
 import sys, time
 from memenvs.tasks.taskset import open_tasks
-open_tasks("niah")  # imports and pages that both ways share
+open_tasks("niah")  # imports and page cache that both ways share
 started = time.perf_counter()
 open_tasks(sys.argv[1])
 print(time.perf_counter() - started)
@@ -34,7 +34,7 @@ print(time.perf_counter() - started)
 def main() -> None:
     """Measure and print one table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=4.0, help="of the large set, on disk")
+    parser.add_argument("--gigabytes", type=float, default=4.0, help="size of the large set on disk")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         large = large_set(Path(folder) / "set", args.gigabytes)
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def large_set(out: Path, gigabytes: float) -> Path:
-    """A set of a number of gigabytes: documents of a megabyte, ten a task."""
+    """A set of this many gigabytes: documents of a megabyte, ten a task."""
     tokenizer = load_tokenizer("world")
     prose = "\n".join(open_tasks("world-train").shown(range(500)))
     text = (prose * (1_000_000 // len(prose) + 1))[:1_000_000]

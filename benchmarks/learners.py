@@ -1,6 +1,6 @@
-"""What a training step costs beside the model: peak memory by turns, and the share of credit.
+"""The cost of a training step besides the model: peak memory by turns, and the share of credit.
 
-`python -m benchmarks.learners`; each memory is that of a process of its own.
+`python -m benchmarks.learners`; each memory is measured in its own process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 TURNS = (2, 8, 32)
-TOKENS = 256  # of a prompt and its reply
+TOKENS = 256  # of a prompt with its reply
 
 
 def measure(turns: int, context: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A LoRA adapter on a real model: its passes in the model's dtype and in float32, and sampling with its sums.
+"""A LoRA adapter on a real model: passes in the model's dtype and in float32, sampling with merged weights.
 
 python -m benchmarks.lora [--model smollm2] [--rank 8] [--rows 16] [--tokens 24]
 """
@@ -21,7 +21,7 @@ TEXT = "Ada Lovelace wrote the first program for the engine. " * 12
 
 
 class UnmergedPolicy(HFPolicy):
-    """Samples through the adapter's own products, as on a GPU."""
+    """Samples with the adapter unmerged, as on a GPU."""
 
     _merged = None  # type: ignore[assignment]
 

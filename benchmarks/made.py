@@ -1,12 +1,12 @@
-"""How much faster task sets are built than by tokenising each text whole, made ones and those of files.
+"""How much faster task sets are built than by tokenising each whole text, generated or read from files.
 
     python -m benchmarks.made [--tokens 131072] [--count 200] [--plain 2] [--sources vt cwe fwe]
 
-Ours is a builder whole; plain joins the texts of some of its tasks and tokenises each once (whoever searches
-for a number of documents by tokenising does so several times). Both run in this process, by one tokenizer.
+"Ours" is a whole builder. "Plain" joins the texts of some of its tasks and tokenises each once; a search for
+the number of documents by tokenising would do so several times. Both run in this process with one tokenizer.
 
-Benchmarks that are read from files are read from files in their form, written here of the bundled world's
-prose and not timed. How often a document is read by several texts decides the ratio, so it is printed. The
+Benchmarks from files are read from files in their format, which are written here from the bundled world's
+prose and not timed. The ratio depends on how many texts share a document, so that number is printed. The
 contexts of LongBench and MRCR are all different; those of MemAgent and LongMemEval draw on one pool; a
 conversation of LoCoMo has 200 questions, a context of MemoryAgentBench 100. FlashRAG's questions have no
 texts.
@@ -43,7 +43,7 @@ PROSE = open_tasks("world-train").texts(range(open_tasks("world-train").n_docume
 
 
 def aggregate(*, tokens: int, **given: Any) -> Draft:
-    """As `build aggregate`, the world included."""
+    """`build aggregate`, including the world."""
     pool = worldgen.aggregate(tokens=tokens, **given)
     return among_distractors(pool.examples, tokens=tokens, extra=pool.extra, **given)
 
@@ -61,7 +61,7 @@ Pool = Callable[[], list[str]]
 
 
 def memagent(count: int, pool: Pool) -> list[dict[str, Any]]:
-    """As eval_200.json."""
+    """Records like eval_200.json."""
     drawn = [pool() for _ in range(count)]
     return [
         {
@@ -73,7 +73,7 @@ def memagent(count: int, pool: Pool) -> list[dict[str, Any]]:
 
 
 def longbench(count: int, pool: Pool) -> list[dict[str, Any]]:
-    """As 2wikimqa.jsonl; no two passages are equal."""
+    """Records like 2wikimqa.jsonl; no two passages are equal."""
     return [
         {
             "context": "\n\n".join(f"Passage {i}:\n{number}.{i} {text}" for i, text in enumerate(pool(), 1)),
@@ -85,7 +85,7 @@ def longbench(count: int, pool: Pool) -> list[dict[str, Any]]:
 
 
 def longmemeval(count: int, pool: Pool) -> list[dict[str, Any]]:
-    """As longmemeval_s_cleaned.json, two messages a session."""
+    """Records like longmemeval_s_cleaned.json, two messages a session."""
 
     def record(number: int) -> dict[str, Any]:
         sessions = [
@@ -103,7 +103,7 @@ def longmemeval(count: int, pool: Pool) -> list[dict[str, Any]]:
 
 
 def mrcr(count: int, pool: Pool) -> list[dict[str, Any]]:
-    """As 4needle.parquet; no two replies are equal."""
+    """Records like 4needle.parquet; no two replies are equal."""
     found = []
     for number in range(count):
         messages = []
@@ -122,7 +122,7 @@ def mrcr(count: int, pool: Pool) -> list[dict[str, Any]]:
 
 
 def locomo(count: int, pool: Pool) -> list[dict[str, Any]]:
-    """As locomo10.json, 200 questions a conversation, twenty turns a session."""
+    """Records like locomo10.json, 200 questions a conversation, twenty turns a session."""
     found = []
     for number in range(-(-count // 200)):
         talk: dict[str, Any] = {"speaker_a": "Ann", "speaker_b": "Bob"}
@@ -142,7 +142,7 @@ def locomo(count: int, pool: Pool) -> list[dict[str, Any]]:
 
 
 def memoryagentbench(count: int, pool: Pool) -> list[dict[str, Any]]:
-    """As Accurate_Retrieval.parquet, 100 questions a context."""
+    """Records like Accurate_Retrieval.parquet, 100 questions a context."""
     return [
         {
             "context": "\n\n".join(f"Document {i}:\n{text}" for i, text in enumerate(pool(), 1)),
@@ -165,11 +165,11 @@ FILES = {
     "locomo": (locomo, ".json"),
     "memoryagentbench": (memoryagentbench, ".parquet"),
 }
-"""By source: what makes the records of a file, and how its name ends."""
+"""By source: the function that makes a file's records, and the file's suffix."""
 
 
 def write_file(folder: Path, name: str, count: int, tokens: int) -> Path:
-    """Write a benchmark's file with a number of questions, over texts of about a number of tokens."""
+    """Write a benchmark's file with this many questions, over texts of about this many tokens."""
     records, suffix = FILES[name]
     rng, sizes = np.random.default_rng(0), np.array(load_tokenizer().counts(PROSE))
     size = int(tokens / sizes.mean())
@@ -185,7 +185,7 @@ def write_file(folder: Path, name: str, count: int, tokens: int) -> Path:
 
 
 def read_file(path: Path, *, count: int, tokens: int, **given: Any) -> Draft:
-    """As `build NAME --source path`."""
+    """`build NAME --source path`."""
     kept = SOURCES[path.stem].make(str(path))
     return keep_contexts(kept, tokenizer=given["tokenizer"], count=count)
 
@@ -204,7 +204,7 @@ def whole(draft: Draft, task: Task) -> str:
 def main() -> None:
     """Measure every source and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=131072, help="budget of a text")
+    parser.add_argument("--tokens", type=int, default=131072, help="token budget of a text")
     parser.add_argument("--count", type=int, default=200, help="tasks built by memenvs")
     parser.add_argument("--plain", type=int, default=2, help="texts tokenised whole")
     parser.add_argument("--sources", nargs="+", default=[*MAKERS, *FILES], choices=[*MAKERS, *FILES])

@@ -1,10 +1,11 @@
-"""How much faster tasks are put together from counted sentences than by tokenising each sample whole.
+"""How much faster tasks are assembled from counted sentences than by tokenising each whole sample.
 
     python benchmarks/niah.py [--prose FOLDER] [--tokens 131072] [--count 1000] [--plain 3]
 
-Both make the same samples with one tokenizer, in this process. The plain way joins a sample's text and
-tokenises it once (a search for the number of sentences would do so several times). Ours is `niah` whole:
-sentences split and counted, pool drawn, every task placed; the more tasks, the less its start weighs.
+Both make the same samples with one tokenizer in this process. The plain way joins a sample's text and
+tokenises it once; a search for the number of sentences would do so several times. Ours is the whole of
+`niah`: sentences split and counted, pool drawn, every task placed. The more tasks, the less its start-up time
+matters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
 def generated_prose(sentences: int = 8000) -> list[str]:
-    """Sentences of random words, where no essays are given."""
+    """Sentences of random words, used without essays."""
     chance = random.Random(0)
     words = ADJECTIVES + NOUNS
     return [
@@ -35,7 +36,7 @@ def generated_prose(sentences: int = 8000) -> list[str]:
 
 
 def trained(prose: list[str]) -> TextTokenizer:
-    """A byte-level BPE tokenizer of 8,000 tokens, learnt from the prose."""
+    """A byte-level BPE tokenizer of 8,000 tokens, trained on the prose."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -50,8 +51,8 @@ def main() -> None:
     """Measure every variant and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--prose", type=Path, help="folder of *.txt (default: random words)")
-    parser.add_argument("--tokenizer", help="name or tokenizer.json (default: learnt from the prose)")
-    parser.add_argument("--tokens", type=int, default=131072, help="budget of a context")
+    parser.add_argument("--tokenizer", help="name or tokenizer.json (default: trained on the prose)")
+    parser.add_argument("--tokens", type=int, default=131072, help="token budget of a context")
     parser.add_argument("--count", type=int, default=1000, help="tasks built by memenvs")
     parser.add_argument("--plain", type=int, default=3, help="samples built the plain way")
     parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)

@@ -1,4 +1,4 @@
-"""One GRPO step of SmolLM2 in float32 by our policy or by TRL: processor seconds and peak memory.
+"""One GRPO step of SmolLM2 in float32 with our policy or TRL's: processor seconds and peak memory.
 
 python -m benchmarks.peer_step ours
 .venv-trainers/bin/python -m benchmarks.peer_step trl

@@ -1,4 +1,4 @@
-"""RULER-HotpotQA and chunked reading, against tokenising every sample whole.
+"""RULER-HotpotQA and chunked reading, against tokenising every whole sample.
 
 python -m benchmarks.reading [--source hotpot_dev.json]
 """
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def build(source: str | None, out: Path) -> tuple[TaskSet, float]:
-    """The whole build, reading and writing included."""
+    """The whole build, including reading and writing."""
     started = time.perf_counter()
     pool = read_hotpotqa(source) if source else world(entities=2000, count=512)
     draft = among_distractors(
@@ -66,7 +66,7 @@ def build(source: str | None, out: Path) -> tuple[TaskSet, float]:
 
 
 def plain_rate(tasks: TaskSet) -> float:
-    """Tokens a second of assembling a sample's text and tokenising it whole."""
+    """Tokens a second of assembling a sample's text and tokenising the whole of it."""
     started, tokens = time.perf_counter(), 0
     for i in range(PLAIN_SAMPLES):
         shown = tasks.shown(tasks[i].documents)
@@ -106,7 +106,7 @@ def reading(tasks: TaskSet) -> None:
 
 
 def memory(tasks: TaskSet) -> None:
-    """What one more environment takes beside the first."""
+    """Memory of one more environment after the first."""
     first = gym.make("MemChunkQA-v0", tasks=str(tasks.path))
     first.reset(seed=0)
     tracemalloc.start()
@@ -119,7 +119,7 @@ def memory(tasks: TaskSet) -> None:
 
 
 def imports() -> None:
-    """`import memenvs` beside what it needs."""
+    """Time of `import memenvs` compared with its dependencies."""
 
     def cost(code: str) -> float:
         runs = [timed(lambda: subprocess.run([sys.executable, "-c", code], check=True)) for _ in range(7)]
@@ -130,7 +130,7 @@ def imports() -> None:
 
 
 def note(name: str, text: str) -> None:
-    """One line of the table for what has no plain way beside it."""
+    """One line of the table for a measurement without a plain way."""
     print(f"{name:34}{'':>12}{'':>12}{'':>9}  {text}", flush=True)
 
 

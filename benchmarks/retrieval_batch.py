@@ -34,7 +34,7 @@ def rate(work: Callable[[], object], rounds: int) -> float:
 
 
 def row(name: str, retriever: Retriever, queries: list[str], rounds: int) -> None:
-    """Print the rates of one call each and of one call, and their ratio."""
+    """Print the rates of single calls and of one joint call, and their ratio."""
     each = rate(lambda: [retriever.search([query], K) for query in queries], rounds)
     together = rate(lambda: retriever.search(queries, K), rounds)
     print(f"| {name} | {each:,.0f} | {together:,.0f} | {together / each:.1f} |", flush=True)

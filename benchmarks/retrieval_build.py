@@ -1,4 +1,4 @@
-"""Passages encoded a second: batches of like length (ours), and file order by 64, in turn.
+"""Passages encoded a second: batches of similar length (ours), and file order in batches of 64, in turn.
 
 python benchmarks/retrieval_build.py --corpus wiki_passages.jsonl.gz --encoder MODEL_DIR
 """
@@ -29,7 +29,9 @@ def main() -> None:
     parser.add_argument("--encoder", required=True)
     parser.add_argument("--passages", type=int, default=1_536, help="drawn at random, kept in file order")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1, help="of torch; with more, waiting counts as work")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of torch; with more, waiting counts as work"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     whole = Corpus.from_passages(read_jsonl(args.corpus))
@@ -54,7 +56,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def timed(rates: list[float], count: int) -> Iterator[None]:
-    """Note `count` over the processor seconds of the block: other users of the machine do not count."""
+    """Record `count` over the processor seconds of the block, without other work on the machine."""
     began = time.process_time()
     yield
     rates.append(count / (time.process_time() - began))

@@ -2,8 +2,8 @@
 
     python benchmarks/retrieval_indexes.py --dense DIR --questions nq_open_gold.jsonl.gz --sizes 11043 100000
 
-Vectors beyond those of the index are theirs with noise (cosine about 0.8 to the original), so that they
-crowd as real ones do. Queries are real questions.
+Additional vectors are those of the index with noise (cosine about 0.8 to the original), so that they are as
+dense as real ones. Queries are real questions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def crowd(vectors: NDArray[np.float32], count: int, path: Path) -> None:
 
 
 def resident() -> int:
-    """Megabytes of this process that nothing else can use (Linux)."""
+    """Megabytes that only this process uses (Linux)."""
     return int(re.findall(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[0]) // 1024
 
 
@@ -78,7 +78,7 @@ def speed(nearest: Nearest, queries: NDArray[np.float32]) -> tuple[float, float]
 
 
 def seconds_to_build(case: Case) -> float:
-    """Build the index of a case beside its vectors."""
+    """Build the index of a case next to its vectors."""
     vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
     began = time.perf_counter()
     if case.index != "flat":
@@ -88,7 +88,7 @@ def seconds_to_build(case: Case) -> float:
 
 
 def measure(case: Case, seconds: float) -> str:
-    """The table's row of a case that is built."""
+    """The table row of a case whose index is built."""
     vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
     how = index_settings(case.index, *vectors.shape)
     rank = np.arange(len(vectors), dtype=np.uint32)
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def alone(work: Callable[..., Any], *arguments: object) -> Any:
-    """The result of a function in a process of its own, so that its memory is its own."""
+    """Run a function in its own process, so that its memory is its own; return its result."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work, arguments)
 

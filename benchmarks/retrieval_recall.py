@@ -15,7 +15,7 @@ from memenvs.retrieval.protocol import Passage
 
 
 def main() -> None:
-    """Print a table row a retriever."""
+    """Print a table row for each retriever."""
     parser = argparse.ArgumentParser(description="Recall@k of NQ's gold passages")
     parser.add_argument("--corpus", required=True, help="JSONL, gzipped")
     parser.add_argument("--questions", required=True, help='JSONL of {"question", "title", "text"}, gzipped')

@@ -1,4 +1,4 @@
-"""The server under load: 32 clients, batched and not; then malformed requests and clients that hang up.
+"""The server under load: 32 clients, batched and not; then malformed requests and clients that disconnect.
 
 python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
 """
@@ -26,7 +26,7 @@ MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', 
 
 
 class Load(NamedTuple):
-    """What a run of the load gave."""
+    """Results of a run of the load."""
 
     seconds: float
     latencies: list[float]
@@ -41,11 +41,11 @@ class Server(NamedTuple):
 
     @property
     def port(self) -> int:
-        """Of the address."""
+        """Port of the address."""
         return int(self.url.rsplit(":", 1)[1])
 
     def resident(self) -> int:
-        """Megabytes (Linux)."""
+        """Megabytes of memory (Linux)."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) // 1024
 
@@ -73,7 +73,7 @@ def running(index: str, *arguments: str) -> Iterator[Server]:
 
 
 def address(log: IO[str], process: subprocess.Popen[bytes]) -> str:
-    """Where the server listens, once it does."""
+    """The server's address, once it listens."""
     while process.poll() is None:
         log.seek(0)
         if found := re.search(r"running on (http://\S+)", log.read()):
@@ -99,7 +99,7 @@ async def exchange(
 
 
 async def client(port: int, queries: list[str], bad: float, rng: random.Random, load: list[float]) -> int:
-    """Send queries in turn, a share of them malformed and as many cut off; how many were lost."""
+    """Send queries in turn, a share of them malformed and as many cut off; return how many were lost."""
     lost = 0
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for query in queries:
@@ -108,7 +108,7 @@ async def client(port: int, queries: list[str], bad: float, rng: random.Random, 
         if chance < bad:
             status, reply = await exchange(reader, writer, rng.choice(MALFORMED))
             lost += not (400 <= status < 500 and "detail" in json.loads(reply))
-        elif chance < 2 * bad:  # hang up, half of them before the body is out
+        elif chance < 2 * bad:  # disconnect, half of them before the body is sent
             sent = request(body)
             writer.write(sent if rng.random() < 0.5 else sent[:-5])
             await writer.drain()
@@ -124,7 +124,7 @@ async def client(port: int, queries: list[str], bad: float, rng: random.Random, 
 
 
 async def drive(port: int, queries: list[str], bad: float = 0.0) -> Load:
-    """All queries, over CLIENTS clients at once."""
+    """Send all queries from CLIENTS clients at once."""
     load: list[float] = []
     began = time.perf_counter()
     lost = await asyncio.gather(
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--questions", required=True)
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument(
-        "--rough", type=int, default=0, help="requests of the run with malformed ones and hang-ups"
+        "--rough", type=int, default=0, help="requests of the run with malformed and cut-off ones"
     )
     args = parser.parse_args()
     with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
@@ -163,7 +163,7 @@ def main() -> None:
 
 
 def rough(index: str, queries: list[str]) -> None:
-    """Print what is lost, and the server's memory, over requests of which 1% is malformed and 1% cut off."""
+    """Print the lost requests and the server's memory, with 1% of requests malformed and 1% cut off."""
     with running(index, "--cache", "0") as server:
         for part in range(5):
             load = asyncio.run(drive(server.port, queries[part::5], bad=0.01))

@@ -1,4 +1,4 @@
-"""Reward methods: 64 environments under one host against 64 hosts, and what a stack of four methods costs.
+"""Reward methods: 64 environments in one wrapper against 64 wrappers; the cost of a stack of four methods.
 
 python -m benchmarks.rewards
 """
@@ -25,7 +25,7 @@ MEMORY = "The mayor of the town of Talnitsa is Vino Nokemi, who was born in 1903
 
 
 class FixedCost:
-    """A scorer that takes a time a call and a time a request, as a model on a GPU does.
+    """A scorer that takes a fixed time per call and per request, like a model on a GPU.
 
     Args:
         call: seconds.
@@ -43,7 +43,7 @@ class FixedCost:
 
 
 class Free:
-    """A scorer that takes no time, so that only the rest is measured."""
+    """A scorer that takes no time, so that only everything else is measured."""
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Zeros."""
@@ -69,18 +69,18 @@ def main() -> None:
 
 
 class Judged(JudgeMethod):
-    """A judge that is not asked: its time is the endpoint's."""
+    """A judge without calls: their time is the endpoint's."""
 
     def __init__(self) -> None:
         super().__init__("http://localhost:1/v1", "none")
 
     def assign_credit(self, episodes: Sequence[Any]) -> list[list[Any]]:
-        """Nothing."""
+        """Assign nothing."""
         return [[] for _ in episodes]
 
 
 def compare(label: str, make: Callable[[], Any]) -> None:
-    """The same episodes of 64 environments both ways; seconds."""
+    """Play the same episodes of 64 environments both ways; return the seconds."""
     methods = ["TAMTRL", "InfoMem", "MemPO"]
     alone, together = make(), make()
     singles = [
@@ -90,7 +90,7 @@ def compare(label: str, make: Callable[[], Any]) -> None:
     venv = TextVectorEnv("MemChunkQA-v0", ENVS, autoreset_mode="Disabled", **READING)
     host = VectorRewardWrapper(venv, methods, together, group_size=8)
     apart = statistics.median(timed(lambda: play_singles(singles)) for _ in range(3))
-    steps = play_host(host)  # the first time, for the number of steps
+    steps = play_host(host)  # once, for the number of steps
     before = getattr(together, "calls", 0)
     joined = statistics.median(timed(lambda: play_host(host)) for _ in range(3))
     if before:
@@ -109,7 +109,7 @@ def play_singles(envs: Sequence[RewardWrapper]) -> None:
 
 
 def play_host(host: VectorRewardWrapper) -> int:
-    """One episode each; the steps it took."""
+    """One episode each; return the steps taken."""
     host.reset(options={"task": [i // 8 for i in range(ENVS)]})
     over, steps, replies = np.zeros(ENVS, np.bool_), 0, [f"{i} {MEMORY}" for i in range(ENVS)]
     while not over.all():

@@ -1,4 +1,4 @@
-"""HFPolicy's sampling against the same loop without a cache, generate, and the model's passes alone.
+"""HFPolicy's sampling against the same loop without a cache, `generate`, and the model's passes alone.
 
 python -m benchmarks.sampling [--tokens 256] [--rows 16] [--groups 16] [--copies 16]
 """
@@ -25,7 +25,7 @@ VOCABULARY = 4_096
 
 
 def model() -> transformers.Qwen3ForCausalLM:
-    """A random Qwen3 of 1.2 M parameters, its embeddings tied, that never ends a reply."""
+    """A random Qwen3 of 1.2 M parameters with tied embeddings, which never ends a reply."""
     torch.manual_seed(0)
     config = transformers.Qwen3Config(
         vocab_size=VOCABULARY,
@@ -47,7 +47,7 @@ def model() -> transformers.Qwen3ForCausalLM:
 
 @torch.no_grad()
 def without_cache(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> list[list[int]]:
-    """The same draws from the same numbers, everything read again at each step; padded at the right."""
+    """The same draws from the same numbers, reading everything again at each step; padded on the right."""
     uniforms = np.stack([rng.random(tokens) for rng in rngs(len(prompts))])
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     ids = torch.zeros(len(prompts), int(lengths.max()) + tokens, dtype=torch.long)
@@ -65,7 +65,7 @@ def without_cache(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> list
 
 @torch.no_grad()
 def bare(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
-    """The model's own passes alone: prompts once, then one token a step, its logits; no draws, no checks."""
+    """The model's passes alone: prompts once, then one token's logits a step, without sampling or checks."""
     cache, _ = prefill(policy.model.model, prompts, tokens, "cpu")
     step = torch.zeros(len(prompts), 1, dtype=torch.long)
     width = max(map(len, prompts))
@@ -84,7 +84,7 @@ def bare(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
 
 @torch.no_grad()
 def generate(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> None:
-    """What transformers offers: the batch padded at the left, log-probabilities not kept."""
+    """The way of transformers: the batch padded on the left, without log-probabilities."""
     width = max(map(len, prompts))
     ids = torch.zeros(len(prompts), width, dtype=torch.long)
     mask = torch.zeros_like(ids)
@@ -102,14 +102,14 @@ def rngs(rows: int) -> list[np.random.Generator]:
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor time of work, and what it gives."""
+    """Processor time of some work, and its result."""
     began = time.process_time()
     found = work()
     return time.process_time() - began, found
 
 
 def row(name: str, policy: HFPolicy, prompts: Sequence[Ids], tokens: int, plain: bool) -> None:
-    """Print a line of the table, once the way without a cache is seen to draw the same tokens."""
+    """Print a line of the table, after checking that the way without a cache samples the same tokens."""
     ours, replies = seconds(lambda: policy.sample(prompts, rngs(len(prompts)), tokens))
     bares, _ = seconds(lambda: bare(policy, prompts, tokens))
     theirs, _ = seconds(lambda: generate(policy, prompts, tokens))
@@ -117,7 +117,7 @@ def row(name: str, policy: HFPolicy, prompts: Sequence[Ids], tokens: int, plain:
     if plain:
         slow, wanted = seconds(lambda: without_cache(policy, prompts, tokens))
         same = np.mean([reply.ids.tolist() == ids for reply, ids in zip(replies, wanted, strict=True)])
-        if same < 0.9:  # a number that falls on the border of two tokens may go either way
+        if same < 0.9:  # a random number on the border of two tokens may pick either
             raise RuntimeError(f"only {same:.0%} of the replies are those of the plain way")
         cells.append(f"{slow / ours:.1f} ({slow:.0f} CPU s to {ours:.1f})")
     print(f"| {name} | {' | '.join(cells)} |", flush=True)

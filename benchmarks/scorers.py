@@ -26,7 +26,7 @@ VOCABULARY = 32_000
 
 
 def model() -> transformers.Qwen3ForCausalLM:
-    """A random Qwen3 of 17 M parameters, its embeddings tied."""
+    """A random Qwen3 of 17 M parameters with tied embeddings."""
     torch.manual_seed(0)
     config = transformers.Qwen3Config(
         vocab_size=VOCABULARY,
@@ -43,18 +43,18 @@ def model() -> transformers.Qwen3ForCausalLM:
 
 
 def mixed(count: int, rng: np.random.Generator) -> list[TokenPair]:
-    """Prompts of 500 to 3,000 tokens that share nothing, each with a continuation of 50 to 300."""
+    """Prompts of 500 to 3,000 tokens without a common prefix, each with a continuation of 50 to 300."""
     return [TokenPair(ids(rng, 500, 3_000), ids(rng, 50, 300)) for _ in range(count)]
 
 
 def shared(count: int, rng: np.random.Generator) -> list[TokenPair]:
-    """The same, with 8 continuations to a prompt."""
+    """The same, with 8 continuations per prompt."""
     prompts = [ids(rng, 500, 3_000) for _ in range(count // 8)]
     return [TokenPair(prompt, ids(rng, 50, 300)) for prompt in prompts for _ in range(8)]
 
 
 def ids(rng: np.random.Generator, least: int, most: int) -> list[int]:
-    """Random token ids, of a random number."""
+    """Random token ids of random length."""
     return rng.integers(0, VOCABULARY, rng.integers(least, most + 1)).tolist()
 
 
@@ -76,7 +76,7 @@ def plain(model: transformers.Qwen3ForCausalLM, pairs: list[TokenPair], batch: i
 
 
 class Cost:
-    """What a call cost: seconds of processor time and of the clock; peak memory above its start, in MB."""
+    """The cost of a call: processor and wall-clock seconds; peak memory above its start, in MB."""
 
     def __init__(self, work: Callable[[], list[TokenScores]]):
         gc.collect()
@@ -97,18 +97,18 @@ class Cost:
 
 
 def memory() -> int:
-    """Bytes of this process that are in memory now."""
+    """Bytes of this process in memory now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def processor() -> float:
-    """Seconds of processor time of this process, all threads."""
+    """Processor seconds of this process, over all threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def row(name: str, pairs: list[TokenPair], scorer: HFScorer, batch: int) -> None:
-    """Print one line of the table, once both ways are seen to agree."""
+    """Print one line of the table, after checking that both ways agree."""
     ours = Cost(lambda: scorer.token_logprobs(pairs))
     theirs = Cost(lambda: plain(scorer.model, pairs, batch))
     for a, b in zip(ours.scores, theirs.scores, strict=True):
@@ -124,12 +124,14 @@ def row(name: str, pairs: list[TokenPair], scorer: HFScorer, batch: int) -> None
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="HFScorer against padded batches with full logits")
-    parser.add_argument("--requests", type=int, default=64, help="of each kind; a multiple of 8")
+    parser.add_argument("--requests", type=int, default=64, help="requests of each kind; a multiple of 8")
     parser.add_argument(
         "--plain-batch", type=int, default=8, help="requests in a padded batch of the plain way"
     )
     parser.add_argument("--max-batch-tokens", type=int, help="of HFScorer")
-    parser.add_argument("--threads", type=int, default=1, help="of torch; two that wait for each other spin")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of torch; two that wait for each other spin"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizers/world.json")))

@@ -1,4 +1,4 @@
-"""256 search environments stepped together against one by one: steps a second and calls of the retriever.
+"""256 search environments stepped together against one by one: steps a second and retriever calls.
 
 python -m benchmarks.search --questions nq_open_gold_1000.jsonl.gz --dense INDEX_DIR
 """
@@ -20,7 +20,7 @@ ENVIRONMENTS, TURNS = 256, 3
 
 
 def main() -> None:
-    """Measure the lexical index, and a dense one where it is given."""
+    """Measure the lexical index, and a dense one if given."""
     parser = argparse.ArgumentParser(description="Search environments together and one by one")
     parser.add_argument("--questions", default="world-train", help="a task set or JSON Lines of questions")
     parser.add_argument("--lexical", help="a corpus or an index (default: the task set's documents)")
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> None:
-    """Print one line: `same` environments in a row ask the same."""
+    """Print one line; `same` environments in a row ask the same question."""
     texts = [task.question for task in open_questions(questions)]
     venv = TextVectorEnv("MemSearchQA-v0", ENVIRONMENTS, max_turns=TURNS, **kwargs)
     singles = [
@@ -71,7 +71,7 @@ def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> Non
 
 
 def uncached(retriever: Retriever) -> Retriever:
-    """The retriever without its memory of queries, so that searches are measured."""
+    """The retriever without its cache of queries, so that searches are measured."""
     return getattr(retriever, "retriever", retriever)
 
 

@@ -1,8 +1,8 @@
 """Time the Sokoban engine against the plain way of doing the same: rates and ratios of one run.
 
-Run it with `python benchmarks/sokoban.py`; it takes about 20 seconds on one core. CPU seconds are counted,
-so that other work on the machine disturbs little. The plain ways are written below, for a ratio within one
-run; what other packages reach is not measured here.
+Run it with `python benchmarks/sokoban.py`; it takes about 20 seconds on one core. It counts CPU seconds, so
+that other work on the machine matters little. The plain ways are written below, for a ratio within one run;
+other packages are not measured here.
 """
 
 import time
@@ -31,7 +31,7 @@ DELTAS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 
 def rate(work: Callable[[], int], seconds: float = 1.0, repeats: int = 3) -> float:
-    """Units a CPU second: `work` does some and says how many; the median of `repeats` runs."""
+    """Units a CPU second, the median of `repeats` runs: `work` does some and returns how many."""
     rates = []
     for _ in range(repeats):
         start, done = time.process_time(), 0
@@ -42,7 +42,7 @@ def rate(work: Callable[[], int], seconds: float = 1.0, repeats: int = 3) -> flo
 
 
 def plain_step(room: np.ndarray, action: int) -> float:
-    """One step on a NumPy board, cell by cell, with the reward from counting: how most environments do it."""
+    """One step on a NumPy board, cell by cell, with the reward from counting, as in most environments."""
     row, column = np.argwhere(room & PLAYER)[0]
     down, right = DELTAS[action]
     before = np.count_nonzero(room == BOX | TARGET)
@@ -154,7 +154,7 @@ def level_rates() -> list[tuple[str, float, float]]:
         return 500
 
     def solved() -> int:
-        _layout.cache_clear()  # every level new to the solver
+        _layout.cache_clear()  # so that the solver has seen no level
         for board in boards:
             solve(board)
         return len(boards)

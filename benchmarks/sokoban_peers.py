@@ -1,4 +1,4 @@
-"""Sokoban steps beside two packages from the index, in one process: GEM (text) and Jumanji (arrays).
+"""Sokoban steps compared with two packages, in one process: GEM (text) and Jumanji (arrays).
 
 pip install gem-llm jumanji
 python -m benchmarks.sokoban_peers
@@ -20,7 +20,7 @@ NAMES = ("up", "down", "left", "right")
 
 
 def main() -> None:
-    """Measure what is installed."""
+    """Measure the installed packages."""
     ours = {"text": text_rate(), "grid": grid_rate()}
     print(f"memenvs  text, one environment: {ours['text']:>12,.0f} moves/s")
     print(f"memenvs  {BOARDS} boards 6x6:      {ours['grid']:>12,.0f} steps/s")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def best(work: Callable[[], int]) -> float:
-    """Units a second of the best of some repeats."""
+    """Units a second, the best of some repeats."""
     rates = []
     for _ in range(REPEATS):
         started = time.perf_counter()
@@ -48,7 +48,7 @@ def best(work: Callable[[], int]) -> float:
 
 
 def text_rate() -> float:
-    """Moves a second of `MemSokoban-v0`, three a turn, resets included."""
+    """Moves a second of `MemSokoban-v0`, three a turn, including resets."""
     env = gym.make("MemSokoban-v0", disable_env_checker=True)
     rng = np.random.default_rng(0)
     replies = [
@@ -88,7 +88,7 @@ def gem_rate(count_resets: bool = True) -> float:
 
 
 def grid_rate() -> float:
-    """Steps a second of `MemSokobanGrid-v0` over 1,024 boards, observations and autoreset included."""
+    """Steps a second of `MemSokobanGrid-v0` over 1,024 boards, including observations and autoreset."""
     venv = gym.make_vec("MemSokobanGrid-v0", num_envs=BOARDS)
     venv.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 4, (STEPS, BOARDS))
@@ -98,7 +98,7 @@ def grid_rate() -> float:
             venv.step(row)
         return actions.size
 
-    work()  # past the first resets
+    work()  # warm up, past the first resets
     return best(work)
 
 

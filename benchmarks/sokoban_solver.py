@@ -14,7 +14,7 @@ def main() -> None:
     """Print the curve of solved against time, and the slowest level."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", help="a level file, .npz or text")
-    parser.add_argument("--seconds", type=float, default=5.0, help="limit a level, wall clock")
+    parser.add_argument("--seconds", type=float, default=5.0, help="wall-clock limit for each level")
     parser.add_argument("--levels", type=int, default=None, help="number of levels, from the first")
     arguments = parser.parse_args()
     seconds, lengths, pushes = [], [], []
@@ -25,7 +25,7 @@ def main() -> None:
         took = time.perf_counter() - start
         board = Board(level.board)
         pushed = sum(board.step(move).moved_box for move in solution.moves)
-        if solution.status == "solved" and board.solved:  # the engine has the last word
+        if solution.status == "solved" and board.solved:  # the engine confirms the solution
             seconds.append(took)
             lengths.append(len(solution.moves))
             pushes.append(pushed)

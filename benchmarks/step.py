@@ -1,4 +1,4 @@
-"""The parts of a learner's step with a real model, each beside the plain way to compute it.
+"""The parts of a learner's step with a real model, each compared with the plain way to compute it.
 
 python -m benchmarks.step decode [--model smollm2] [--rows 1 16 64] [--dtypes bfloat16 float32]
 python -m benchmarks.step update [--model smollm2] [--groups 8] [--dtypes bfloat16 float32]
@@ -28,17 +28,17 @@ from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
 
 GROUP, SHARED, OWN = 8, 250, 100  # prompts of a group, tokens that they share, about as many of each alone
-BORDER = 1e-5  # of the cumulative distribution: draws this near to the next token may go either way
+BORDER = 1e-5  # of the cumulative distribution: draws this close to the next token may pick either
 
 
 class Sampled(NamedTuple):
-    """Replies to B prompts, and the processor seconds that they took.
+    """Replies to B prompts, and the processor seconds for them.
 
     Attributes:
         ids: (B, T).
         logprobs: (B, T), nats.
         prefill: seconds until the first token of every reply.
-        decode: seconds for all others.
+        decode: seconds for all other tokens.
     """
 
     ids: Ids
@@ -59,7 +59,7 @@ def reading_prompts(policy: HFPolicy, rows: int) -> list[Ids]:
 
 @torch.no_grad()
 def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]) -> Sampled:
-    """Prompts padded at the left, a `DynamicCache`, and one call of the model a token, as `generate` does."""
+    """Prompts padded on the left, a `DynamicCache`, and one call of the model per token, as in `generate`."""
     start = time.process_time()
     width = max(map(len, prompts))
     ids, mask = torch.zeros(len(prompts), width, dtype=torch.long), torch.zeros(len(prompts), width)
@@ -88,7 +88,7 @@ def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64
 
 @torch.no_grad()
 def ours(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]) -> Sampled:
-    """The policy's sampler; the prompts are read when its head is first asked."""
+    """The policy's sampler, which reads the prompts when its logits are first needed."""
     asked: list[float] = []
     head = policy.model.get_output_embeddings()
     hook = head.register_forward_pre_hook(lambda module, args: asked.append(time.process_time()))
@@ -104,7 +104,7 @@ def ours(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]
 def agreement(
     policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64], one: Sampled, other: Sampled
 ) -> tuple[float, float, float]:
-    """Share of equal replies, of those that first differ at a border, how far log-probabilities differ."""
+    """Shares of equal replies and of those that first differ at a border; difference of log-probabilities."""
     same = border = 0
     apart = 0.0
     for i, prompt in enumerate(prompts):
@@ -130,7 +130,7 @@ def decode(args: argparse.Namespace) -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for dtype in args.dtypes:
         policy = HFPolicy(args.model, dtype=dtype, chat=False)
-        policy._sampler._stopping._ends[:] = False  # so that both ways write as many tokens
+        policy._sampler._stopping._ends[:] = False  # so that both ways write equally many tokens
         for rows in args.rows:
             prompts = reading_prompts(policy, rows)
             uniforms = np.stack([np.random.default_rng([0, i]).random(args.tokens) for i in range(rows)])
@@ -166,7 +166,7 @@ class Reading(NamedTuple):
 
 
 def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> Reading:
-    """Prompts and replies of one turn: a group shares task and section, memories and replies differ."""
+    """Prompts and replies of one turn: a group shares task and section; memories and replies differ."""
     venv = TextVectorEnv("MemChunkQA-v0", groups, autoreset_mode="Disabled", chunk_size=220)
     observations, _ = venv.reset(seed=list(range(groups)))
     draws = np.random.default_rng(0)
@@ -191,7 +191,7 @@ def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> 
 
 @contextmanager
 def reading(policy: HFPolicy, way: str) -> Iterator[None]:
-    """Read sequences as padded rows, without padding ("packed"), or prefixes once too ("shared")."""
+    """Read sequences as padded rows, without padding ("packed"), or with prefixes read once ("shared")."""
     whole, packs = prefixes.group_by_prefix, policy._packs
     policy._packs = way != "padded"
     if way == "packed":
@@ -292,9 +292,11 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument("--groups", type=int, default=8, help="of 8 sequences that share task and section")
+    parser.add_argument(
+        "--groups", type=int, default=8, help="groups of 8 sequences that share task and section"
+    )
     parser.add_argument("--tokens", type=int, default=33, help="of a reply")
-    parser.add_argument("--rounds", type=int, default=2, help="of both ways; the least seconds are reported")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each way; the fastest is reported")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -1,4 +1,4 @@
-"""`memenvs build` as tests call it."""
+"""`memenvs build`, called from tests."""
 
 from memenvs.commands.build import main
 

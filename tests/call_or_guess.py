@@ -1,4 +1,4 @@
-"""Calling must be learned against answers by luck: only what is paid for the call speaks for it."""
+"""Calling competes with answers by luck: only the reward of the call favours it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chat endpoint on loopback that says what a test tells it to."""
+"""A chat endpoint on loopback with replies that the test sets."""
 
 from __future__ import annotations
 

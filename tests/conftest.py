@@ -1,4 +1,4 @@
-"""What several test files need: small task sets, a tiny encoder, a tiny corpus, and where real data lies."""
+"""Shared by several test files: small task sets, a tiny encoder, a tiny corpus, and paths of real data."""
 
 import importlib.util
 import os

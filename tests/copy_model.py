@@ -1,4 +1,4 @@
-"""A small Qwen3 that has learned to copy: what its prompt says, it finds likely to be said again."""
+"""A small Qwen3 that has learned to copy: it expects what its prompt says to be repeated."""
 
 from __future__ import annotations
 

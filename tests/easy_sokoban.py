@@ -1,4 +1,4 @@
-"""Sokoban that a model of a hundred thousand parameters learns in seconds: always the same one move."""
+"""Sokoban that a model of a hundred thousand parameters learns in seconds: always the same single move."""
 
 from __future__ import annotations
 

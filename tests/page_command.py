@@ -1,4 +1,4 @@
-"""A command of a page, read as it would be, and not run."""
+"""Parse a command of a page without running it."""
 
 import importlib
 import shlex

@@ -1,4 +1,4 @@
-"""A process reward model made by hand, as the checkpoint of a run of `memenvs train prm`."""
+"""A hand-made process reward model, saved like the checkpoint of a `memenvs train prm` run."""
 
 import json
 import math

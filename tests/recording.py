@@ -1,7 +1,7 @@
-"""What the suite does, as hashes: episodes, credits, built task sets and short training runs.
+"""The suite's behaviour as hashes: episodes, credits, built task sets and short training runs.
 
-`python tests/recording.py` writes `recorded.json`; `test_recorded.py` compares. Record again only where a
-change is meant, and say which in the commit.
+`python tests/recording.py` writes `recorded.json`; `test_recorded.py` compares. Record again only if a change
+is intended, and name it in the commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recorded outputs of other systems on inputs of our own: see reference/README.md."""
+"""Recorded outputs of other systems for our inputs: see reference/README.md."""
 
 import json
 from pathlib import Path

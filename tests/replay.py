@@ -1,4 +1,4 @@
-"""A policy that gives known replies again."""
+"""A policy that repeats given replies."""
 
 import numpy as np
 

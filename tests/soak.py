@@ -1,8 +1,8 @@
-"""Hostile replies for as long as you like: `make soak` for an hour, a minute of it in CI.
+"""Hostile replies for as long as you like: `make soak` runs for an hour, CI for a minute.
 
 Every id, memory mode and form plays episodes of replies from a grammar of tags, calls, boxes, numbers, half
 markup and broken text, alone and under stacks of reward methods. It fails if a reply raises, leaves the
-observation space, earns without bound or succeeds without an answer; if blanks behind a reply change what it
+observation space, earns without bound or succeeds without an answer; if trailing blanks change what a reply
 earns; if the time of a reply grows faster than its length; or if memory keeps growing.
 """
 

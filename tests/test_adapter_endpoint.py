@@ -1,4 +1,4 @@
-"""Episodes by chat completions against an injected address, with a reward for each completion."""
+"""Episodes by chat completions to an injected address, with a reward for each completion."""
 
 import asyncio
 import pickle

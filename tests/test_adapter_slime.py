@@ -1,4 +1,4 @@
-"""slime's generate function: a group meets, and each turn is a sample with its credit.
+"""slime's generate function: a group is collected, and each turn becomes a sample with its credit.
 
 slime needs CUDA to be installed, so its modules are stand-ins with the fields and calls of its repository
 (commit 624b824, August 2026).

@@ -1,4 +1,4 @@
-"""What an adapter hands out of a turn: plain data, and nothing that a judge may have quoted."""
+"""What an adapter returns for a turn: plain data, without anything that a judge may have quoted."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The environments that the tutorial writes pass the suite's own conformance tests."""
+"""The environments that the tutorial writes pass the suite's conformance tests."""
 
 import os
 import re

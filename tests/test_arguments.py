@@ -1,4 +1,4 @@
-"""Arguments as name=value: how they are read, and what is refused by the signature that takes them."""
+"""Arguments as name=value: how they are parsed, and which the called signature refuses."""
 
 import json
 import shlex

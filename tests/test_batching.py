@@ -1,4 +1,4 @@
-"""Batches of sequences of like length, worked out by hand."""
+"""Batches of sequences of similar length, worked out by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Questions over many documents: counted again from the text alone, their evidence, size and errors."""
+"""Questions over many documents: recounted from the text alone; their evidence, size and errors."""
 
 import functools
 import re

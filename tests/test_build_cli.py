@@ -1,4 +1,4 @@
-"""`memenvs build`: what it writes, what it says, and what it leaves when it fails."""
+"""`memenvs build`: what it writes, what it prints, and what it leaves when it fails."""
 
 import contextlib
 import functools

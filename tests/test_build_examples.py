@@ -1,4 +1,4 @@
-"""Evidence among distractors: what a task holds, and what decides it."""
+"""Evidence among distractors: what a task holds, and what determines it."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Walks over graphs: each answer is found again from the text."""
+"""Walks over graphs: each answer is recomputed from the text."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What every source that hides its tasks in a text of any length keeps: its budget, its chance, its card."""
+"""What all sources that hide tasks in texts of any length share: budget, randomness, card."""
 
 import functools
 

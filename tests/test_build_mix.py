@@ -1,4 +1,4 @@
-"""`build mix`: tasks of several sets as one, by weights, with the measures that a curriculum goes by."""
+"""`build mix`: tasks of several sets as one, by weights, with the measures that a curriculum uses."""
 
 import json
 

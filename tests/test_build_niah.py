@@ -1,4 +1,4 @@
-"""Needle tasks against the definition of the eight variants, their budget, their chance and their errors."""
+"""Needle tasks against the definition of the eight variants; their budget, randomness and errors."""
 
 import functools
 import re

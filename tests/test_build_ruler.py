@@ -1,4 +1,4 @@
-"""RULER's tasks beside the needles: recomputed from their texts, budgets, chance and errors."""
+"""RULER's tasks other than the needles: recomputed from their texts, budgets, randomness and errors."""
 
 import json
 import re

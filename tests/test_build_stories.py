@@ -1,4 +1,4 @@
-"""Conversations as MRCR's and stories as bAbI's: read again from the text, their budgets and their errors."""
+"""Conversations like MRCR's and stories like bAbI's: recomputed from the text, their budgets and errors."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What ships is what its own code makes."""
+"""The shipped data are what their own code makes."""
 
 from dataclasses import replace
 

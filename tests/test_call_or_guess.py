@@ -1,4 +1,4 @@
-"""Turn rewards teach to go on where the outcome speaks for stopping."""
+"""Turn rewards teach to continue where the outcome favours stopping."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The teacher that knows what is needed: its notes, its slips, its call, and what it answers from."""
+"""The teacher that knows what is needed: its notes, its mistakes, its call, and what it answers from."""
 
 import gymnasium as gym
 import pytest

@@ -1,4 +1,4 @@
-"""The chat client: what a completion holds, what is tried again, what is refused."""
+"""The chat client: what a completion holds, what is retried, what is refused."""
 
 import json
 import socket

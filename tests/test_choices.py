@@ -1,4 +1,4 @@
-"""The choice version of a task: which replies there are, and that the right ones are right."""
+"""The choice version of a task: which replies it offers, and that the right ones are right."""
 
 import gymnasium as gym
 import pytest

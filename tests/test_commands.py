@@ -1,4 +1,4 @@
-"""`memenvs COMMAND`: the overview, how options are read, errors of one line, and the list."""
+"""`memenvs COMMAND`: the overview, how options are parsed, one-line errors, and the list."""
 
 import contextlib
 import io

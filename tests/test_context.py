@@ -1,4 +1,4 @@
-"""The text of a task, and the chunks it is read in."""
+"""The text of a task, and its chunks."""
 
 import numpy as np
 import pytest

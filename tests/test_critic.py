@@ -1,4 +1,4 @@
-"""The critic: apart from the policy or a part of it, at its own learning rate; KL inside its rewards."""
+"""The critic: separate from the policy or part of it, with its own learning rate; KL in its rewards."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Curricula: levels of a task set, when the next begins, their states, and a learner that goes by one."""
+"""Curricula: levels of a task set, when the next starts, their states, and a learner that uses one."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Curves of training runs: which runs are one line, what it is called, and what is drawn of it."""
+"""Curves of training runs: which runs form one line, its label, and what is drawn."""
 
 import json
 import struct

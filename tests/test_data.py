@@ -1,4 +1,4 @@
-"""Typed plain data: what is converted, and the one line for the rest."""
+"""Typed plain data: what is converted, and the one-line error for everything else."""
 
 from dataclasses import dataclass
 from typing import Literal

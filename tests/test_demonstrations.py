@@ -1,4 +1,4 @@
-"""What a teacher played becomes the sequences that the model would have left, had it played so itself."""
+"""A teacher's episodes become the sequences that the model would have produced by playing them itself."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""bfloat16 and float32: which a model is computed in, and how far apart their numbers are."""
+"""bfloat16 and float32: which one a model is computed in, and how much their numbers differ."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The engine: each episode continues as soon as it has its own reply, and plays what it would play alone."""
+"""The engine: each episode continues as soon as it has its own reply, and plays as it would alone."""
 
 import itertools
 

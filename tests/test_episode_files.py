@@ -1,4 +1,4 @@
-"""Files of episodes: what they hold, and that reading gives back what was written."""
+"""Files of episodes: their content, and that reading returns what was written."""
 
 import json
 import math

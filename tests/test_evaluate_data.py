@@ -1,4 +1,4 @@
-"""A resumed evaluation refuses data that are not those it was begun with, also under the same name."""
+"""A resumed evaluation refuses other data than it started with, even under the same name."""
 
 import json
 import shutil

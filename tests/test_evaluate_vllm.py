@@ -1,4 +1,4 @@
-"""An evaluation over a real vLLM server on a CPU; `make test-vllm` runs it."""
+"""An evaluation with a real vLLM server on a CPU; `make test-vllm` runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashed n-grams: what is counted, where it goes, and that every process counts alike."""
+"""Hashed n-grams: what is counted, where it goes, and that every process counts the same."""
 
 import subprocess
 import sys

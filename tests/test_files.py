@@ -1,4 +1,4 @@
-"""Whole files and folders, and errors of a full disk."""
+"""Complete files and folders, and errors of a full disk."""
 
 import contextlib
 import errno

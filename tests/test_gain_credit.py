@@ -1,4 +1,4 @@
-"""IGPO and ReMemR1: their equations against NumPy written apart, their signals by hand, and played."""
+"""IGPO and ReMemR1: their equations against separate NumPy code, their signals by hand, and in episodes."""
 
 import itertools
 import math

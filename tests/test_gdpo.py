@@ -1,4 +1,4 @@
-"""GDPO: its equation against NumPy written apart, the components of an episode, and the learner's flag."""
+"""GDPO: its equation against separate NumPy code, the components of an episode, and the learner's flag."""
 
 import math
 from typing import get_type_hints

@@ -1,4 +1,4 @@
-"""The default tokenizer counts real prose as today's models do, and a task set is counted by its own."""
+"""The default tokenizer counts real prose as today's models do, and a task set keeps its own tokenizer."""
 
 import gzip
 import json

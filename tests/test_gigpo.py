@@ -1,4 +1,4 @@
-"""GiGPO: its equations against NumPy written apart, its states, and the learner's advantage."""
+"""GiGPO: its equations against separate NumPy code, its states, and the learner's advantage."""
 
 import gymnasium as gym
 import numpy as np

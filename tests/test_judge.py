@@ -1,4 +1,4 @@
-"""The judge, against a local endpoint that says what a test tells it to."""
+"""The judge, against a local endpoint with replies that the test sets."""
 
 import contextlib
 import json

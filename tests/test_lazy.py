@@ -1,4 +1,4 @@
-"""Fields that are made when they are read."""
+"""Fields that are computed when they are first read."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What a learner's command line refuses, before it loads anything, and what it says without torch."""
+"""What a learner's command line refuses before loading anything, and its message without torch."""
 
 import os
 import shutil

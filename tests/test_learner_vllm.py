@@ -1,4 +1,4 @@
-"""A learner whose rollouts a real vLLM engine writes, on a CPU; `make test-vllm` runs it."""
+"""A learner whose rollouts come from a real vLLM engine on a CPU; `make test-vllm` runs it."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The learners learn an easy game, resume bit for bit, and have one curve in one process and in two."""
+"""The learners learn an easy game, resume bit for bit, and have the same curve in one process and in two."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""LoRA: adapters that begin as nothing, are saved alone, and share the weights of their model."""
+"""LoRA: adapters start at zero, are saved alone, and share the weights of their model."""
 
 import json
 import os

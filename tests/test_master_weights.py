@@ -1,4 +1,4 @@
-"""Training in bfloat16: gradients agree with float32, and steps below its rounding are not lost."""
+"""Training in bfloat16: gradients agree with float32, and steps smaller than its rounding are not lost."""
 
 import numpy as np
 import pytest

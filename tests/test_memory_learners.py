@@ -1,4 +1,4 @@
-"""The memory methods train: their scorer is the policy in training, and each changes what is learned."""
+"""Training with the memory methods: their scorer is the policy in training, and each changes the training."""
 
 import json
 import math

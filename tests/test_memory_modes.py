@@ -1,4 +1,4 @@
-"""Each memory mode by itself: what a text does to the memory, what a prompt shows, what breaks the rules."""
+"""Each memory mode alone: how a text changes the memory, what a prompt shows, and what is malformed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every way of asking and of remembering keeps the parts of the contract that depend on it."""
+"""Every search form and memory mode keeps the parts of the contract that depend on it."""
 
 # ruff: noqa: F401  # imported tests
 

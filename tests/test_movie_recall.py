@@ -1,4 +1,4 @@
-"""Recommended movies: which known movie a name is taken for, and the recall that MemoryAgentBench reports."""
+"""Recommended movies: which known movie a name matches, and the recall that MemoryAgentBench reports."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The package as a whole: what an import costs, and what the repository promises of itself."""
+"""The package as a whole: what an import costs, and what the repository promises."""
 
 import functools
 import json

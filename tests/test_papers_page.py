@@ -1,4 +1,4 @@
-"""docs/papers.md: every pointer leads to code, every flag, recipe and environment is there."""
+"""docs/papers.md: every pointer leads to code, and it covers every flag, recipe and environment."""
 
 import ast
 import functools

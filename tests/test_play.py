@@ -1,4 +1,4 @@
-"""`memenvs play`: an episode on the terminal."""
+"""`memenvs play`: an episode in the terminal."""
 
 import builtins
 import io

@@ -1,4 +1,4 @@
-"""Sampling with models of many families, whose cache, mask and positions differ, against reading at once."""
+"""Sampling with models of many families, whose caches, masks and positions differ, against one full pass."""
 
 from __future__ import annotations
 

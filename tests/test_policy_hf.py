@@ -1,4 +1,4 @@
-"""The policy by a model of transformers: what it samples, what it says of it, and how it is saved."""
+"""The transformers policy: what it samples, its log-probabilities, and how it is saved."""
 
 from __future__ import annotations
 

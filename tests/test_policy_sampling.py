@@ -1,4 +1,4 @@
-"""What the sampling loop asks of its model: prompts are read once, rows that have ended leave."""
+"""What the sampling loop asks of its model: prompts are read once, and finished rows leave the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What policies make of text: prompts, feedback, the text of replies, and the characters of their tokens."""
+"""How policies handle text: prompts, feedback, the text of replies, and the characters of their tokens."""
 
 from __future__ import annotations
 

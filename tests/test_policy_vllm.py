@@ -1,4 +1,4 @@
-"""The policy by vLLM, against a real engine on a CPU; `make test-vllm` runs it."""
+"""The vLLM policy against a real engine on a CPU; `make test-vllm` runs it."""
 
 from __future__ import annotations
 

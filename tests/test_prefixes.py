@@ -1,4 +1,4 @@
-"""Groups of sequences that begin alike, worked out by hand; reading them at once, against each by itself."""
+"""Groups of sequences with a common prefix, by hand; reading them together against one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What environments tell reward methods: prompts with and without evidence, memory and history."""
+"""What environments give reward methods: prompts with and without evidence, memory and history."""
 
 import gymnasium as gym
 import numpy as np

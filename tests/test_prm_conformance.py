@@ -1,4 +1,4 @@
-"""What every text environment promises, it promises under a process reward model too."""
+"""The contract of every text environment also holds with a process reward model."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The training of a process reward model: what it learns from, how it is measured, what it refuses."""
+"""Training a process reward model: its data, its metrics, and what it refuses."""
 
 import json
 import math

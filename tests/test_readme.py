@@ -1,4 +1,4 @@
-"""Every snippet of the README and the docs runs as it stands."""
+"""Every snippet of the README and the docs runs as written."""
 
 import re
 import shlex

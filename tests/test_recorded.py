@@ -1,4 +1,4 @@
-"""What was recorded is what comes out today; `recording.py` says how to record again, and when."""
+"""The recorded behaviour is today's; `recording.py` says how to record again, and when."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Concurrent requests in one call of a retriever."""
+"""Concurrent requests in one retriever call."""
 
 from __future__ import annotations
 

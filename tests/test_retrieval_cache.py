@@ -1,4 +1,4 @@
-"""The cache before a retriever."""
+"""The cache in front of a retriever."""
 
 from __future__ import annotations
 

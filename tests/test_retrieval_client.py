@@ -1,4 +1,4 @@
-"""The client, against a server that misbehaves on demand."""
+"""The retrieval client against a server that misbehaves on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dense retrieval: exact order, approximate indexes, and builds that die and go on."""
+"""Dense retrieval: exact order, approximate indexes, and builds that are killed and resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoder: prefixes, pooling and norm, worked out by hand with transformers."""
+"""The encoder: prefixes, pooling and norm, computed by hand with transformers."""
 
 from __future__ import annotations
 

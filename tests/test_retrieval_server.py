@@ -1,4 +1,4 @@
-"""The real server, as a process, driven over loopback."""
+"""The real server as a process, called over loopback."""
 
 from __future__ import annotations
 

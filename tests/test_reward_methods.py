@@ -1,4 +1,4 @@
-"""Each reward method by itself: what it asks a scorer, its signal, and the credits of a group, by hand."""
+"""Each reward method alone: what it asks a scorer, its signal, and the credits of a group, by hand."""
 
 import math
 from functools import partial

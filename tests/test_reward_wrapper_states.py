@@ -1,4 +1,4 @@
-"""States of reward wrappers: plain data that JSON holds, of these methods alone."""
+"""States of reward wrappers: plain data that JSON can hold, for the same methods only."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""How a token is sampled from logits and a uniform number, worked out by hand."""
+"""Sampling a token from logits and a uniform number, worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody else's learner on our environment: Stable-Baselines3 learns Sokoban."""
+"""A learner of another package on our environment: Stable-Baselines3 learns Sokoban."""
 
 import sys
 from pathlib import Path

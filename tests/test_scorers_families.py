@@ -1,4 +1,4 @@
-"""HFScorer on families that cap, scale or window, and on those whose state cannot be cut back."""
+"""HFScorer on families that cap, scale or window, and on those whose state cannot be truncated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scorer by a model of transformers, against the plain way: each request alone, all logits."""
+"""The transformers scorer against the plain way: each request alone, all logits."""
 
 from __future__ import annotations
 

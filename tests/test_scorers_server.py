@@ -1,4 +1,4 @@
-"""The scorer over HTTP, against a stub that answers as vLLM does, from the scorer by transformers."""
+"""The scorer over HTTP, against a stub that answers as vLLM does with the transformers scorer."""
 
 from __future__ import annotations
 

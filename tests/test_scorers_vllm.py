@@ -1,4 +1,4 @@
-"""The scorers by vLLM, against a real engine on a CPU; `make test-vllm` runs them."""
+"""The vLLM scorers against a real engine on a CPU; `make test-vllm` runs them."""
 
 from __future__ import annotations
 

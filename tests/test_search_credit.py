@@ -1,4 +1,4 @@
-"""OTC, StepSearch, SearchR1: equations checked with separate NumPy code, credits by hand, and played."""
+"""OTC, StepSearch, SearchR1: equations against separate NumPy code, credits by hand, and in episodes."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Forms of calls and answers of other searching agents, and the rewards that they were trained with."""
+"""Call and answer formats of other search agents, and the rewards that they were trained with."""
 
 import json
 

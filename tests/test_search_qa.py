@@ -1,4 +1,4 @@
-"""Search over many turns: the parse, the passages, the memory, and what earns nothing."""
+"""Search over many turns: parsing, passages, the memory, and replies that earn nothing."""
 
 import gzip
 import json

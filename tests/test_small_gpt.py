@@ -1,4 +1,4 @@
-"""The small GPT that trainings from nothing begin with."""
+"""The small GPT for training from scratch."""
 
 from __future__ import annotations
 

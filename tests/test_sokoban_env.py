@@ -1,4 +1,4 @@
-"""Sokoban in turns: what is earned, what is forgiven, what is said."""
+"""Sokoban in turns: rewards, tolerated mistakes, and texts."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Sokoban a move at a time, one board and many."""
+"""Sokoban one move at a time, on one board and on many."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""`memenvs build BENCHMARK`: each official form is read, and whatever else is one line."""
+"""`memenvs build BENCHMARK`: each official format is read, and anything else is a one-line error."""
 
 import base64
 import copy

@@ -1,4 +1,4 @@
-"""States: whose they are, and how plain data becomes a dataclass again."""
+"""States: which environment they belong to, and how plain data becomes a dataclass again."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""docs/tables.md: every command of the papers' tables is one."""
+"""docs/tables.md: every command of the papers' tables is valid."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tags in a reply: where the thought that opens it ends."""
+"""Tags in a reply: where its opening thought ends."""
 
 from typing import get_args
 

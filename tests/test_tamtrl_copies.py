@@ -1,4 +1,4 @@
-"""TAMTRL measures what it claims: under a model that copies, memories of evidence score above others."""
+"""TAMTRL measures what it claims: with a model that copies, memories of evidence score above others."""
 
 import re
 

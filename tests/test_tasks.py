@@ -1,4 +1,4 @@
-"""Task sets on disk: what is written is read, and what is broken is refused in one line."""
+"""Task sets on disk: what is written can be read, and a broken set is refused in one line."""
 
 import hashlib
 import json

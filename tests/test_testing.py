@@ -1,4 +1,4 @@
-"""What a user needs to test an environment of their own, by the page that says how."""
+"""What a user needs to test an environment of their own, as its page says."""
 
 import os
 import re

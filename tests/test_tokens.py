@@ -1,4 +1,4 @@
-"""Token counts, and chunks that lose nothing."""
+"""Token counts, and chunks that lose no text."""
 
 import pytest
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""The rewards of the two-turn tool environment: as recorded, to the digit; and what earns none of them."""
+"""The rewards of the two-turn tool environment: as recorded, to the digit; and replies that earn none."""
 
 from dataclasses import fields
 

@@ -1,4 +1,4 @@
-"""Environments as tools, and endpoints that call them and see pictures (`--tools native`)."""
+"""Environments as tools, and endpoints that call them and see images (`--tools native`)."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Tool calls as vLLM's own parsers read them, and conversations that it takes; `make test-vllm` runs it."""
+"""Tool calls parsed by vLLM's own parsers, and conversations that it accepts; `make test-vllm` runs it."""
 
 import importlib.util
 import json

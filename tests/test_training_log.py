@@ -1,4 +1,4 @@
-"""What a step's line holds: components, signals with their spread, and the evidence in the memory."""
+"""The log line of a step: components, signals with their spread, and the evidence in the memory."""
 
 import gymnasium as gym
 import numpy as np

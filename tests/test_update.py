@@ -1,4 +1,4 @@
-"""An update takes the step of its loss, in any number of micro-batches."""
+"""An update steps along its loss, with any number of micro-batches."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""N text environments stepped together: the same as one by one, with one search a step."""
+"""N text environments stepped together: the same as one by one, with one search per step."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One of several environments dies: its episode ends as truncated, and the others play on."""
+"""One of several environments dies: its episode ends as truncated, and the others continue."""
 
 import gymnasium as gym
 import numpy as np

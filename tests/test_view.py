@@ -1,4 +1,4 @@
-"""The report of episodes: what it holds, how it is served, and the terminal's."""
+"""The report of episodes: its content, how it is served, and the terminal's report."""
 
 import contextlib
 import http.client

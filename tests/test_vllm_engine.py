@@ -1,4 +1,4 @@
-"""An engine's requests are told apart, and it is shut down before the interpreter ends."""
+"""An engine's requests are kept apart, and it is shut down before the interpreter ends."""
 
 import itertools
 import threading

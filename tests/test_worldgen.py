@@ -1,4 +1,4 @@
-"""The invented world: its documents are prose that states its facts, its questions have one answer each."""
+"""The generated world: its documents are prose that states its facts, its questions have one answer each."""
 
 from __future__ import annotations
 

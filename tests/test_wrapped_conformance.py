@@ -1,4 +1,4 @@
-"""What every text environment promises, it promises under reward methods too."""
+"""The contract of every text environment also holds with reward methods."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""A tiny random Qwen3 with the bundled tokenizer, in a folder; the plain way to score, to compare with."""
+"""A tiny random Qwen3 with the bundled tokenizer, in a folder; the plain way to score, for comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an environment gave, in a form that compares."""
+"""An environment's output in a form that can be compared."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The real model of these tests, and what asks it in its chat."""
+"""The real model of these tests, and fixtures that prompt it in its chat template."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One step of each learner with a real model, in bfloat16 and by an adapter."""
+"""One step of each learner with a real model, in bfloat16 and with an adapter."""
 
 import json
 import math

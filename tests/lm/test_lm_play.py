@@ -1,4 +1,4 @@
-"""A real model plays: by the command, in its chat, to records that are whole."""
+"""A real model plays: from the command line, in its chat template, to complete records."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A chunk reader that takes its whole process along when it is told to, once."""
+"""A chunk reader that kills its process when told to, once."""
 
 import os
 from pathlib import Path

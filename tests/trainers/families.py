@@ -1,4 +1,4 @@
-"""An episode of each family of environments, played by the right answers: what a trainer must see too."""
+"""An episode of each family of environments with the right replies, for comparison with a trainer's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GRPOTrainers on the tiny model: they keep what they learn from, and may say what a test wrote."""
+"""GRPOTrainers on the tiny model that record what they train on, and can reply as a test wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds on Ray: the same bytes, also where workers are killed."""
+"""Builds on Ray: the same bytes, even if workers are killed."""
 
 import functools
 import os

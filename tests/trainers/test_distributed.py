@@ -1,4 +1,4 @@
-"""Environments in real Ray actors: equal episodes on any number of workers, also after one has died."""
+"""Environments in real Ray actors: the same episodes with any number of workers, even after one dies."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Episodes of all families by the real inspect-ai, with replies of its `mockllm/model`."""
+"""Episodes of all families in the real inspect-ai, with replies of its `mockllm/model`."""
 
 import json
 import os

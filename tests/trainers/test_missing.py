@@ -1,4 +1,4 @@
-"""Where a trainer is not installed, its adapter says in one line what to install."""
+"""If a trainer is not installed, its adapter says in one line what to install."""
 
 import importlib
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Episodes of all families over the real OpenEnv: its server on loopback, its client, a session each."""
+"""Episodes of all families over the real OpenEnv: its server on loopback and its client, one session each."""
 
 import contextlib
 import json

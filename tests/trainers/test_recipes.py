@@ -1,4 +1,4 @@
-"""The recipes of the docs run as they stand, each where its trainer is installed."""
+"""The recipes of the docs run as written, each where its trainer is installed."""
 
 import re
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""Episodes of all families in the real SkyRL-gym, by the loop that SkyRL's generator runs."""
+"""Episodes of all families in the real SkyRL-gym, by the loop of SkyRL's generator."""
 
 import json
 

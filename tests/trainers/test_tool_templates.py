@@ -1,4 +1,4 @@
-"""A conversation with tools through the chat templates of models, and each call read back from its text."""
+"""A conversation with tools in the chat templates of models, with each call parsed back from its text."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two processes train one model with TRL, though their episodes are of different length."""
+"""Two processes train one model with TRL, though their episodes differ in length."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The script for several GPUs trains on this CPU; TRL and accelerate take its commands on docs/scale.md."""
+"""The script for several GPUs trains on this CPU; TRL and accelerate accept its commands on docs/scale.md."""
 
 import re
 import runpy

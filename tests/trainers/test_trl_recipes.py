@@ -1,4 +1,4 @@
-"""Every recipe for TRL in the docs runs for two steps, on a tiny model in place of the one it names."""
+"""Every TRL recipe in the docs runs for two steps, with a tiny model in place of the one it names."""
 
 import functools
 import re

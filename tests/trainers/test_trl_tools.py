@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer calls memenvs' environments as tools: what is trained on, paid and credited."""
+"""TRL's GRPOTrainer calls memenvs' environments as tools: what it trains on, rewards and credits."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Episodes of all families by the real verifiers, whose agent asks a scripted chat endpoint on loopback."""
+"""Episodes of all families in the real verifiers, whose agent asks a scripted chat endpoint on loopback."""
 
 import asyncio
 import importlib.util

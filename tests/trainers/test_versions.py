@@ -1,4 +1,4 @@
-"""Tests of the words an adapter has for a trainer that is missing, older, newer, or without a hook."""
+"""An adapter's messages for a trainer that is missing, older, newer, or lacks a hook."""
 
 import warnings
 

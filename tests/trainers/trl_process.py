@@ -1,4 +1,4 @@
-"""One of several processes that train with TRL, each with episodes of its own length; writes what it did."""
+"""One of several processes that train with TRL on episodes of different lengths; writes what it did."""
 
 import json
 import os

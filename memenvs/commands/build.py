@@ -67,7 +67,7 @@ def _of_source(name: str) -> Callable[..., list[str]]:
 
     fields = []
     for option, (kind, default, text) in source.options.items():
-        several = (name, option) == ("ruler", "kind")  # a task set for each
+        several = (name, option) == ("ruler", "kind")  # one task set for each
         hint: Any = types.GenericAlias(list, kind) if several else kind
         given = {} if default is REQUIRED else {"default": default}
         fields.append((option, Annotated[hint, arg(help=text)], field(kw_only=True, **given)))
@@ -85,7 +85,7 @@ def _of_source(name: str) -> Callable[..., list[str]]:
 
 
 def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
-    """The builds of `ruler`: one, or for each of several kinds one in OUT/KIND."""
+    """The builds of `ruler`: one, or for several kinds one each in OUT/KIND."""
     kinds, source = list(dict.fromkeys(given["kind"])), given["source"]
     if len(asking := [kind for kind in kinds if kind in FILES]) > 1:
         raise ValueError(f"--kind {' '.join(asking)} read different files; build them one by one")
@@ -103,7 +103,7 @@ def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str
 
 
 def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, export: Sequence[Form]) -> str:
-    """Build and write a task set; what to say of it."""
+    """Build and write a task set; return the text to print."""
     source, counter = SOURCES[name], load_tokenizer(tokenizer)
     draft = source.draft(counter, **given)
     arguments = {"seed": 0, **_without_paths(given), "tokenizer": counter.name}
@@ -136,7 +136,7 @@ def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, expor
 
 
 def _without_paths(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the content: paths by their names, and nothing about this machine."""
+    """The arguments that determine the content: file names, not paths, and nothing about this machine."""
     plain = {name: value for name, value in given.items() if name != "workers"}
     for name in {"source", "pool", "corpus", "essays"} & plain.keys():
         if isinstance(plain[name], (list, tuple)):
@@ -223,7 +223,7 @@ def index(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Build what the first word names; 0 if it is written, 2 and one line on standard error if not."""
+    """Build what the first word names; return 0, or 2 after one line on standard error if it failed."""
     prog, name = "memenvs build", argv[0] if argv else "--help"
     if name in ("-h", "--help", "help"):
         sys.stdout.write(overview())

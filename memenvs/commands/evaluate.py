@@ -89,15 +89,15 @@ def run(
             track=track,
         )
     except KeyboardInterrupt:
-        kept = f"finished episodes are in {out}" if out else "nothing was kept, as there is no --out"
+        kept = f"finished episodes are in {out}" if out else "nothing was kept without --out"
         show(f"memenvs evaluate run: interrupted; {kept}\n", sys.stderr)
         return 130
     show_page(str(summary))
     if not summary.failed:
         return 0
-    again = "the same command plays them again" if out else "with --out they could be played again"
+    again = "the same command plays them again" if out else "with --out you could play them again"
     failed = f"{RED}{summary.failed} episodes failed{RESET}"
-    show(f"memenvs evaluate run: {failed} and are in no mean; {again}\n", sys.stderr)
+    show(f"memenvs evaluate run: {failed} and are left out of all means; {again}\n", sys.stderr)
     return 1
 
 

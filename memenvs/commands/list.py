@@ -38,21 +38,21 @@ _HEADINGS = {
     "level set": "level sets of Sokoban: levels=NAME, or a file",
     "metric": "metrics: metric=NAME",
     "reward method": "reward methods: RewardWrapper(env, [NAME]), --methods '[[\"NAME\", {…}]]';\n"
-    "the learner grpo also --reward NAME --reward-args …, to compare episodes as the method does",
+    "for the learner grpo also --reward NAME --reward-args …, which compares episodes as the method does",
     "scorer": "scorers: scorer=NAME, or NAME:MODEL",
-    "policy": "policies: --policy NAME of play and evaluate; of play also me, who types",
+    "policy": "policies: --policy NAME of play and evaluate; for play also me (you type the replies)",
     "model": "packaged models: --model NAME, hf:NAME, vllm:NAME; converted once into ~/.cache/memenvs",
 }
 
 
 class Entry(NamedTuple):
-    """Something that is chosen by name.
+    """Something chosen by name.
 
     Attributes:
         kind: a key of the headings.
-        name: by which it is chosen.
+        name: the name that chooses it.
         text: what it is; its first paragraph, on one line, is the summary.
-        parameters: its arguments; None where it takes any.
+        parameters: its arguments; None if it takes any.
     """
 
     kind: str
@@ -88,7 +88,7 @@ def show(name: Positional[str | None] = None) -> None:
 
 
 def entries() -> Iterator[Entry]:
-    """All that is chosen by name, in the order of the headings."""
+    """Everything chosen by name, in the order of the headings."""
     for name in gym.registry:
         if name.startswith("Mem"):
             yield _environment(name)
@@ -133,11 +133,11 @@ def overview() -> str:
         if entry.parameters:
             arguments = " ".join(shell_form(p).replace(" ", "\0") for p in entry.parameters)
             lines.append(_filled(arguments, " " * 22, 22).replace("\0", " "))
-    return "\n".join([*lines[1:], "", "`memenvs list NAME` shows one of them whole.", ""])
+    return "\n".join([*lines[1:], "", "`memenvs list NAME` shows everything about one of them.", ""])
 
 
 def whole(entry: Entry) -> str:
-    """An entry with the types of its arguments, and all that its class says."""
+    """An entry with the types of its arguments and the whole of its documentation."""
     lines = [f"{entry.name}, {entry.kind}"]
     for parameter in entry.parameters or ():
         lines.append(f"  {shell_form(parameter):32}  {described(parameter.annotation)}")

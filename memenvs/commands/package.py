@@ -17,7 +17,7 @@ from memenvs.core.env import text_env_of
 from memenvs.core.files import write_text
 from memenvs.wrappers.registry import read_methods
 
-ACTIONS = 100  # that OpenEnv's runtime validation plays at most
+ACTIONS = 100  # maximum that OpenEnv's runtime validation plays
 
 OPENENV_YAML = """\
 spec_version: 1
@@ -180,14 +180,14 @@ class PackageOptions:
 def openenv(
     *, environment: EnvOptions, package: PackageOptions, reward_range: tuple[float, float] = (0.0, 1.0)
 ) -> None:
-    """Write an environment as a package that `openenv validate` and `openenv push` take.
+    """Write an environment as a package that `openenv validate` and `openenv push` accept.
 
     Examples:
       memenvs package openenv --env MemSearchQA-v0 --env-args tasks=world-test --out memenvs_search
       memenvs package openenv --env MemSokoban-v0 --out memenvs_sokoban --reward-range -1 20
 
     Args:
-        reward_range: the least and the most that a turn can earn.
+        reward_range: the minimum and maximum reward of a turn.
     """
     env, parts = _open(environment, package)
     inner = text_env_of(env)
@@ -238,7 +238,7 @@ def verifiers(*, environment: EnvOptions, package: PackageOptions) -> None:
 
 
 def _open(environment: EnvOptions, package: PackageOptions) -> tuple[TextEnvironment, dict[str, Any]]:
-    """The environment, and what the files of every package say of it."""
+    """The environment, and what the files of every package say about it."""
     methods, name = read_methods(package.methods), Path(package.out).name
     env = open_env(environment.env, environment.env_args, methods, package.scorer)
     return env, {
@@ -253,7 +253,7 @@ def _open(environment: EnvOptions, package: PackageOptions) -> tuple[TextEnviron
 
 
 def _write(out: str, files: Mapping[str, str], following: str) -> None:
-    """Write the files of a package into a new folder, and say which command is next."""
+    """Write the files of a package into a new folder, and print the next command."""
     if not re.fullmatch("[a-z][a-z0-9_]*", Path(out).name):
         raise ValueError(f"out must end with the package's name, of a-z, 0-9 and _, got {out!r}")
     Path(out).mkdir(parents=True)

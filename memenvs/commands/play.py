@@ -40,12 +40,12 @@ MOVES = ("up", "down", "left", "right")
 _KEYS = {**{word: word for word in MOVES}, **dict(zip("wsad", MOVES, strict=True))}
 _KEYS |= {str(number): word for number, word in enumerate(MOVES)}
 _KEYS |= {f"\x1b[{key}": word for key, word in zip("abdc", MOVES, strict=True)}  # the arrow keys
-_MOVE = re.compile("|".join(map(re.escape, _KEYS)))  # "down" is looked for before "d"
+_MOVE = re.compile("|".join(map(re.escape, _KEYS)))  # "down" comes before "d"
 
 _TYPING = (
-    "You are the agent. A line is a reply; begin and end one of several lines by a line with a single `.`."
+    "You are the agent. A line is a reply. Put a line with a single `.` before and after a longer reply."
 )
-_GRID_KEYS = "You move by w a s d, up down left right or 0 to 3, several on a line if you like."
+_GRID_KEYS = "Move with w a s d, up down left right or 0 to 3; a line may have several moves."
 
 
 @checked
@@ -123,7 +123,7 @@ def play(
 def _sampler(
     name: str, env: gym.Env[Any, Any], options: ModelOptions, seed: int
 ) -> tuple[TurnSampler, PromptEncoder | None]:
-    """What replies in an environment, and what makes the token ids of its prompts, if anything does."""
+    """What replies in an environment, and what encodes its prompts as token ids, if anything."""
     if name.startswith(("hf:", "openai:")):
         sees = name.startswith("openai:") and isinstance(env.unwrapped, TextEnv)
         if not (sees or isinstance(env.observation_space, UnicodeText)) or isinstance(env, GridInWords):
@@ -150,10 +150,10 @@ def _sampler(
 
 
 def _keep(session: Session, env: gym.Env[Any, Any], path: Path | None) -> str:
-    """Complete the record of an episode, also of one that was stopped, and append it to a file.
+    """Complete the record of an episode, even a stopped one, and append it to a file.
 
     Returns:
-        A line that says where it is; empty where it was not to be kept, or no turn was played.
+        A line with its path; empty if it should not be kept or no turn was played.
     """
     episode, inner = session.episode, env.unwrapped
     if not episode.turns:
@@ -162,7 +162,7 @@ def _keep(session: Session, env: gym.Env[Any, Any], path: Path | None) -> str:
     if session.over:
         completed(session)
     else:
-        episode.metrics = {}  # known at the end alone
+        episode.metrics = {}  # known only at the end
     episode.env = env.spec.id if env.spec else type(inner).__name__
     episode.number = inner.episode.task if isinstance(inner, TextEnv) else session.info["number"]
     record = env.record if isinstance(env, RewardWrapper) else None
@@ -178,7 +178,7 @@ def _keep(session: Session, env: gym.Env[Any, Any], path: Path | None) -> str:
 
 
 class GridInWords(gym.Wrapper[Any, Any, Any, Any]):
-    """`MemSokobanGrid-v0` with boards and moves as text, and with infos as of a text environment.
+    """`MemSokobanGrid-v0` with boards and moves as text, and with infos like a text environment's.
 
     One loop then plays it like the others, and its episode can be kept.
 
@@ -210,7 +210,7 @@ class GridInWords(gym.Wrapper[Any, Any, Any, Any]):
         return self._board, float(reward), terminated, truncated, self._info(info)
 
     def render(self) -> str:
-        """The board, behind the last move and its reward."""
+        """The board, after the last move and its reward."""
         if not self._rewards:
             return self._board
         return f"move {len(self._rewards)}: {self._move}, reward {self._rewards[-1]:+.2f}\n{self._board}"
@@ -258,15 +258,15 @@ def _read_reply() -> str:
 
 
 def _read_line(prompt: str) -> str:
-    """A line of standard input, with a prompt where a person types it; EOFError if the input has ended."""
+    """A line of standard input, with a prompt if a person types it; EOFError if the input has ended."""
     sys.stdout.flush()
     return input(prompt if sys.stdin.isatty() else "")
 
 
 def _as_read(session: Session, is_person: bool) -> str:
-    """What the agent reads at this turn, whole, behind what its last reply earned; at the end the answer.
+    """What the agent reads at this turn, after what its last reply earned; at the end the answer.
 
-    A person has typed the reply, so that it is not shown again.
+    A person has typed the reply, so it is not shown again.
     """
     info, turn = session.info, len(session.episode.turns)
     lines = list[str]()
@@ -287,7 +287,7 @@ def _as_read(session: Session, is_person: bool) -> str:
 
 
 def _summary(session: Session, stopped: bool) -> str:
-    """The return and the metrics of an episode, or where it was stopped."""
+    """The return and the metrics of an episode, or where it stopped."""
     episode = session.episode
     total = sum(episode.turn_rewards)
     if stopped:

@@ -273,6 +273,9 @@ class Disturbed:
         self.before.mkdir()
         forked(Case(case.prepare), self.before)
         self.start_over()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            case.run(self.folder)  # what it imports and remembers is shared with the forked processes
+        self.start_over()
         self.whole = forked(case, self.folder)
         assert self.whole.status == 0, (name, self.whole)
         self.expected = contents(self.folder)
@@ -351,7 +354,7 @@ def command(*arguments: str) -> Callable[[Path], int]:
 
 
 def learner(name: str, models: Path, *flags: str) -> Case:
-    """A learner that saves each of three steps."""
+    """A learner that saves each of two steps, and then removes the first."""
     model = ["--model", str(models / "tiny"), "--env", "MemSokoban-v0", "--env-args", "max_turns=2"]
     settings = [
         "--max-new-tokens",
@@ -423,15 +426,15 @@ def cases(models: Path) -> dict[str, Case]:
         "flat index": Case(command(*dense, "flat")),
         "hnsw index over a flat one": Case(command(*dense, "hnsw"), command(*dense, "flat")),
         "evaluation": Case(command(*evaluated)),
-        "grpo": learner("grpo", models, "--steps", "3", "--groups", "2", "--group-size", "2"),
-        "sft": learner("sft", models, "--episodes", "6", "--batch-size", "2", "--learn-from", "all"),
+        "grpo": learner("grpo", models, "--steps", "2", "--groups", "2", "--group-size", "2"),
+        "sft": learner("sft", models, "--episodes", "4", "--batch-size", "3", "--learn-from", "all"),
         "judge": Case(judged),
         "model cache": Case(converted),
     }
 
 
 def make_models(folder: Path) -> Path:
-    """A tiny language model, a tiny encoder and a corpus of 1,100 passages."""
+    """A tiny language model, a tiny encoder and a corpus of 600 passages, two chunks."""
     from tiny_model import save_tiny_bert, save_tiny_model
 
     save_tiny_model(folder / "tiny")
@@ -439,10 +442,48 @@ def make_models(folder: Path) -> Path:
     rng = random.Random(0)
     words = "the engine of a moth query passage compiler london night program insect".split()
     with (folder / "corpus.jsonl").open("w") as file:
-        for number in range(1100):
+        for number in range(600):
             text = " ".join(rng.choices(words, k=rng.randint(3, 12)))
             file.write(json.dumps({"id": str(number), "contents": f'"{text[:9]}"\n{text}'}) + "\n")
     return folder
+
+
+def killed_ray_workers(kills: int, seed: int) -> int:
+    """Kill workers of Ray: under every tenth job of `map_jobs`, and before steps of `RayTextVectorEnv`."""
+    import ray
+
+    from memenvs import TextVectorEnv
+    from memenvs.core.processes import connect_ray, map_jobs
+    from memenvs.distributed import RayTextVectorEnv
+
+    def job(number: int) -> int:
+        first = folder / str(number)
+        if number % 10 == 0 and not first.exists():
+            first.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number * number
+
+    connect_ray()
+    rng, replies = random.Random(seed), ["<answer>Up</answer>", "<answer>Left</answer>"]
+    with tempfile.TemporaryDirectory(prefix="kills-") as made:
+        folder = Path(made)
+        results = list(map_jobs(job, range(10 * kills), "ray"))
+    wrong = results != [number * number for number in range(10 * kills)]
+    local, far = (
+        TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled", max_turns=4),
+        RayTextVectorEnv("MemSokoban-v0", 2, 2, max_turns=4),
+    )
+    for number in range(kills):
+        if number % 4 == 0:
+            starts = [env.reset(seed=number)[0] for env in (local, far)]
+            wrong |= list(starts[0]) != list(starts[1])
+        ray.kill(far._pool.actors[rng.randrange(2)])
+        texts = rng.sample(replies, 2)
+        mine, theirs = local.step(texts), far.step(texts)
+        wrong |= list(mine[0]) != list(theirs[0]) or mine[1].tolist() != theirs[1].tolist()
+    wrong |= far.replaced != kills
+    say(f"ray: {kills} workers killed under jobs, {far.replaced} of environments, wrong: {bool(wrong)}")
+    return int(wrong)
 
 
 def import_everything() -> None:
@@ -468,7 +509,10 @@ def main() -> int:
     parser.add_argument("--case", nargs="*", help="names of cases; all by default")
     parser.add_argument("--fault", nargs="*", choices=FAULTS, default=FAULTS)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ray", action="store_true", help="kill workers of Ray instead, which it needs")
     args = parser.parse_args()
+    if args.ray:
+        return killed_ray_workers(args.kills, args.seed)
     import_everything()
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="kills-models-") as models:

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo demo-lm soak test test-lm test-research test-trainers test-track test-vllm test-lowest lint types layers unit docs docs-links dist bench bundled clean
+.PHONY: demo demo-lm soak kills test test-lm test-research test-trainers test-track test-vllm test-lowest lint types layers unit docs docs-links dist bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -32,6 +32,9 @@ test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores a
 
 soak: .venv/.dev  ## hostile replies to every environment for an hour
 	$(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
+
+kills: .venv/.dev  ## kill what writes files, and fail its disk, at every write; an hour
+	$(BIN)/python tests/kills.py --kills $(or $(KILLS),100)
 
 test-research: .venv/.dev  ## what reproduces the papers, in research/; its slow tests run without the -m
 	$(BIN)/python -m pytest -n 2 research -m "not slow"

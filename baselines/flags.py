@@ -239,7 +239,7 @@ def run_command(
 
     Returns:
         The exit status: 0 after `--help` too; 2, and one line on standard error, for what is wrong before
-        the training begins.
+        the training begins, and for a full disk or a server that does not answer during it.
     """
     prog = f"memenvs train {name}"
     try:
@@ -252,7 +252,7 @@ def run_command(
         return report_error(prog, error)
     try:
         train(run, args)
-    except TrackerError as error:  # before the first step
+    except (TrackerError, OSError) as error:
         return report_error(prog, error)
     return 0
 

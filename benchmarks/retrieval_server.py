@@ -1,6 +1,7 @@
-"""The server under load: 32 clients, batched and not; then malformed requests and clients that disconnect.
+"""The server under load: 32 clients, batched and not; or with `--rough`, 64 of which some misbehave.
 
 python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
+python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --rough 1000000
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import argparse
 import asyncio
 import contextlib
 import gzip
+import itertools
 import json
+import os
 import random
 import re
 import signal
@@ -17,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-CLIENTS = 32
+CLIENTS, ROUGH_CLIENTS = 32, 64
 MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', b"[]", b"\xff"]
 
 
@@ -44,10 +48,11 @@ class Server(NamedTuple):
         """Port of the address."""
         return int(self.url.rsplit(":", 1)[1])
 
-    def resident(self) -> int:
-        """Megabytes of memory (Linux)."""
+    def megabytes(self) -> str:
+        """Resident memory now and at its peak (Linux)."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) // 1024
+        now, peak = (int(re.findall(rf"{name}:\s+(\d+)", status)[0]) // 1024 for name in ("VmRSS", "VmHWM"))
+        return f"{now} MB, peak {peak}"
 
 
 @contextlib.contextmanager
@@ -93,13 +98,22 @@ async def exchange(
 ) -> tuple[int, bytes]:
     """Status and body of a reply."""
     writer.write(request(body))
+    return await answer(reader)
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body of the next reply."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])  # type: ignore[index]
     return int(head[9:12]), await reader.readexactly(length)
 
 
 async def client(port: int, queries: list[str], bad: float, rng: random.Random, load: list[float]) -> int:
-    """Send queries in turn, a share of them malformed and as many cut off; return how many were lost."""
+    """Send queries in turn, some badly: a share `bad` malformed, as many cut off, a tenth as many slowly.
+
+    Returns:
+        how many did not get the answer that they should.
+    """
     lost = 0
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for query in queries:
@@ -114,6 +128,13 @@ async def client(port: int, queries: list[str], bad: float, rng: random.Random, 
             await writer.drain()
             writer.close()
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        elif chance < 2.1 * bad:  # head and body in 20 pieces over two seconds
+            sent = request(body)
+            for start in range(0, len(sent), step := len(sent) // 20 + 1):
+                writer.write(sent[start : start + step])
+                await asyncio.sleep(0.1)
+            status, _ = await answer(reader)
+            lost += status != 200
         else:
             began = time.perf_counter()
             status, reply = await exchange(reader, writer, body)
@@ -123,12 +144,12 @@ async def client(port: int, queries: list[str], bad: float, rng: random.Random, 
     return lost
 
 
-async def drive(port: int, queries: list[str], bad: float = 0.0) -> Load:
-    """Send all queries from CLIENTS clients at once."""
+async def drive(port: int, queries: list[str], clients: int = CLIENTS, bad: float = 0.0) -> Load:
+    """All queries, over so many clients at once."""
     load: list[float] = []
     began = time.perf_counter()
     lost = await asyncio.gather(
-        *(client(port, queries[i::CLIENTS], bad, random.Random(i), load) for i in range(CLIENTS))
+        *(client(port, queries[i::clients], bad, random.Random(i), load) for i in range(clients))
     )
     return Load(time.perf_counter() - began, sorted(load), sum(lost))
 
@@ -145,7 +166,10 @@ def main() -> None:
     args = parser.parse_args()
     with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
         questions = [json.loads(line)["question"] for line in lines]
-    queries = (questions * (1 + max(args.requests, args.rough) // len(questions)))[: args.requests]
+    if args.rough:
+        rough(args.index, questions, args.rough)
+        return
+    queries = list(itertools.islice(itertools.cycle(questions), args.requests))
     rates = {}
     for name, flags in (("one by one", ["--max-batch", "1", "--wait-ms", "0"]), ("batched", [])):
         with running(args.index, "--cache", "0", *flags) as server:
@@ -158,19 +182,67 @@ def main() -> None:
             flush=True,
         )
     print(f"ratio {rates['batched'] / rates['one by one']:.2f}", flush=True)
-    if args.rough:
-        rough(args.index, (questions * (1 + args.rough // len(questions)))[: args.rough])
 
 
-def rough(index: str, queries: list[str]) -> None:
-    """Print the lost requests and the server's memory, with 1% of requests malformed and 1% cut off."""
-    with running(index, "--cache", "0") as server:
-        for part in range(5):
-            load = asyncio.run(drive(server.port, queries[part::5], bad=0.01))
-            print(
-                f"{(part + 1) * len(queries) // 5} requests: lost {load.lost}, server {server.resident()} MB",
-                flush=True,
-            )
+def rough(index: str, questions: list[str], requests: int) -> None:
+    """Print p50, p99 and memory ten times over the requests, then of a flood, then what SIGTERM leaves."""
+    questions = [f"{question} {number}" for number in range(20) for question in questions]  # few repeat
+    with running(index) as server:
+        for part in range(10):
+            queries = list(itertools.islice(itertools.cycle(questions), requests // 10))
+            load = asyncio.run(drive(server.port, queries, ROUGH_CLIENTS, 0.01))
+            told(f"{(part + 1) * len(queries)} requests", load, server)
+        told("flood of 200 requests of 15 MB", asyncio.run(flood(server.port, questions)), server)
+        print("SIGTERM under full queues:", asyncio.run(ended(server, questions)), flush=True)
+
+
+def told(what: str, load: Load, server: Server) -> None:
+    """Print a line about a load."""
+    p50, p99 = (load.latencies[int(len(load.latencies) * q)] * 1000 for q in (0.5, 0.99))
+    rate = len(load.latencies) / load.seconds
+    print(
+        f"{what}: {rate:.0f} requests/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms, lost {load.lost}, "
+        f"server {server.megabytes()}",
+        flush=True,
+    )
+
+
+async def flood(port: int, questions: list[str]) -> Load:
+    """What one polite client feels while 20 send the largest body that is allowed ten times."""
+    body = json.dumps({"queries": ["x" * 2_000] * 7_450}).encode()  # 15 MB, too many for topk 3
+
+    async def large() -> int:
+        lost = 0
+        for _ in range(10):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            status, reply = await exchange(reader, writer, body)
+            lost += not (status == 422 and "the limit is" in json.loads(reply)["detail"])
+            writer.close()
+        return lost
+
+    async def polite(load: list[float]) -> int:
+        new = [f"{question} in a flood" for question in questions[:2_000]]
+        return await client(port, new, 0.0, random.Random(0), load)
+
+    load: list[float] = []
+    began = time.perf_counter()
+    lost = await asyncio.gather(polite(load), *(large() for _ in range(20)))
+    return Load(time.perf_counter() - began, sorted(load), sum(lost))
+
+
+async def ended(server: Server, questions: list[str]) -> dict[str, float]:
+    """Answers by status to 100 requests of 200 queries, 20,000 in all, after SIGTERM; and its seconds."""
+    rng = random.Random(0)
+    bodies = [json.dumps({"queries": rng.sample(questions, 200), "topk": 50}).encode() for _ in range(100)]
+    connections = [await asyncio.open_connection("127.0.0.1", server.port) for _ in bodies]
+    for (_, writer), body in zip(connections, bodies, strict=True):
+        writer.write(request(body))
+    await asyncio.sleep(0.1)
+    os.kill(server.pid, signal.SIGTERM)
+    began = time.perf_counter()
+    answers = await asyncio.gather(*(answer(reader) for reader, _ in connections), return_exceptions=True)
+    counts = Counter("no answer" if isinstance(one, BaseException) else str(one[0]) for one in answers)
+    return {**counts, "seconds": round(time.perf_counter() - began, 2)}
 
 
 if __name__ == "__main__":

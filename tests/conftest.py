@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import save_tiny_model
+from tiny_model import save_tiny_bert, save_tiny_model
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from vllm_server import vllm_server
 
@@ -101,28 +101,9 @@ def vllm_url(tiny_model, tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random BERT of two layers, as a bare transformers folder whose name is not E5's."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("sentence_transformers")
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    folder.mkdir()
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789:"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters)]
-    vocabulary = {
-        piece: number for number, piece in enumerate([*pieces, "query", "passage", "the", "engine"])
-    }
-    transformers.BertTokenizerFast(vocab=vocabulary).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        initializer_range=0.5,
-    )
-    transformers.BertModel(config).eval().save_pretrained(folder)
-    return folder
+    for library in ("torch", "transformers", "sentence_transformers"):
+        pytest.importorskip(library)
+    return save_tiny_bert(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def _word_piece():

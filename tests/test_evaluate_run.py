@@ -223,6 +223,13 @@ def test_a_torn_last_line_is_dropped_and_played_again(tmp_path):
     assert (path.read_bytes(), results(tmp_path)) == (whole, wanted)
 
 
+def test_a_folder_with_other_files_is_refused_and_left_as_it_is(tmp_path, capsys):
+    (tmp_path / "thesis.tex").touch()
+    assert main([*TOOL, "--policy", "silent", "--out", str(tmp_path)]) == 2
+    assert "holds 'thesis.tex' and no setting.json" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 def test_a_killed_run_resumes_where_it_stopped(chat, tmp_path):
     enough = threading.Event()
 

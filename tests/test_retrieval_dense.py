@@ -134,6 +134,17 @@ def test_a_killed_build_resumes_where_it_stopped(corpus, encoder, folder, tmp_pa
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), np.load(folder / "vectors.npy"), atol=1e-5)
 
 
+def test_a_build_killed_after_its_last_passage_encodes_nothing_again(corpus, encoder, folder, tmp_path):
+    copy, counting = shutil.copytree(folder, tmp_path / "index"), Dying(encoder)
+    (copy / "index.json").unlink()
+    (copy / "vectors.npy").rename(copy / "vectors.npy.partial")
+    build_index(corpus, copy, "flat", counting)
+    assert (counting.encoded, sorted(path.name for path in copy.iterdir())) == (
+        0,
+        sorted(path.name for path in folder.iterdir()),
+    )
+
+
 def test_a_second_kind_of_index_needs_no_encoding(folder, corpus, encoder, tmp_path):
     copy, counting = shutil.copytree(folder, tmp_path / "index"), Dying(encoder)
     build_index(corpus, copy, "hnsw", counting)

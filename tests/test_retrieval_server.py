@@ -22,6 +22,7 @@ pytest.importorskip("bm25s")
 
 from memenvs.build.index import build_index
 from memenvs.commands import main
+from memenvs.core.http import ServerError
 from memenvs.retrieval import Corpus
 from memenvs.retrieval import server as server_module
 from memenvs.retrieval.batching import Batcher
@@ -126,6 +127,18 @@ def test_a_topk_of_null_is_the_servers(server, ask):
     assert len(server.post(ask)[1]["result"][0]) == 2
 
 
+def test_the_client_of_search_r1_gets_the_passages_of_a_whole_batch_in_one_request(server, local):
+    """What `_batch_search` posts and `_passages2string` reads; train_grpo.sh has 2,560 rollouts at once."""
+    queries = [f"word{i % 11} of rollout {i}" for i in range(2_560)]
+    queries[0] = "word1 " * 4_000  # a policy may write anything
+    _, answer = server.post({"queries": queries, "topk": 3, "return_scores": True})
+    found = [[hit["document"]["contents"].partition("\n") for hit in hits] for hits in answer["result"]]
+    expected = [
+        [(f'"{p.title}"', "\n", p.text) for p in local.passages(ids)] for ids in local.search(queries, 3).ids
+    ]
+    assert found == expected
+
+
 def test_no_queries_have_no_answers(server):
     assert server.post({"queries": []}) == (200, {"result": []})
 
@@ -146,15 +159,13 @@ def test_the_client_gets_the_answers_of_the_index(server, local, k):
         (b"\xff\xfe", 422, "not JSON"),
         (b"[" * 100_000, 422, "not JSON"),
         ([], 422, "the request must be an object, got []; send {"),
-        ({"queries": "one"}, 422, "request.queries must be a list, at most 1024 long, got 'one'"),
-        ({"queries": [1]}, 422, "request.queries[0] must be a string, at most 10000 long, got 1"),
+        ({"queries": "one"}, 422, "request.queries must be a list, got 'one'"),
+        ({"queries": [1]}, 422, "request.queries[0] must be a string, got 1"),
         ({"queries": ["a"], "topk": 0}, 422, "topk must be a whole number, at least 1 and at most 100"),
         ({"queries": ["a"], "topk": 101}, 422, "got 101"),
         ({"queries": ["a"], "topk": True}, 422, "got True"),
         ({"queries": ["a"], "return_scores": "yes"}, 422, "return_scores must be true or false"),
-        ({"queries": ["a"] * 1_025}, 422, "at most 1024 long"),
         ({"queries": ["a"] * 1_024, "topk": 100}, 422, "102400 queries times topk, the limit is 10240"),
-        ({"queries": ["a" * 10_001]}, 422, "at most 10000 long"),
         (b" " * 16_000_001, 413, "a body of more than 16000000 bytes"),
         ({"queries": ["boom"]}, 500, "the search failed; the server's log says why"),
     ],
@@ -172,6 +183,48 @@ def test_an_unknown_path_is_a_json_error(server):
 
 def test_surrogates_in_a_query_are_answered(server):
     assert server.post(b'{"queries": ["word1 \\ud800"]}')[0] == 200
+
+
+def ask(server: Process, headers: dict[str, str]) -> tuple[int, str]:
+    """Status and body of a search with these headers."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    connection.request("POST", "/retrieve", b'{"queries": ["word1"]}', headers)
+    response = connection.getresponse()
+    answer = response.status, response.read().decode()
+    connection.close()
+    return answer
+
+
+def test_a_web_page_is_refused(server):
+    assert ask(server, {"Origin": "http://rebound.example:8000"}) == (
+        403,
+        '{"detail":"this server answers no web pages"}',
+    )
+
+
+def test_a_server_with_a_token_answers_only_those_who_send_it(index, local, tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    server = Process(index, "--token-file", str(file))
+    try:
+        for headers in ({}, {"Authorization": "Bearer secret2"}, {"Authorization": "secret"}):
+            status, reason = ask(server, headers)
+            assert status == 401
+            assert "set MEMENVS_TOKEN_FILE to a file that has it" in reason
+        assert ask(server, {"Authorization": "Bearer secret"})[0] == 200
+        with pytest.raises(ServerError, match="HTTP 401: this server wants its token"):
+            HTTPRetriever(f"http://{server.host}:{server.port}").search(["word1"], 3)
+        monkeypatch.setenv("MEMENVS_TOKEN_FILE", str(file))
+        retriever = HTTPRetriever(f"http://{server.host}:{server.port}")
+        assert retriever.search(["word1"], 3) == local.search(["word1"], 3)
+    finally:
+        server.stop()
+
+
+def test_an_empty_token_file_is_an_error_at_the_door(index, tmp_path, capsys):
+    (tmp_path / "token").touch()
+    assert main(["serve", "retriever", "--index", str(index), "--token-file", str(tmp_path / "token")]) == 2
+    assert "token is empty; write a token into it" in capsys.readouterr().err
 
 
 def test_health_says_what_is_served(server, local):

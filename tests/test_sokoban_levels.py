@@ -1,4 +1,5 @@
 import io
+import zipfile
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from memenvs.sokoban import (
     to_text,
 )
 from memenvs.sokoban.generator import SPLITS, canonical, split_of
+from memenvs.sokoban.levels import FORMAT, VERSION
 
 TWO = """; 0
 ######
@@ -108,7 +110,21 @@ def pickled_npz() -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe\x00\x80", b"PK not a zip", other_npz(), pickled_npz(), None])
+def huge_npz():
+    """A file whose boards are said to take 10**15 bytes."""
+    file = io.BytesIO()
+    header = {"descr": "|u1", "fortran_order": False, "shape": (10**9, 1000, 1000)}
+    with zipfile.ZipFile(file, "w") as archive:
+        with archive.open("format.npy", "w") as part:
+            np.save(part, np.array(f"{FORMAT} {VERSION}"))
+        with archive.open("boards.npy", "w") as part:
+            np.lib.format.write_array_header_1_0(part, header)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xfe\x00\x80", b"PK not a zip", other_npz(), pickled_npz(), huge_npz(), None]
+)
 def test_a_file_that_holds_no_levels_is_refused_in_one_line(tmp_path, thousand, data):
     thousand.save(tmp_path / "x.npz")
     whole = (tmp_path / "x.npz").read_bytes()

@@ -41,6 +41,19 @@ def test_a_state_of_another_environment_is_refused_by_what_differs(make, other, 
     assert env.get_state() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("np_random", 3), ("np_random", {}), ("tasks", 3), ("episode", {"__array__": 3}), ("last", None)],
+)
+def test_a_state_whose_fields_have_other_types_is_refused_and_changes_nothing(name, value):
+    env = SokobanEnv()
+    before = state_of(env)
+    with pytest.raises(ValueError) as error:
+        env.set_state({**before, name: value})
+    assert "\n" not in str(error.value)
+    assert env.get_state() == before
+
+
 def test_a_state_of_another_version_is_refused(monkeypatch):
     env = SokobanEnv()
     state = state_of(env)

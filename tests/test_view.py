@@ -225,8 +225,8 @@ def test_the_terminal_compares_many_similar_lines_in_seconds():
 def test_the_terminal_shows_no_control_characters_of_a_reply(tmp_path, capsys):
     write(
         tmp_path / "e.jsonl",
-        [Episode(task="a\x1b[2J", replies=[text_reply("\x1b]0;x\x07")], turn_rewards=[0])],
+        [Episode(task="a\x1b[2J", replies=[text_reply("\x1b]0;x\x07\u202ecod.exe")], turn_rewards=[0])],
     )
     for more in ([], ["--episode", "0"]):
         assert main([str(tmp_path / "e.jsonl"), "--terminal", *more]) == 0
-        assert not set("\x1b\x07") & set(capsys.readouterr().out)
+        assert not set("\x1b\x07\u202e") & set(capsys.readouterr().out)

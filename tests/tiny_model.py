@@ -1,4 +1,4 @@
-"""A tiny random Qwen3 with the bundled tokenizer, in a folder; the plain way to score, for comparison."""
+"""A tiny random Qwen3 and a tiny random BERT, in folders; the plain way to score, to compare with."""
 
 from __future__ import annotations
 
@@ -60,6 +60,31 @@ def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0, *, tied: bo
         model = transformers.Qwen3ForCausalLM(config).eval()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_tiny_bert(folder: Path) -> Path:
+    """Save a random BERT of two layers, as a bare transformers folder; needs torch and transformers."""
+    import torch
+    import transformers
+
+    folder.mkdir()
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789:"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters)]
+    vocabulary = {
+        piece: number for number, piece in enumerate([*pieces, "query", "passage", "the", "engine"])
+    }
+    transformers.BertTokenizerFast(vocab=vocabulary).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        initializer_range=0.5,
+    )
+    transformers.BertModel(config).eval().save_pretrained(folder)
     return folder
 
 

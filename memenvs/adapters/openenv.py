@@ -26,10 +26,11 @@ from openenv.core.env_server import (  # noqa: E402  # after the check
     State,
     create_app,
 )
-from openenv.core.env_server.types import EnvironmentMetadata  # noqa: E402
+from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata  # noqa: E402
 from pydantic import BeforeValidator  # noqa: E402
 
 VARIABLE = "MEMENVS_ENV"
+IDLE = 3600.0  # seconds after which a session without a request is ended
 
 
 def _clean_reply(reply: Any) -> Any:
@@ -184,7 +185,7 @@ def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
 
     Args:
         env: its id.
-        max_concurrent_envs: the most sessions at once; more are refused.
+        max_concurrent_envs: the most sessions at once; more are refused. One that is idle for an hour ends.
         **settings: of `MemEnvironment`.
     """
     make = functools.partial(MemEnvironment, env, **settings)
@@ -194,6 +195,6 @@ def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
         MemAction,
         MemObservation,
         env_name=env,
-        max_concurrent_envs=max_concurrent_envs,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=max_concurrent_envs, session_timeout=IDLE),
         state_cls=MemState,
     )

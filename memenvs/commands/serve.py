@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.http import read_token
 from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.server import DRAIN, create_app, serve
@@ -29,6 +30,7 @@ def retriever(
     wait_ms: NonNegative = 4.0,
     max_batch: Count = 256,
     drain: NonNegative = DRAIN,
+    token_file: str | None = None,
 ) -> None:
     """Serve a search index over HTTP until SIGINT or SIGTERM, then answer the waiting requests.
 
@@ -47,7 +49,9 @@ def retriever(
         wait_ms: milliseconds that a batch waits at most for as many requests as the last one had.
         max_batch: maximum number of queries in one call; 1 turns batching off.
         drain: seconds after SIGTERM in which waiting requests are answered; the rest get 503.
+        token_file: file with a token that every request must send as Authorization: Bearer.
     """
+    token = read_token(token_file)
     os.environ.setdefault(*WAIT)
     opened = open_folder(index, encoder, device)
     about = {
@@ -57,7 +61,7 @@ def retriever(
         "fingerprint": fingerprint(opened),
     }
     served = CachedRetriever(opened, cache) if cache else opened
-    app = create_app(served, about, topk, wait=wait_ms / 1000, max_batch=max_batch)
+    app = create_app(served, about, topk, wait_ms / 1000, max_batch, token)
     serve(app, host, port, drain)
 
 

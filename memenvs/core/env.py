@@ -352,10 +352,13 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         Raises:
             ValueError: a state of another environment, or fields of other types; nothing has changed then.
         """
-        self.check_identity(state)
-        episode = from_plain(state["episode"], self.episode_class, "the state's episode")
-        last = from_plain(state["last"], _Last, "the state's last")
-        self.np_random.bit_generator.state = state["np_random"]
+        try:
+            self.check_identity(state)
+            episode = from_plain(state["episode"], self.episode_class, "the state's episode")
+            last = from_plain(state["last"], _Last, "the state's last")
+            self.np_random.bit_generator.state = state["np_random"]
+        except (TypeError, LookupError, OverflowError) as error:
+            raise ValueError(f"this state was changed after get_state() gave it ({error})") from error
         self._episode, self._last = cast(E, episode), last
         self._restored()
 

@@ -122,7 +122,8 @@ def names_apart(paths: Sequence[Path]) -> list[str]:
 def path_in_errors(path: str | Path | None) -> Iterator[None]:
     """Add `path` to system errors that name no path, such as "No space left on device".
 
-    A full disk is an `OSError` here even where a library (safetensors) raises its own error for it.
+    A full disk, a used-up quota and a file that is too large are an `OSError` here even where a library
+    (safetensors, FAISS) raises its own error for it.
     """
     try:
         yield
@@ -131,9 +132,9 @@ def path_in_errors(path: str | Path | None) -> Iterator[None]:
             error.filename = str(path)
         raise
     except Exception as error:
-        full = os.strerror(errno.ENOSPC)
-        if path and full in str(error) and not isinstance(error, ValueError):
-            raise OSError(errno.ENOSPC, full, str(path)) from error
+        for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if path and os.strerror(number) in str(error) and not isinstance(error, ValueError):
+                raise OSError(number, os.strerror(number), str(path)) from error
         raise
 
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -19,6 +20,7 @@ from memenvs.core.errors import error_line
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
 MAX_PAUSE = 30.0  # seconds
+TOKEN_FILE = "MEMENVS_TOKEN_FILE"  # the environment variable that names the file with a retriever's token
 
 T = TypeVar("T")
 
@@ -174,6 +176,19 @@ class JSONClient:
 def key_in(variable: str) -> str | None:
     """The key in an environment variable, without white space around it; None if there is none."""
     return os.environ.get(variable, "").strip() or None
+
+
+def read_token(path: str | Path | None) -> str | None:
+    """The token in a file, without white space around it; None of no file.
+
+    Raises:
+        ValueError: the file is empty.
+    """
+    if not path:
+        return None
+    if token := Path(path).read_text(encoding="utf-8").strip():
+        return token
+    raise ValueError(f"{path} is empty; write a token into it")
 
 
 def _proxy_of(server: SplitResult) -> SplitResult | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memenvs.cli import BOLD, DIM, RESET, YELLOW, terminal_width
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def show_turn(
@@ -93,10 +95,9 @@ def excerpt(text: str, limit: int) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters, except line ends and our own colours, shown as U+FFFD."""
+    """`text` with U+FFFD for bidi and other control characters, except line ends and our own colours."""
     bare = text.replace(DIM, "\ue000").replace(RESET, "\ue001")
-    safe = "".join(c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\ufffd" for c in bare)
-    return safe.replace("\ue000", DIM).replace("\ue001", RESET)
+    return _CONTROL.sub("\ufffd", bare).replace("\ue000", DIM).replace("\ue001", RESET)
 
 
 def reward_line(rewards: Mapping[str, float]) -> str:

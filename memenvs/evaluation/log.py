@@ -51,6 +51,9 @@ class RunLog:
         self._open = contextlib.ExitStack()
         if folder is None:
             return
+        other = sorted(one.name for one in folder.iterdir() if one.name[0] != ".") if folder.is_dir() else []
+        if other and not (folder / SETTING).exists():
+            raise ValueError(f"{folder} holds {other[0]!r} and no {SETTING}; choose another --out")
         with contextlib.ExitStack() as opened:
             opened.enter_context(hold_folder(folder))
             path = folder / EPISODES
@@ -85,14 +88,10 @@ def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
         begun: whether the folder has an episode; until then another setting replaces a mistaken one.
 
     Raises:
-        ValueError: they differ, or the folder has other files.
-        FileNotFoundError: there are episodes and no setting.
+        ValueError: they differ.
     """
     path = folder / SETTING
     if not begun:
-        other = sorted(item.name for item in folder.iterdir() if not item.name.startswith("."))
-        if other and not path.exists():
-            raise ValueError(f"{folder} holds {other[0]!r} and no {SETTING}; choose another --out")
         write_json(path, setting)
         return
     before = read_json(path, "choose another --out")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from memenvs.core.data import convert
-from memenvs.core.http import JSONClient, RequestRefused
+from memenvs.core.http import TOKEN_FILE, JSONClient, RequestRefused, read_token
 from memenvs.retrieval.corpus import Document
 from memenvs.retrieval.protocol import MAX_PASSAGES, Hits, LRUCache, Passage, search_distinct
 
@@ -18,7 +19,8 @@ FIX = "is it up? `memenvs serve retriever --index DIR --port 8000` starts one"
 class HTTPRetriever:
     """Searches through `POST {url}/retrieve`, the protocol of `memenvs.retrieval.server`; a `Retriever`.
 
-    Any server of that protocol will do. It may be used from several threads, and after a fork.
+    Any server of that protocol will do. It may be used from several threads, and after a fork. If the
+    environment's MEMENVS_TOKEN_FILE names a file, every request sends the token in it.
 
     Args:
         url: `http://host:port`, `https://` too; a path before `/retrieve` is kept.
@@ -37,7 +39,8 @@ class HTTPRetriever:
         batch: int = 256,
         remembered: int = 100_000,
     ):
-        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, fix=FIX)
+        key = read_token(os.environ.get(TOKEN_FILE))
+        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=key, fix=FIX)
         self.url, self.batch = self._client.url, batch
         self._passages: LRUCache[str, Passage] = LRUCache(remembered)
 

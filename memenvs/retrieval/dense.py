@@ -222,8 +222,8 @@ def encode_corpus(corpus: Corpus, encoder: PrefixedEncoder, folder: Path) -> Vec
         "dimension": encoder.dimension,
     }
     done = check_encoded(folder, plan)
+    partial = folder / (VECTORS + ".partial")
     if done < len(corpus):
-        partial = folder / (VECTORS + ".partial")
         if not partial.exists():
             done = 0
         if done:
@@ -241,6 +241,7 @@ def encode_corpus(corpus: Corpus, encoder: PrefixedEncoder, folder: Path) -> Vec
                 write_json(folder / PROGRESS, {**plan, "done": done})
                 progress.add(len(rows))
         del vectors
+    if partial.exists():  # also where the build was killed after its last passage
         os.replace(partial, folder / VECTORS)
     return open_vectors(folder)
 

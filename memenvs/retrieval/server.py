@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from memenvs.core.data import decode
+from memenvs.core.http import TOKEN_FILE
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.batching import Answer, Batcher, TooManyWaiting
@@ -41,6 +43,7 @@ def create_app(
     default_k: int = 3,
     wait: float = 0.004,
     max_batch: int = 256,
+    token: str | None = None,
 ) -> Any:
     """The ASGI application of a retriever: `POST /retrieve` and `GET /health`.
 
@@ -53,6 +56,7 @@ def create_app(
         default_k: passages a query where `topk` is null.
         wait: seconds that requests at an idle retriever wait for others; see `Batcher`.
         max_batch: queries in one call of the retriever; 1 searches every request by itself.
+        token: what every request must send as `Authorization: Bearer`; None: nothing.
     """
     batcher = Batcher(partial(look_up, retriever), wait, max_batch)
 
@@ -76,7 +80,7 @@ def create_app(
             return
         failure = None
         try:
-            status, body = 200, await _page(pages, scope, receive)
+            status, body = 200, await _page(pages, scope, receive, token)
         except ConnectionResetError:
             return
         except Refusal as refusal:
@@ -95,7 +99,12 @@ def create_app(
     return app
 
 
-async def _page(pages: Pages, scope: Any, receive: Receive) -> bytes:
+async def _page(pages: Pages, scope: Any, receive: Receive, token: str | None) -> bytes:
+    headers = dict(scope["headers"])
+    if b"origin" in headers:  # browsers send it for a page, and no page may search its reader's index
+        raise Refusal(403, "this server answers no web pages")
+    if token and not hmac.compare_digest(headers.get(b"authorization", b""), f"Bearer {token}".encode()):
+        raise Refusal(401, f"this server wants its token; set {TOKEN_FILE} to a file that has it")
     if scope["path"] not in pages:
         raise Refusal(404, "Not Found")
     methods, page = pages[scope["path"]]
@@ -162,7 +171,7 @@ def detail(reason: str) -> bytes:
 class SearchRequest(msgspec.Struct):
     """The body of a request; without a `topk`, or with null, it gets the server's own."""
 
-    queries: Annotated[list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=1_024)]
+    queries: list[str]
     topk: Annotated[int, Meta(ge=1, le=100)] | None = None
     return_scores: bool = False
 

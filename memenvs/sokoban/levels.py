@@ -161,7 +161,7 @@ def _unpack(data: bytes) -> LevelSet:
             about = json.loads(file["card"].tobytes())
     except LevelError:
         raise
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (KeyError, ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise LevelError(f"not a level file ({error}); build one with `memenvs build sokoban`") from error
     ends = np.cumsum(np.maximum(lengths, 0)).tolist()
     moves = [

@@ -22,6 +22,7 @@ from openenv.cli._validation import validate_running_environment  # noqa: E402
 from openenv.validation import Level, run_validation  # noqa: E402
 from openenv.validation.types import ProviderCapability  # noqa: E402
 
+import memenvs.adapters.openenv  # noqa: E402
 from memenvs.adapters.openenv import MemEnvironment, make_app  # noqa: E402
 from memenvs.commands import main  # noqa: E402
 
@@ -84,6 +85,24 @@ def test_the_turn_rewards_of_a_hindsight_method_come_with_the_last_step(addresse
     # TAMTRL pays all at the end; the answer turn takes the outcome, memories that help take 1 by min-max
     assert [result.reward for result in results] == [0, 0, 0, 0, 0, 5]
     assert results[-1].observation["metadata"]["turn_rewards"] == [0, 1, 1, 1, 1, 1]
+
+
+def test_an_idle_session_ends_and_frees_its_place(monkeypatch):
+    monkeypatch.setattr(memenvs.adapters.openenv, "IDLE", 1.0)
+    with serving(env="MemSokoban-v0", max_concurrent_envs=1) as address, connect(address) as idle:
+        idle.reset(seed=1)
+        end, refused = time.monotonic() + 60, 0
+        while time.monotonic() < end:  # the server looks every five seconds
+            try:
+                with connect(address) as other:
+                    other.reset(seed=2)
+                break
+            except RuntimeError:
+                refused += 1
+                time.sleep(0.5)
+        else:
+            pytest.fail("the place was not freed")
+    assert refused
 
 
 def test_sessions_play_different_episodes_at_the_same_time(addresses):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memenvs import TextVectorEnv, collect
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.state import from_plain, to_plain
-from memenvs.envs.memory import MAX_LINES, MAX_NOTICE, MODES, Memory, Written, rank
+from memenvs.envs.memory import MAX_LINES, MAX_OWN_TEXT, MODES, Memory, Written, rank
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.tokens import load_tokenizer
@@ -50,7 +50,7 @@ class TestCallback:
     def test_a_request_that_fits_nothing_is_answered(self):
         memory, _ = write("callback", "Ada wrote", "b", "Ada wrote", "new <recall>moth</recall>")
         assert (memory.text, memory.recalled) == ("new", "")
-        assert memory.notice == "No earlier memory contains a word of 'moth'."
+        assert memory.notice == "No earlier memory contains a word of your query."
         assert memory.earlier == ["Ada wrote", "b"]  # none twice
 
     def test_nothing_but_a_request_leaves_the_memory(self):
@@ -79,16 +79,15 @@ class TestStructured:
             ("ADD:", "it is not ADD: text"),
             ("DELETE", "it is not ADD: text"),
             ("add: two", "it is not ADD: text"),
-            ("DELETE 7", "there is no entry 7"),
-            ("UPDATE 7: x", "there is no entry 7"),
+            ("DELETE 7", "there is no entry with this number"),
+            ("UPDATE 7: x", "there is no entry with this number"),
             ("ADD: one", "entry 1 already says this"),
         ],
     )
-    def test_a_line_that_cannot_be_carried_out_leaves_the_memory_and_is_named(self, line, why):
-        memory, written = write("structured", "ADD: one", line)
-        assert (mode("structured").notes(memory), written) == (["one"], Written(None))
-        assert why in memory.notice
-        assert repr(line) in memory.notice
+    def test_a_line_that_cannot_be_carried_out_leaves_the_memory_and_is_reported(self, line, why):
+        memory, written = write("structured", "ADD: one", f"NOOP\n{line}")
+        assert (mode("structured").notes(memory), written) == (["one"], Written((0, 4)))
+        assert f"line 2: {why}" in memory.notice
 
     def test_what_does_not_fit_is_not_added_and_the_other_lines_are_carried_out(self):
         memory, written = write("structured", "ADD: one", "ADD: " + "many words " * 20, limit=10)
@@ -142,8 +141,25 @@ def test_no_text_raises_and_every_memory_is_plain_data_within_its_limit(name, te
         span, _ = mode(name, 8).write(memory, text)
         assert span is None or 0 <= span[0] < span[1] <= len(text)
         assert TOKENIZER.truncate(mode(name, 8).show(memory, "ADD"), 8)[1] is False
-        assert len(memory.notice) <= MAX_NOTICE
+        assert len(memory.notice) < MAX_OWN_TEXT
     assert from_plain(json.loads(json.dumps(to_plain(memory))), Memory, "memory") == memory
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("structured", "{0}"),
+        ("structured", "UPDATE 7: {0}"),
+        ("structured", "DELETE {0}"),
+        ("structured", "ADD: {0} and more words than fit"),
+        ("a_mem", "{0}\n{0}"),
+        ("callback", "<recall>{0}</recall>"),
+    ],
+)
+def test_no_notice_repeats_a_text_that_the_memory_does_not_hold(name, refused):
+    notices = {write(name, refused.format(text), limit=5)[0].notice for text in ("1843", "1815")}
+    assert len(notices) == 1
+    assert notices != {""}
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -213,7 +229,7 @@ def test_entries_are_shown_with_their_numbers_and_what_was_not_carried_out():
     env.reset(options={"task": 1})
     observation, _, _, _, info = env.step("<think>hm</think>ADD: Ada wrote it\nDELETE 4")
     assert inside(observation, "memory") == "[1] Ada wrote it"
-    assert "'DELETE 4': there is no entry 4" in observation
+    assert "line 2: there is no entry with this number" in observation
     assert info["privileged"]["written"] == "ADD: Ada wrote it"
     env.step("ADD: " + "many words " * 30)
     while not env.episode.end:

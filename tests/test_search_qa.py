@@ -464,7 +464,7 @@ class TestMemoryModes:
         reply = "<mem>\nADD: m\nDELETE 9 </mem>" + search("Seine")
         observation, _, _, _, info = env.step(reply)
         assert "\n<mem>\n[1] London is on the Thames\n[2] m\n</mem>\n" in observation
-        assert "'DELETE 9': there is no entry 9" in observation
+        assert "line 2: there is no entry with this number" in observation
         assert "The Seine flows through Paris." in observation
         start, end = info["privileged"]["memory_span"]
         assert reply[start:end] == info["privileged"]["written"] == "ADD: m"

@@ -71,6 +71,11 @@ COMMANDS: Table = {
             "memenvs.commands.evaluate:table",
         ),
     },
+    "exploit": Command(
+        "search for cheap replies that earn reward without doing the task",
+        "MemSearchQA-v0 --methods SearchRewards",
+        "memenvs.commands.exploit:exploit",
+    ),
     "build": Command(
         "make a task set, Sokoban levels or a search index",
         "world --entities 500 --num-tasks 100 --documents 50 --out my-world",

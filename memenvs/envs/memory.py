@@ -33,9 +33,6 @@ NO_THOUGHT = "Your last reply did not open with a closed <think>…</think>, so 
 
 NO_MEMORY = "Your last reply did not open with <mem>…</mem>, so the memory is unchanged."
 
-MAX_NOTICE = 400
-"""The most characters of the notice about the parts of a reply that were not carried out."""
-
 MAX_OWN_TEXT = 1000
 """More characters than any text of ours in a prompt has: a number, a rule, a notice, a request."""
 
@@ -207,7 +204,7 @@ class CallbackMemory(MemoryMode):
         query = next(filter(None, queries), "")
         best = rank(query, history)[:1] if query else []
         memory.recalled = history[best[0]] if best else ""
-        memory.notice = "" if best or not query else f"No earlier memory contains a word of {query!r:.100}."
+        memory.notice = "" if best or not query else "No earlier memory contains a word of your query."
         kept = "".join(text[start:end] for start, end in pieces)
         if queries and not kept.strip():
             return Written(None)
@@ -270,7 +267,8 @@ class Transcript(MemoryMode):
 class EntryMemory(MemoryMode):
     """A memory of numbered entries, which a text changes line by line, at most `MAX_LINES` of them.
 
-    Lines that break the rules are skipped, and the notice names the first three and says why.
+    Lines that break the rules are skipped, and the notice says which, the first three of them, and why. It
+    repeats no text of a reply, which would be a memory beyond the limit.
     """
 
     def write(self, memory: Memory, text: str) -> Written:
@@ -285,12 +283,11 @@ class EntryMemory(MemoryMode):
             if used:
                 spans.append((match.start(), match.start() + used))
             if reason:
-                wrong.append(f"{line.strip()[:40]!r}: {reason}")
+                wrong.append(f"line {count + 1}: {reason}")
             if count == MAX_LINES:
                 break
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        said = f"These operations failed: {'; '.join(wrong[:3])}{more}."
-        memory.notice = said[:MAX_NOTICE] if wrong else ""
+        memory.notice = f"These lines failed: {'; '.join(wrong[:3])}{more}." if wrong else ""
         return Written((spans[0][0], spans[-1][1]) if spans else None, cut)
 
     @abstractmethod
@@ -338,7 +335,7 @@ class StructuredMemory(EntryMemory):
             return 0, f"entry {same} already says this", False
         places = [entry.number for entry in before]
         if not add and number not in places:
-            return 0, f"there is no entry {number}", False
+            return 0, "there is no entry with this number", False
         place = len(before) if add else places.index(number)
         new = [MemoryEntry(number, text)] if text else []
         memory.entries = [*before[:place], *new, *before[place + 1 :]]

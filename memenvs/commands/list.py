@@ -156,7 +156,8 @@ def _refilled(lines: list[str]) -> Iterator[str]:
             continue
         below = lines[0] if lines else ""
         depth, depth_below = (len(one) - len(one.lstrip()) for one in (line, below))
-        if depth_below < depth or not below or _STARTS.match(below) or re.search(r"\S {2}", f"{line}\n{below}"):
+        is_apart = not below or _STARTS.match(below) or re.search(r"\S {2}", f"{line}\n{below}")
+        if is_apart or depth_below < depth:
             lines.insert(0, " " * (depth + 4 * bool(_STARTS.match(line))) + " ".join(rest))
         else:
             lines[0] = " " * depth_below + " ".join([*rest, below.lstrip()])

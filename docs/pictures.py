@@ -401,7 +401,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     ),
     "MemSokoban-v0": lambda: sokoban("MemSokoban-v0", 3, board_text, 280),
     "MemSokobanImage-v0": lambda: sokoban("MemSokobanImage-v0", 5, board_picture, 280, tile=TILE),
-    "MemSokobanGrid-v0": lambda: sokoban("MemSokobanGrid-v0", 5, board_planes, 330),
+    "MemSokobanGrid-v0": lambda: sokoban("MemSokobanGrid-v0", 5, board_planes, 346),
 }
 
 

@@ -1,10 +1,11 @@
 """Stable-Baselines3's PPO on `MemSokobanGrid-v0`: trained on one split of the levels, tested on another.
 
 pip install -e ".[sb3]"
-python examples/sb3_sokoban.py --steps 3000000 --curve curve.png
+python examples/sb3_sokoban.py --steps 3000000 --curve curve.json
 """
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 import memenvs  # noqa: F401  # registers the environments
+from memenvs.evaluation.plots import line_style, new_figure, plain_axis, save_figure
 
 ENV = "MemSokobanGrid-v0"
 # MemSokoban-v0's levels of 5 to 9 moves. Rewards are a tenth of the paper's, so that the value function's
@@ -128,22 +130,19 @@ def train(seed: int, steps: int, every: int, enough: float) -> tuple[PPO, Curve]
     return model, curve
 
 
-def draw(curves: dict[int, Curve], path: Path) -> None:
-    """Success over steps, one line per seed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for seed, curve in curves.items():
-        steps, _, solved = zip(*curve.points, strict=True)
-        axes.plot([s / 1e6 for s in steps], [100 * s for s in solved], marker="o", ms=3, label=f"seed {seed}")
-    axes.axhline(90, color="grey", lw=0.8, ls="--")
-    axes.set(xlabel="million steps", ylabel="held-out levels solved, %", ylim=(0, 100))
-    axes.set_title("Stable-Baselines3 PPO on MemSokobanGrid-v0, 6x6, one box")
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=120)
+def draw(path: Path) -> None:
+    """Draw the points of a JSON file into the PNG beside it: success over steps, one line per seed."""
+    figure = new_figure(6, 3.4)
+    axis = figure.subplots()
+    for k, (seed, run) in enumerate(json.loads(path.read_text()).items()):
+        steps, _, solved = zip(*run["points"], strict=True)
+        percent = [100 * share for share in solved]
+        axis.plot([s / 1e6 for s in steps], percent, marker="o", ms=3, label=f"seed {seed}", **line_style(k))
+    axis.set(xlabel="million steps", ylabel="validation levels solved, %", ylim=(0, 100))
+    axis.set_title("Stable-Baselines3 PPO on MemSokobanGrid-v0, 6x6, one box", fontsize=10)
+    axis.legend(frameon=False, loc="lower right")
+    plain_axis(axis)
+    save_figure(figure, path.with_suffix(".png"))
 
 
 def main() -> None:
@@ -154,16 +153,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000, help="maximum number of training steps")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--enough", type=float, default=0.95, help="success at which training stops")
-    parser.add_argument("--curve", type=Path, help="draw the curves into this PNG")
+    parser.add_argument("--curve", type=Path, help="write the curves into this JSON and draw them beside it")
     args = parser.parse_args()
-    curves = {}
+    runs = {}
     for seed in args.seeds:
-        model, curves[seed] = train(seed, args.steps, 100_000, args.enough)
-        steps, seconds, _ = curves[seed].points[-1]
+        model, curve = train(seed, args.steps, 100_000, args.enough)
+        steps, seconds, _ = curve.points[-1]
         solved = success(likeliest(model), "test")
         print(f"seed {seed}: {solved:.3f} of the test levels after {steps:,} steps, {seconds:.0f} s")
-    if args.curve:
-        draw(curves, args.curve)
+        runs[seed] = {"test": solved, "points": curve.points}  # a point: steps, seconds, success
+        if args.curve:
+            args.curve.write_text(json.dumps(runs) + "\n")
+            draw(args.curve)
 
 
 if __name__ == "__main__":

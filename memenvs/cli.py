@@ -215,7 +215,8 @@ def _wrapped(line: str, width: int) -> list[str]:
 def in_columns(page: str, width: int) -> str:
     r"""A page of Markdown with its tables as aligned columns, numbers to the right.
 
-    A table that is wider than `width` becomes several, each with the first column.
+    A table that is wider than `width` becomes several, each with the first column, or with two if the first
+    is empty in some rows.
 
     >>> print(in_columns("| metric | mean |\n| --- | --- |\n| em | 1.000 |\n| reward | -0.5 |", 80))
     metric   mean
@@ -234,10 +235,12 @@ def in_columns(page: str, width: int) -> str:
             is_number = all(re.match(r"[-+]?\d|$", text) for text in column[1:]) and columns
             size = max(map(len, column))
             columns.append([text.rjust(size) if is_number else text.ljust(size) for text in column])
-        parts = [[columns[0]]]
-        for column in columns[1:]:
-            if sum(len(one[0]) + 2 for one in parts[-1]) + len(column[0]) > width and len(parts[-1]) > 1:
-                parts.append([columns[0]])
+        names = columns[: 2 - all(text.strip() for text in columns[0])]  # of the rows
+        parts = [[*names]]
+        for column in columns[len(names) :]:
+            fits_in = sum(len(one[0]) + 2 for one in parts[-1]) + len(column[0]) <= width
+            if not fits_in and len(parts[-1]) > len(names):
+                parts.append([*names])
             parts[-1].append(column)
         for k, part in enumerate(parts):
             head, *rows = ("  ".join(row).rstrip() for row in zip(*part, strict=True))

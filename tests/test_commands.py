@@ -288,3 +288,24 @@ def test_a_table_that_is_wider_than_the_terminal_is_shown_in_parts():
     wide, narrow = in_columns(page, 80), in_columns(page, 12)
     assert wide.splitlines() == ["title", "", "run     em  return", "a|b  1.000    -0.5"]
     assert narrow.splitlines()[2:] == ["run     em", "a|b  1.000", "", "run  return", "a|b    -0.5"]
+
+
+def test_each_part_of_a_wide_table_names_its_rows_also_if_they_are_grouped():
+    rows = [["metric", "run", "em"], ["---"] * 3, ["f1", "a", "1.000"], ["", "b", "0.500"]]
+    lines = in_columns("\n".join(f"| {' | '.join(row)} |" for row in rows), 14).splitlines()
+    assert lines == ["metric  run     em", "f1      a    1.000", "        b    0.500"]
+    rows = [[*row, wide] for row, wide in zip(rows, ["f1", "---", "2.000", "3.000"], strict=True)]
+    lines = in_columns("\n".join(f"| {' | '.join(row)} |" for row in rows), 18).splitlines()
+    assert lines[4:] == ["metric  run     f1", "f1      a    2.000", "        b    3.000"]
+
+
+def test_the_documentation_of_an_entry_fits_a_narrow_terminal_in_whole_paragraphs(monkeypatch, capsys):
+    assert main(["list", "TAMTRL"]) == 0
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "50")
+    assert main(["list", "TAMTRL"]) == 0
+    narrow = capsys.readouterr().out
+    assert wide.split() == narrow.split()
+    assert max(map(len, narrow.splitlines())) <= 50
+    paragraph = next(one for one in narrow.split("\n\n") if one.startswith("The paper takes")).splitlines()
+    assert min(map(len, paragraph[:-1])) > 35

@@ -181,7 +181,9 @@ def test_a_run_is_followed_by_its_new_lines_and_newest_episodes(runs, tmp_path):
 
 def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys):
     assert main([str(runs), "--terminal"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6
+    listed = capsys.readouterr().out
+    assert re.findall(r"^ +(\d) ", listed, re.M) == list("01234")
+    assert re.findall(r"(\w+)/episodes.jsonl", listed) == ["read", "s", "train"]
     assert main([str(runs / "read"), "--terminal", "--episode", "0"]) == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown

@@ -1,5 +1,6 @@
 """The page of a report in a real browser."""
 
+import json
 import re
 import shutil
 import time
@@ -120,6 +121,13 @@ def test_the_table_shows_question_target_answer_and_score_and_filters_and_sorts(
     assert column(page, "success")[:2] == ["✓ 1", "✗ 0"]
     page.one("#filter").send_keys("env=MemSokoban-v0 success<1")
     page.wait(lambda: len(page.all("tr.row")) == 2)
+    page.one("#filter").clear()
+    first, second, *_ = column(page, "question")[0].split()
+    page.one("#filter").send_keys(f'"{second} {first}"')
+    page.wait(lambda: len(page.all("tr.row")) == 0)
+    page.one("#filter").clear()
+    page.one("#filter").send_keys(f'"{first} {second}"')
+    page.wait(lambda: len(page.all("tr.row")) > 0)
     page.one("#filter").clear()
     page.one("#filter").send_keys("env=MemChunkQA-v0")
     page.wait(lambda: len(page.all("tr.row")) == 2)
@@ -268,6 +276,84 @@ def test_the_chunk_is_shown_in_any_wording(page, tmp_path):
             evidence = turn.before["privileged"]["evidence_in_chunk"]
             assert bool(page.all(f"#turn-{number} mark")) == bool(evidence)
         assert not page.all("#turn-2 mark")
+
+
+def look_for(page, text):
+    """Search in the open episode, and wait until the page says what it found."""
+    page.press("/")
+    page.press(text + "\ue007")  # Enter
+    page.wait(lambda: "find=" in page.view())
+    return page.text(".tools [role=status]")
+
+
+def test_a_search_opens_folded_and_shortened_texts_and_goes_from_place_to_place(page, tmp_path):
+    read_with(tmp_path / "e.jsonl", ["a", "b", "c"])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    chunk = re.search(r"<section>\n(.*)", read_episodes(tmp_path / "e.jsonl")[0].turns[1].observation)[1]
+    phrase = " ".join(chunk.split()[:12]).upper()  # its first words, which the page leaves out at first
+    assert phrase not in page.text("#turn-1 .label + .text").upper()
+    assert look_for(page, phrase.replace(" ", "  ")) == "1 of 2"  # in the chunk, and in the prompt
+    assert page.one(".turn.current").get_attribute("id") == "turn-1"
+    prompt = "#turn-1 .halves > :first-child details[open]"
+    assert not page.all(prompt)
+    page.press("\ue007")
+    page.wait(lambda: "2 of 2" in page.text(".tools"))
+    assert page.all(prompt)
+    page.press("\ue007")
+    page.wait(lambda: "1 of 2" in page.text(".tools"))
+
+
+def test_a_search_crosses_pieces_and_knows_no_special_characters(page, tmp_path):
+    reply = "What (was) seen: 1.5 [of] 😀 them?"
+    write(tmp_path / "e.jsonl", [Episode(
+        replies=[text_reply(reply)], turn_rewards=[1.0], credits={"m": [Credit(0, 1.0, (3, 18))]},
+    )])  # fmt: skip
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    for text, told in ((reply, "1 of 2"), ("1x5", "not found"), ("(", "1 of 2")):  # the answer is the reply
+        page.open(tmp_path / "r.html", "#e0").one(".turn")
+        assert look_for(page, text.replace("😀 ", "😀 ")) == told
+
+
+def test_the_next_episode_is_searched_for_the_same_text(page, report):
+    page.open(report, "#e0?find=%5Cboxed%7BB").one(".turn")
+    assert "of" in page.text(".tools [role=status]")
+    page.press("n")
+    page.shows("#e1?find=%5Cboxed%7BB").wait(lambda: "not found" in page.text(".tools [role=status]"))
+
+
+def test_everything_of_an_episode_unfolds(page, report):
+    page.open(report, "#e0").one(".turn")
+    assert page.all(".turn details:not([open])")
+    page.press("o")
+    assert not page.all(".turn details:not([open])")
+    assert not page.all(".turn .more")
+
+
+def test_an_episode_is_saved_as_json(page, runs, report, tmp_path):
+    page.browser.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    page.open(report, "#e1").one(".turn")
+    page.one("button[aria-label*=JSON]").click()
+    saved = tmp_path / "episode-1.json"
+    page.wait(saved.exists)
+    line = (runs / "read" / "episodes.jsonl").read_text().splitlines()[1]
+    assert json.loads(saved.read_text()) == json.loads(line)
+
+
+def test_a_dark_page_prints_light_with_its_marks(page, report):
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    find = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]"
+    try:
+        for media, back, tools in (("", "rgb(22, 24, 28)", "flex"), ("print", "rgb(251, 251, 249)", "none")):
+            page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+            page.open(report, "#e0").one(".turn")
+            assert page.browser.execute_script(find, "body", "backgroundColor") == back
+            assert page.browser.execute_script(find, ".tools", "display") == tools
+        assert page.browser.execute_script(find, "mark", "printColorAdjust") == "exact"
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
 def test_colour_returns_to_credit_after_an_episode_without_any(page, report):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memenvs.cli import closest_first, reader_may_stop, report_error, run_command
+from memenvs.cli import closest_first, reader_may_stop, report_error, run_command, terminal_width
 
 
 class Command(NamedTuple):
@@ -179,7 +180,8 @@ def overview(prog: str = "memenvs", table: Table = COMMANDS) -> str:
     if prog == "memenvs":
         lines += ["Text environments for language agents with memory, reward methods and learners.", ""]
     for name, command in _all_commands(table):
-        lines += [f"  {name:18}{command.text}", f"{'':20}{prog} {name} {command.example}"]
+        text = textwrap.wrap(f"  {name:18}{command.text}", terminal_width(), subsequent_indent=" " * 20)
+        lines += [*text, f"{'':20}{prog} {name} {command.example}"]
     lines += ["", f"`{prog} COMMAND --help` shows the options of a command."]
     return "\n".join([*lines, "`memenvs list ID` shows the arguments of an environment, for --env-args.", ""])
 

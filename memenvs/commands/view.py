@@ -112,10 +112,17 @@ def _write_curves(paths: Sequence[str], out: str, metrics: Sequence[str] | None,
 
 
 def _show_in_terminal(paths: Sequence[str], number: int | None, limit: int) -> None:
-    episodes = [episode for path in find_files(paths) for episode in read_episodes(path)]
-    if number is not None and not 0 <= number < len(episodes):
+    files = {path: list(read_episodes(path)) for path in find_files(paths)}
+    episodes = [episode for some in files.values() for episode in some]
+    if number is None:
+        first = 0
+        for path, some in files.items():
+            show(f"{path}\n" * (len(files) > 1) + listing(some, first))
+            first += len(some)
+    elif 0 <= number < len(episodes):
+        show(transcript(episodes[number], limit))
+    else:
         raise ValueError(f"there are {len(episodes)} episodes, from 0; got --episode {number}")
-    show(listing(episodes) if number is None else transcript(episodes[number], limit))
 
 
 def _serve(server: ThreadingHTTPServer) -> None:

@@ -304,8 +304,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         if self.render_mode is None:
             return None
         episode, reading = self.episode, self._reading
-        turn = episode.turn - bool(episode.end)
-        title, blocks = f"task {reading.task.id}, turn {turn + 1} of {reading.turns}", list[list[str]]()
+        turn, blocks = episode.turn, list[list[str]]()
+        title = f"task {reading.task.id}, {turn} of {reading.turns} turns played"
         if not episode.end:
             blocks.append(block("question", reading.asked(turn)[0], limit=600))
             blocks.append(block("memory", self.memory_shown, limit=800))

@@ -87,7 +87,7 @@ def block(label: str, text: str, *, limit: int, colour: str = "") -> list[str]:
 
 def excerpt(text: str, limit: int) -> str:
     """`text`, or its first and last words with the number of characters left out on a line between them."""
-    if len(text) <= limit:
+    if len(text) <= limit + 100:  # the line between takes room too
         return text
     first, last = text[: limit // 2], text[-(limit // 2) :]
     first, last = first.rpartition(" ")[0] or first, last.partition(" ")[2] or last

@@ -24,7 +24,7 @@ EPISODES = "episodes.jsonl"
 MAX_FILE = 32 * 2**20  # characters of episodes in one file, all read before the table is shown
 BLOCK = 20  # episodes that are loaded together
 
-SCRIPTS = ("dom", "text", "credit", "read", "table", "episode", "side", "main")
+SCRIPTS = ("dom", "text", "credit", "read", "table", "find", "episode", "side", "main")
 MAX_TEXT = 160  # characters of a question or an answer in the table
 
 _FIRST = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
@@ -13,10 +14,10 @@ from memenvs.rollout.records import Episode
 _ENTRY = re.compile(r"\[\d+\] ")
 
 
-def listing(episodes: Sequence[Episode]) -> str:
-    """A line for each episode, with its number."""
+def listing(episodes: Sequence[Episode], first: int = 0) -> str:
+    """A line for each episode, with its number, counted from `first`."""
     lines = [f"{BOLD}{'#':>5}  {'step':>6}  {'return':>8}  {'success':>7}  {'turns':>5}  task{RESET}"]
-    for number, episode in enumerate(episodes):
+    for number, episode in enumerate(episodes, first):
         step = "" if episode.step is None else str(episode.step)
         total, success = sum(episode.turn_rewards), episode.metrics.get("success")
         solved = (
@@ -93,7 +94,9 @@ def _memory(before: str, after: str, limit: int) -> Iterator[str]:
             break
         shown += len(line)
         colour = {"+": GREEN, "-": RED}.get(line[0], DIM)
-        yield f"  {colour}{printable(line)[: limit + 2]}{RESET}"
+        text, width = printable(line)[: limit + 2], terminal_width() - 2
+        for part in textwrap.wrap(text, width, subsequent_indent="  ") or [""]:
+            yield f"  {colour}{part}{RESET}"
     if shown > limit:
         yield f"  {DIM}[…]{RESET}"
 

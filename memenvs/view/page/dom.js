@@ -124,12 +124,12 @@ function body(i) {
 }
 
 // The address holds what is shown: #e12?q=success<1&turn=3 is the fourth turn of episode 12 under a filter.
-const BLANK = { view: "", at: 0, q: "", sort: "", score: "", columns: "", colour: "", turn: "" };
+const BLANK = { view: "", at: 0, q: "", sort: "", score: "", columns: "", colour: "", find: "", turn: "" };
 const place = { ...BLANK };
 
 function address(changes) {
   const next = { ...place, ...changes }, given = new URLSearchParams();
-  for (const name of ["q", "sort", "score", "columns", "colour", "turn"]) if (next[name]) given.set(name, next[name]);
+  for (const name of ["q", "sort", "score", "columns", "colour", "find", "turn"]) if (next[name]) given.set(name, next[name]);
   return "#" + (next.view ? next.view + next.at : "") + (given.size ? "?" + given : "");
 }
 

@@ -97,7 +97,7 @@ function turnCard(record, k, before, by, most) {
 function episode(i) {
   const [before, after] = neighbours(i), group = groupOf(i);
   where.replaceChildren(link({ view: "" }, "episodes"), " › " + (index.runs.length > 1 ? runOf(i) + " › " : "") + i);
-  keys.textContent = "n p episode · j k turn · f failure · g group · Esc table";
+  keys.textContent = "n p episode · j k turn · f failure · g group · o unfold · / find · Esc table";
   body(i).then((record) => {
     if (place.view !== "e" || place.at !== i) return;
     const by = colourOf(record), most = strongest(record, by);
@@ -108,18 +108,22 @@ function episode(i) {
       if (typeof now === "string") memory = now;
       return card;
     });
+    const finding = findTool(), blob = () => new Blob([JSON.stringify(record, null, 1)], { type: "application/json" });
+    const save = () => el("a", { href: URL.createObjectURL(blob()), download: "episode-" + i + ".json" }).click();
     const tools = el("div", { class: "tools" },
       el("button", { click: () => go(before), disabled: !(before >= 0), "aria-label": "Previous episode" }, "← previous"),
       el("button", { click: () => go(after), disabled: !(after < rows.length), "aria-label": "Next episode" }, "next →"),
       el("button", { click: () => nextFailure(i) }, "next failure"),
-      group.length > 1 ? link({ view: "g", at: i }, "its group of " + group.length) : null, colourTool(record, most, redraw));
+      group.length > 1 ? link({ view: "g", at: i }, "its group of " + group.length) : null, colourTool(record, most, redraw),
+      el("button", { click: unfold }, "unfold"), el("button", { click: save, "aria-label": "Save the episode as JSON" }, "JSON"), finding.node);
     show("Episode " + i + (record.task ? ", " + record.task : ""), tools,
       el("section", { class: "card", "aria-label": "Episode" }, el("h2", {}, "Episode " + i + (record.task ? " · " + record.task : "")), headline(i, record),
         record.error ? el("p", { class: "failure" }, record.error) : null, details(i, record), otherRuns(i)),
       cards.length ? [strip(record, progress(record)), cards] : el("p", {}, "No turn was played."));
     main.focus({ preventScroll: true });
+    finding.start();
     if (place.turn) current(Number(place.turn), true);
-    else { window.scrollTo(0, 0); current(0, false); }
+    else { window.scrollTo(0, 0); current(0, false); goToFound(); }
   }).catch(trouble);
 }
 

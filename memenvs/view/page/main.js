@@ -15,7 +15,7 @@ const KEYS = {
   "": { f: () => { const first = order.find(failed); if (first !== undefined) visit({ view: "e", at: first }); } },
   e: {
     n: (i) => go(neighbours(i)[1]), p: (i) => go(neighbours(i)[0]), f: nextFailure,
-    j: () => current(Number(place.turn || 0) + 1, true), k: () => current(Number(place.turn || 0) - 1, true),
+    o: unfold, j: () => current(Number(place.turn || 0) + 1, true), k: () => current(Number(place.turn || 0) - 1, true),
     g: (i) => { if (groupOf(i).length > 1) visit({ view: "g", at: i }); },
   },
   g: { n: (i) => otherGroup(i, 1), p: (i) => otherGroup(i, -1) },
@@ -30,8 +30,8 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const filter = document.getElementById("filter");
-  if (event.key === "/" && filter) { event.preventDefault(); filter.focus(); }
+  const search = main.querySelector("input[type=search]");
+  if (event.key === "/" && search) { event.preventDefault(); search.focus(); }
   const act = KEYS[place.view][event.key];
   if (act) act(place.at);
 });

@@ -4,9 +4,10 @@ const HIDDEN = ["run", "question", "target", "answer", "group", "number", "membe
 let order = rows.map((_, i) => i);
 let shown = 200;
 
-// A filter is words, and conditions such as success<1 or env=MemChunkQA-v0.
+// A filter is words, "phrases", and conditions such as success<1 or env=MemChunkQA-v0.
 function conditions(query) {
-  return query.trim().split(/\s+/).filter(Boolean).map((word) => {
+  return (query.match(/(?:"[^"]*"?|[^\s"])+/g) || []).map((given) => {
+    const word = given.replace(/"/g, "");
     const found = /^(.+?)(<=|>=|!=|<|>|=)(.+)$/.exec(word);
     const name = found && columns.find((one) => one.toLowerCase() === found[1].toLowerCase());
     return name ? [name, found[2], found[3].toLowerCase()] : [word.toLowerCase(), "", ""];
@@ -52,7 +53,7 @@ function runTable() {
   const lines = index.runs.map((run, r) => {
     const values = known(members[r], name), range = interval(values);
     return el("tr", {},
-      el("th", { scope: "row" }, index.runs.length > 1 ? link({ q: "run=" + run }, run) : run),
+      el("th", { scope: "row" }, index.runs.length > 1 ? link({ q: "run=" + (/\s/.test(run) ? '"' + run + '"' : run) }, run) : run),
       el("td", { class: "n" }, el("b", {}, number(mean(values), 3)), range ? el("span", { class: "quiet" }, " " + range.map((end) => number(end, 2)).join(" to ")) : ""),
       el("td", { class: "n" }, members[r].length),
       el("td", { class: "n" }, number(mean(known(members[r], "return")), 3)),
@@ -67,7 +68,7 @@ function runTable() {
 function table() {
   where.replaceChildren(count(rows.length, "episode") + " of " + count(index.runs.length, "run"));
   keys.textContent = "/ filter · f first failure";
-  const search = el("input", { type: "search", id: "filter", value: place.q, placeholder: "words, or success<1 step>=20 env=MemChunkQA-v0", "aria-label": "Filter episodes by words and by conditions such as success<1" });
+  const search = el("input", { type: "search", id: "filter", value: place.q, placeholder: "words, \"a phrase\", success<1 step>=20 env=MemChunkQA-v0", "aria-label": "Filter episodes by words and by conditions such as success<1" });
   const judge = el("select", { "aria-label": "Score" }, scores.map((name) => el("option", { value: name, selected: name === score() }, name)));
   const told = el("span", { class: "quiet", role: "status" });
   const extra = columns.filter((name) => !HIDDEN.includes(name));

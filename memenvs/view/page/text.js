@@ -2,13 +2,19 @@
 
 const LONG = 20000;
 
+// A button that puts text[a:b] into the page as nodes(); a search asks what is unseen, and some characters around it.
+function more(label, text, a, b, nodes) {
+  const button = el("button", { class: "more", click: () => button.replaceWith(...present([nodes()])) }, label);
+  button.unseen = (margin) => text.slice(Math.max(0, a - margin), b + margin);
+  return button;
+}
+
 // A text that may be long: its beginning, and more of it on demand. make(start, end) gives nodes.
 function parts(text, make, limit = LONG) {
   const from = (start, end) => {
     if (end >= text.length) return [make(start, text.length)];
-    const rest = el("button", { class: "more", click: () => rest.replaceWith(...present([from(end, end + 100000)])) },
-      "show more of " + count(text.length, "character"));
-    return [make(start, end), rest];
+    const label = "show more of " + count(text.length, "character");
+    return [make(start, end), more(label, text, end, text.length, () => from(end, end + 100000))];
   };
   return from(0, limit);
 }
@@ -72,8 +78,7 @@ function aroundSpans(text, spans, title) {
   let at = 0;
   const skip = (a, b) => {
     if (b <= a) return;
-    const button = el("button", { class: "more", click: () => button.replaceWith(text.slice(a, b)) }, "… " + count(b - a, "character") + " …");
-    out.push(button);
+    out.push(more("… " + count(b - a, "character") + " …", text, a, b, () => text.slice(a, b)));
   };
   for (const [a, b] of near.length ? near : [[0, 500]]) {
     skip(at, a);

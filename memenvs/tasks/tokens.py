@@ -207,21 +207,20 @@ def pack(gaps: Gaps, budget: int, prefer: NDArray[np.int64] | None = None) -> li
         prefer: rising token counts at which a cut is preferred (the ends of documents): where one is in
             reach, the furthest of them is taken.
     """
-    (places,) = np.nonzero(gaps)
-    chars = np.cumsum(gaps, dtype=np.int64)[places]
-    tokens = places + 1
+    places = np.flatnonzero(gaps != 0)  # faster than of numbers
+    chars = np.cumsum(gaps, dtype=np.int64)
     ends: list[tuple[int, int]] = []
     used, last = 0, len(places) - 1
     place = -1
     while place < last:
-        reach = int(np.searchsorted(tokens, used + budget, side="right")) - 1
+        reach = used + budget
         if prefer is not None:
-            wanted = int(np.searchsorted(prefer, used + budget, side="right")) - 1
+            wanted = int(np.searchsorted(prefer, reach, side="right")) - 1
             if wanted >= 0 and prefer[wanted] > used:
-                reach = int(np.searchsorted(tokens, prefer[wanted], side="right")) - 1
-        place = max(reach, place + 1)
-        used = int(tokens[place])
-        ends.append((int(chars[place]), used))
+                reach = int(prefer[wanted])
+        place = max(int(np.searchsorted(places, reach)) - 1, place + 1)
+        used = int(places[place]) + 1
+        ends.append((int(chars[used - 1]), used))
     return ends
 
 

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, pack
 
@@ -113,6 +114,81 @@ def test_counts_are_those_of_the_backend():
     tokenizer = load_tokenizer("world")
     texts = ["", "a word", "日本語"]
     assert tokenizer.counts(texts) == [tokenizer.count(text) for text in texts]
+
+
+def variant(tokenizer, pre_tokenizer, normalizer=None, added=()):
+    """A bundled tokenizer with another way to split a text."""
+    backend = Tokenizer.from_str(load_tokenizer(tokenizer).backend.to_str())
+    backend.pre_tokenizer, backend.normalizer = pre_tokenizer, normalizer
+    backend.add_tokens(list(added))
+    return TextTokenizer(backend, "variant")
+
+
+def split_by(pattern):
+    split = pre_tokenizers.Split(Regex(pattern), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def unsplit(pre_tokenizer):
+    """A tokenizer whose tokens may hold several words."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizer
+    texts = ["the 1903 (the a (a the 1903 a (a 1903" for _ in range(3)]
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    backend.train_from_iterator(texts, trainer)
+    return TextTokenizer(backend, "unsplit")
+
+
+GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+LLAMA3 = PRETOKENIZE_REGEX.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+COUNTED = {
+    "world": load_tokenizer("world"),
+    "general": load_tokenizer("general"),
+    "gpt2, a space first": variant("general", pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    "qwen": variant("general", split_by(PRETOKENIZE_REGEX), normalizers.NFC()),
+    "llama 3": variant("general", split_by(LLAMA3)),
+    "lines": unsplit(split_by(r"\n+")),
+    "not split": unsplit(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)),
+    "takes space": variant("general", GPT2, added=[AddedToken("<img>", rstrip=True), AddedToken("the 1903")]),
+}
+WORDS = (
+    " a",
+    " the",
+    " 1903",
+    "Ada",
+    "'s",
+    " (",
+    "...",
+    " <img>",
+    "<|im_end|>",
+    "日本",
+    "👩‍👩‍👧",
+    "e\u0301",
+    "½",
+)
+SPACES = ("\n", " \n", "\t", "\r\n", "\u0301", "\u00a0", "\u2003", "\x1c", "\x85", "\u180e", "\u200b")
+PARTS = st.sampled_from(WORDS + SPACES)
+
+
+@given(st.lists(st.one_of(st.just(" "), PARTS, st.characters(codec="utf-8")), max_size=60).map("".join))
+@example("the 1903 (the a (a the 1903 a (a 1903")
+@example("the 1903 <img> 1903 the 1903 <img> 1903")
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_text_has_as_many_tokens_as_the_tokenizer_makes_of_it_at_every_count(name, text):
+    tokenizer = COUNTED[name]
+    made = len(tokenizer.backend.encode(text, add_special_tokens=False))
+    assert [tokenizer.count(text), tokenizer.count(text)] == [made, made]
+
+
+def test_counts_stay_right_when_more_words_come_than_are_remembered(monkeypatch):
+    monkeypatch.setattr("memenvs.tasks.tokens._WORDS", 5)
+    tokenizer = variant("world", GPT2)
+    texts = [
+        f"The {word} of {'long' * 20} {word * 3} and {word}" for word in ("mayor", "town", "dam", "mayor")
+    ]
+    assert [tokenizer.count(text) for text in texts] == tokenizer.counts(texts)
 
 
 def test_a_tokenizer_loads_from_a_file_and_from_a_folder(tmp_path):

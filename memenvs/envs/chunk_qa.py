@@ -318,16 +318,15 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return show_turn(title, self._last.reply, earned, blocks, episode.end)
 
     def _begin(self, task: int) -> ReadingEpisode:
-        documents = draw_documents(self.tasks[task], self.n_documents, self.np_random)
-        episode = ReadingEpisode(task, documents=documents)
-        self._reading = self._read_task(episode)
-        return episode
+        found = self.tasks[task]
+        documents = draw_documents(found, self.n_documents, self.np_random)
+        self._reading = self._read_task(found, documents)
+        return ReadingEpisode(task, documents=documents)
 
     def _restored(self) -> None:
-        self._reading = self._read_task(self.episode)
+        self._reading = self._read_task(self.tasks[self.episode.task], self.episode.documents)
 
-    def _read_task(self, episode: ReadingEpisode) -> Reading:
-        task, documents = self.tasks[episode.task], episode.documents
+    def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
         context = self._reader.context(documents)
         chunks = context.chunks(self.chunk_size, self.cut_at)
         questions: list[tuple[str, Answers]] = [(task.question, task.answers)]
@@ -432,7 +431,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         fields = {
             "answers": [list(accepted) for accepted in answers],
             "evidence": evidence,
-            "sentences": functools.partial(self.tasks.marked_sentences, self.tasks[episode.task]),
+            "sentences": functools.partial(self.tasks.marked_sentences, reading.task),
             "depths": [reading.context.depth(position) for position in reading.evidence],
             "evidence_in_chunk": here,
             "chunk_span": chunk_span,

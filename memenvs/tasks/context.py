@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memenvs.tasks.taskset import TaskSet
+from memenvs.tasks.taskset import Layout, TaskSet
 from memenvs.tasks.tokens import Gaps, TextTokenizer, pack, text_gaps
 
 FRESH_TOKENS = 20_000_000  # tokens of documents counted afresh that a reader remembers, of 4 bytes each
@@ -90,23 +90,17 @@ class Reader:
 
     def context(self, documents: Sequence[int]) -> Context:
         """The text of the numbered documents, in that order."""
-        layout, bodies = self.tasks.card.layout, self.tasks.shown(documents)
-        texts: list[str] = []
-        gaps: list[Gaps] = []
-        spans, seams = [], []
-        chars = tokens = 0
-        separator = text_gaps(self.tokenizer, layout.separator)
-        for number, (body, body_gaps) in enumerate(zip(bodies, self._gaps(documents), strict=True), 1):
-            header = layout.header.replace("{i}", str(number))
-            header_gaps = text_gaps(self.tokenizer, header)
-            texts += [header, body, layout.separator]
-            gaps += [header_gaps, body_gaps, separator]
-            spans.append((chars + len(header), chars + len(header) + len(body)))
-            chars += len(header) + len(body) + len(layout.separator)
-            seams += [tokens + len(header_gaps) + len(body_gaps)]
-            tokens = seams[-1] + len(separator)
-            seams += [tokens]
-        return Context("".join(texts[:-1]), tuple(spans), np.concatenate(gaps[:-1]), np.array(seams[:-1]))
+        bodies = self.tasks.shown(documents)
+        parts = _parts(self.tokenizer, self.tasks.card.layout, len(bodies))
+        texts, gaps = [text for text, _ in parts], [gaps for _, gaps in parts]
+        texts[1::3], gaps[1::3] = bodies, self._gaps(documents)
+        ends, tokens = (np.cumsum(list(map(len, one))) for one in (texts, gaps))
+        return Context(
+            "".join(texts[:-1]),
+            tuple(zip(ends[::3].tolist(), ends[1::3].tolist(), strict=True)),
+            np.concatenate(gaps[:-1]),
+            np.delete(tokens, np.s_[::3])[:-1],
+        )
 
     def _gaps(self, documents: Sequence[int]) -> list[Gaps]:
         if self._stored:
@@ -122,6 +116,18 @@ class Reader:
             _, gaps = self._fresh.popitem(last=False)
             self._fresh_tokens -= len(gaps)
         return gaps_of_all
+
+
+@functools.lru_cache(maxsize=256)
+def _parts(tokenizer: TextTokenizer, layout: Layout, documents: int) -> list[tuple[str, Gaps]]:
+    """A context of so many documents, three parts each: header, body (empty here) and separator."""
+    separator, nothing = text_gaps(tokenizer, layout.separator), np.empty(0, np.uint32)
+    headers = [layout.header.replace("{i}", str(number)) for number in range(1, documents + 1)]
+    return [
+        part
+        for header in headers
+        for part in ((header, text_gaps(tokenizer, header)), ("", nothing), (layout.separator, separator))
+    ]
 
 
 @functools.lru_cache(maxsize=16)

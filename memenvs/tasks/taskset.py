@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import gzip
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from memenvs.core.data import convert, decode
@@ -212,9 +212,11 @@ class TaskSet(Sequence[Task]):
 
     def stored_gaps(self, documents: Sequence[int]) -> list[Gaps]:
         """The stored gaps of the numbered documents, by the card's tokenizer."""
-        column = self._documents["gaps"].take(pa.array(documents, pa.int64()))
+        column = self._documents["gaps"]
         values, bounds = column.values.to_numpy(), column.offsets.to_numpy()
-        return [values[start:end] for start, end in itertools.pairwise(bounds)]
+        wanted = np.asarray(documents, np.int64)
+        pairs = zip(bounds[wanted].tolist(), bounds[wanted + 1].tolist(), strict=True)
+        return [values[start:end] for start, end in pairs]
 
 
 def shown(title: str, text: str) -> str:

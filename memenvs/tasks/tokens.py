@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,23 @@ BUNDLED = (GENERAL, "world")
 """Names of the tokenizers that ship."""
 
 MAX_TOKEN_CHARS = 16  # characters a token that `truncate` keeps at most: prose has 3 to 5
+_WORDS, _WORD_CHARS, _NEW_WORDS = (
+    50_000,
+    32,
+    32,
+)  # words remembered, of at most so many characters; new ones a call
 _BATCH = 2048  # texts a call of the tokenizer: enough for its threads, little enough for memory
+
+_SPACE = re.compile(r" (?=\S)(?<=\S )")
+"""A single space between two words."""
+
+_SPLITS = [
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+    + digits
+    + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    for digits in (r"\p{N}", r"\p{N}{1,3}")
+]
+"""How Qwen and Llama 3 split a text before they make tokens; like GPT-2 they always split before `_SPACE`."""
 
 
 class TextTokenizer:
@@ -43,6 +61,7 @@ class TextTokenizer:
         backend.no_padding()
         self.backend = backend
         self.name = name
+        self._words: dict[str, int] = {}  # tokens of each word behind a space
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -50,8 +69,23 @@ class TextTokenizer:
         return hashlib.sha256(self.backend.to_str().encode()).hexdigest()[:16]
 
     def count(self, text: str) -> int:
-        """Number of tokens of `text`."""
-        return self.counts([text])[0]
+        """Number of tokens of `text`, those of its words remembered where that is exact."""
+        if not self._splits_at_spaces:
+            return self.counts([text])[0]
+        known, tokens = self._words, 0
+        first, *words = _SPACE.split(text)
+        new = [first]
+        for word in words:
+            if (of_word := known.get(word)) is None:
+                new.append(word)
+            else:
+                tokens += of_word
+        if len(known) > _WORDS:
+            self._words = known = {}
+        learnt = [word for word in new[1:] if len(word) <= _WORD_CHARS][:_NEW_WORDS]
+        whole, *each = self.counts([" ".join(new), *(f" {word}" for word in learnt)])
+        known.update(zip(learnt, each, strict=True))
+        return tokens + whole
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Number of tokens of each text."""
@@ -87,19 +121,38 @@ class TextTokenizer:
 
     def _shortened(self, text: str, tokens: int, max_tokens: int) -> str:
         """The beginning of a text of too many tokens, cut so that it has no more of them alone."""
-        # Offsets cost much: ask for those of little more.
-        near = text[: len(text) * max_tokens // tokens * 5 // 4 + 16]
-        (gaps,) = self.gaps([near])
-        if len(gaps) <= max_tokens:
-            (gaps,) = self.gaps([text])
-        ends, take = np.cumsum(gaps, dtype=np.int64), max_tokens
-        while take > 0:
-            kept = text[: int(ends[take - 1])]
+        # Offsets cost much: ask for those of little more than the end, behind words that fit.
+        near, words = len(text) * max_tokens // tokens, ""
+        space = text.rfind(" ", 0, near * 9 // 10) if self._splits_at_spaces else -1
+        if space > 0 and _SPACE.match(text, space) and self.count(text[:space]) < max_tokens:
+            words = text[:space]
+        left = max_tokens - self.count(words)
+        (gaps,) = self.gaps([text[len(words) : near * 5 // 4 + 16]])
+        if len(gaps) <= left:
+            (gaps,) = self.gaps([text[len(words) :]])
+        ends = len(words) + np.cumsum(gaps, dtype=np.int64)
+        while left > 0:
+            kept = text[: int(ends[left - 1])]
             over = self.count(kept) - max_tokens
             if over <= 0:
                 return kept
-            take -= over
-        return ""
+            left -= over
+        return words
+
+    @functools.cached_property
+    def _splits_at_spaces(self) -> bool:
+        """Whether a token never begins before a `_SPACE` and ends after it."""
+        splitter = self.backend.pre_tokenizer
+        added = self.backend.get_added_tokens_decoder().values()
+        if splitter is None or not self._byte_level or any(one.rstrip or " " in one.content for one in added):
+            return False
+        steps = json.loads(splitter.__getstate__())
+        *first, last = steps.get("pretokenizers", [steps])
+        split = {"type": "Split", "behavior": "Isolated", "invert": False}
+        patterns = [{**split, "pattern": {"Regex": pattern}} for pattern in _SPLITS]
+        splits = [step for step in first if step["type"] != "Digits"]
+        ends = last["type"] == "ByteLevel" and (splits or last["use_regex"])
+        return bool(ends) and all(step in patterns for step in splits)
 
     @functools.cached_property
     def _byte_level(self) -> bool:
@@ -154,21 +207,20 @@ def pack(gaps: Gaps, budget: int, prefer: NDArray[np.int64] | None = None) -> li
         prefer: rising token counts at which a cut is preferred (the ends of documents): where one is in
             reach, the furthest of them is taken.
     """
-    (places,) = np.nonzero(gaps)
-    chars = np.cumsum(gaps, dtype=np.int64)[places]
-    tokens = places + 1
+    places = np.flatnonzero(gaps != 0)  # faster than of numbers
+    chars = np.cumsum(gaps, dtype=np.int64)
     ends: list[tuple[int, int]] = []
     used, last = 0, len(places) - 1
     place = -1
     while place < last:
-        reach = int(np.searchsorted(tokens, used + budget, side="right")) - 1
+        reach = used + budget
         if prefer is not None:
-            wanted = int(np.searchsorted(prefer, used + budget, side="right")) - 1
+            wanted = int(np.searchsorted(prefer, reach, side="right")) - 1
             if wanted >= 0 and prefer[wanted] > used:
-                reach = int(np.searchsorted(tokens, prefer[wanted], side="right")) - 1
-        place = max(reach, place + 1)
-        used = int(tokens[place])
-        ends.append((int(chars[place]), used))
+                reach = int(prefer[wanted])
+        place = max(int(np.searchsorted(places, reach)) - 1, place + 1)
+        used = int(places[place]) + 1
+        ends.append((int(chars[used - 1]), used))
     return ends
 
 

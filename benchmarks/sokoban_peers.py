@@ -1,129 +1,147 @@
-"""Sokoban steps compared with two packages, in one process: GEM (text) and Jumanji (arrays).
+"""Sokoban steps a second of processor time, beside GEM (text) and Jumanji (arrays).
 
 pip install gem-llm jumanji
-python -m benchmarks.sokoban_peers
+python -m benchmarks.sokoban_peers [--levels boxoban_unfiltered_valid_000.txt]
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401
+from memenvs.envs.sokoban import BUNDLED, open_levels
+from memenvs.sokoban.board import BOX, XSB, to_text
 
-BOARDS, STEPS, REPEATS = 1024, 300, 3
+BOARDS, STEPS, REPEATS = 1024, 300, 5
 NAMES = ("up", "down", "left", "right")
 
 
 def main() -> None:
-    """Measure the installed packages."""
-    ours = {"text": text_rate(), "grid": grid_rate()}
-    print(f"memenvs  text, one environment: {ours['text']:>12,.0f} moves/s")
-    print(f"memenvs  {BOARDS} boards 6x6:      {ours['grid']:>12,.0f} steps/s")
-    peers: list[tuple[str, str, Callable[[], float]]] = [
-        ("GEM", "text", gem_rate),
-        ("GEM, resets not counted", "text", lambda: gem_rate(count_resets=False)),
-        ("Jumanji", "grid", jumanji_rate),
-    ]
-    for name, kind, measure in peers:
-        try:
-            theirs = measure()
-        except ImportError as error:
-            print(f"{name}: not installed ({error})")
-            continue
-        print(f"{name}, {kind}: {theirs:,.0f} /s; memenvs is {ours[kind] / theirs:.1f} times as fast")
+    """Measure what is installed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--levels", help="Boxoban's text: boards of 10x10, four boxes, to compare too")
+    args = parser.parse_args()
+    print("| work | memenvs | the other | ratio |\n| --- | --- | --- | --- |")
+    line("text, GEM: moves/s", lambda: text_rate(True), lambda: gem_rate(True))
+    line("text, GEM, resets left out", lambda: text_rate(False), lambda: gem_rate(False))
+    for levels in (BUNDLED, args.levels):
+        if levels:
+            height, width = open_levels(levels, None).boards[0].shape
+            name = f"{BOARDS} boards of {height}x{width}, Jumanji: steps/s"
+            line(name, lambda levels=levels: grid_rate(levels), lambda levels=levels: jumanji_rate(levels))
 
 
-def best(work: Callable[[], int]) -> float:
-    """Units a second, the best of some repeats."""
-    rates = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        rates.append(work() / (time.perf_counter() - started))
-    return max(rates)
+def line(name: str, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
+    """Print a row; both are measured in turns, because other work may run beside them."""
+    try:
+        pairs = [(ours(), theirs()) for _ in range(REPEATS)]
+    except ImportError as error:
+        print(f"{name}: not installed ({error})")
+        return
+    a, b = (max(rates) for rates in zip(*pairs, strict=True))
+    print(f"| {name} | {a:,.0f} | {b:,.0f} | {a / b:.1f} |", flush=True)
 
 
-def text_rate() -> float:
-    """Moves a second of `MemSokoban-v0`, three a turn, including resets."""
+def text_rate(count_resets: bool) -> float:
+    """Moves a second of `MemSokoban-v0`, three a turn."""
     env = gym.make("MemSokoban-v0", disable_env_checker=True)
     rng = np.random.default_rng(0)
     replies = [
         f"<think>go</think><answer>{' || '.join(NAMES[i] for i in rng.integers(0, 4, 3))}</answer>"
         for _ in range(3000)
     ]
-
-    def work() -> int:
-        env.reset(seed=0)
-        for reply in replies:
-            _, _, terminated, truncated, _ = env.step(reply)
-            if terminated or truncated:
-                env.reset()
-        return 3 * len(replies)
-
-    return best(work)
+    return 3 * len(replies) / spent(env, replies, count_resets)
 
 
-def gem_rate(count_resets: bool = True) -> float:
+def spent(env: Any, replies: list[str], count_resets: bool) -> float:
+    """Seconds that an environment takes for replies, with or without those of its resets."""
+    env.reset(seed=0)
+    seconds = 0.0
+    for reply in replies:
+        started = time.process_time()
+        _, _, terminated, truncated, _ = env.step(reply)
+        seconds += time.process_time() - started
+        if terminated or truncated:
+            started = time.process_time()
+            env.reset()
+            seconds += count_resets * (time.process_time() - started)
+    return seconds
+
+
+def gem_rate(count_resets: bool) -> float:
     """Moves a second of GEM's text Sokoban, 6x6 with one box, episodes of 100 moves."""
     from gem.envs.game_env.sokoban import SokobanEnv
 
     env = SokobanEnv(dim_room=(6, 6), num_boxes=1, max_turns=100)
     rng = np.random.default_rng(0)
     actions = [f"\\boxed{{{NAMES[i]}}}" for i in rng.integers(0, 4, 5000)]
-    env.reset(seed=0)
-    spent = 0.0
-    for action in actions:
-        started = time.perf_counter()
-        _, _, terminated, truncated, _ = env.step(action)
-        spent += time.perf_counter() - started
-        if terminated or truncated:
-            started = time.perf_counter()
-            env.reset()
-            spent += count_resets * (time.perf_counter() - started)
-    return len(actions) / spent
+    return len(actions) / spent(env, actions, count_resets)
 
 
-def grid_rate() -> float:
-    """Steps a second of `MemSokobanGrid-v0` over 1,024 boards, including observations and autoreset."""
-    venv = gym.make_vec("MemSokobanGrid-v0", num_envs=BOARDS)
+def grid_rate(levels: str) -> float:
+    """Steps a second of `MemSokobanGrid-v0` over 1,024 boards, observations and autoreset included."""
+    venv = gym.make_vec("MemSokobanGrid-v0", num_envs=BOARDS, levels=levels, level_split=None)
     venv.reset(seed=0)
-    actions = np.random.default_rng(0).integers(0, 4, (STEPS, BOARDS))
-
-    def work() -> int:
-        for row in actions:
-            venv.step(row)
-        return actions.size
-
-    work()  # warm up, past the first resets
-    return best(work)
+    return rate(venv.step, lambda: None)
 
 
-def jumanji_rate() -> float:
-    """Steps a second of Jumanji's Sokoban (10x10, four boxes), jitted, vmapped and with its autoreset."""
+def jumanji_rate(levels: str) -> float:
+    """Steps a second of Jumanji's Sokoban on 64 of the levels, jitted, vmapped and with its autoreset."""
     import jax
-    import jumanji
-    from jumanji.environments.routing.sokoban.generator import ToyGenerator
+    import jax.numpy as jnp
+    from jumanji.environments.routing.sokoban import env as rules
+    from jumanji.environments.routing.sokoban import generator, reward
+    from jumanji.environments.routing.sokoban.types import State
     from jumanji.wrappers import VmapAutoResetWrapper
 
-    env: Any = VmapAutoResetWrapper(jumanji.make("Sokoban-v0", generator=ToyGenerator()))
-    reset, step = jax.jit(env.reset), jax.jit(env.step)
-    state, _ = reset(jax.random.split(jax.random.PRNGKey(0), BOARDS))
-    actions = np.random.default_rng(0).integers(0, 4, (STEPS, BOARDS)).astype(np.int32)
-    state, timestep = step(state, actions[0])
+    boards = open_levels(levels, None).boards
+    texts = [text for text in map(partial(to_text, vocabulary=XSB), boards[:256]) if not {*text} & {*"*+"}]
+    rules.GRID_SIZE = boards.shape[1]
+    rules.N_BOXES = reward.N_BOXES = int(np.count_nonzero(boards[0] & BOX))
+    arrays = [generator.convert_level_to_array(text.split("\n")) for text in texts[:64]]
+    fixed, variable = (jnp.stack(one) for one in zip(*arrays, strict=True))
 
-    def work() -> int:
+    class Levels(generator.Generator):
+        def __call__(self, key: Any) -> Any:
+            key, drawn = jax.random.split(key)
+            i = jax.random.randint(drawn, (), 0, len(fixed))
+            player = self.get_agent_coordinates(variable[i])
+            return State(
+                key=key,
+                fixed_grid=fixed[i],
+                variable_grid=variable[i],
+                agent_location=player,
+                step_count=jnp.array(0, jnp.int32),
+            )
+
+    env: Any = VmapAutoResetWrapper(rules.Sokoban(generator=Levels()))
+    state, _ = jax.jit(env.reset)(jax.random.split(jax.random.PRNGKey(0), BOARDS))
+    step, timestep = jax.jit(env.step), None
+
+    def move(row: Any) -> None:
         nonlocal state, timestep
-        for row in actions:
-            state, timestep = step(state, row)
-        jax.block_until_ready(timestep.observation)
-        return actions.size
+        state, timestep = step(state, row)
 
-    work()
-    return best(work)
+    return rate(move, lambda: jax.block_until_ready(timestep.observation))
+
+
+def rate(step: Callable[[Any], Any], end: Callable[[], Any]) -> float:
+    """Board steps a second, after as many to warm up."""
+    actions = np.random.default_rng(0).integers(0, 4, (STEPS, BOARDS)).astype(np.int32)
+    for _ in range(2):
+        started = time.process_time()
+        for row in actions:
+            step(row)
+        end()
+        seconds = time.process_time() - started
+    return actions.size / seconds
 
 
 if __name__ == "__main__":

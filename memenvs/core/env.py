@@ -372,8 +372,9 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode
-        metrics = self._metrics() if episode.end else dict.fromkeys(self.metric_names, 0.0)
-        if rewards.keys() - {*self.components} or metrics.keys() ^ {*self.metric_names}:
+        names, ended = self.metric_names, bool(episode.end)
+        metrics = self._metrics() if ended else dict.fromkeys(names, 0.0)
+        if not rewards.keys() <= set(self.components) or (ended and metrics.keys() != set(names)):
             raise ValueError(
                 f"{type(self).__name__}: _play returned {[*rewards]} and _metrics {[*metrics]}, but "
                 f"components = {self.components} and metric_names = {self.metric_names}"
@@ -386,7 +387,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             "feedback": self._feedback() if episode.turn and context == "append" else "",
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
             "turn_rewards": list(episode.turn_rewards),
-            "metrics": {name: float(metrics[name]) for name in self.metric_names},
+            "metrics": {name: float(metrics[name]) for name in names} if ended else metrics,
             "privileged": LazyFields(self._privileged()),
         }
 

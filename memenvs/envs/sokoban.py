@@ -243,11 +243,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def _set_task(self, task: int, moves: Sequence[int]) -> None:
         """Play a task from the board after some moves."""
-        level = self.levels[int(self.chosen[task])]
+        number = int(self.chosen[task])
+        level, self._level_name = self.levels[number], f"level-{number}"
         self._board = replay(level.board, moves)
         self._deadlocked = is_deadlocked(self._board.grid)
-        board, target = to_text(level.board), listed(level.moves or ())
-        self._start = self._prompt(board=board)
+        self._solution = level.moves or ()
+        board, target = to_text(level.board), listed(self._solution)
+        self._start, self._text = self._prompt(board=board), self._board.text()
         self._evidence = f"\nA shortest solution from the start: {target}\n" if target else ""
         self._fixed = {
             "question": f"{GOAL}\n\n{board}",
@@ -271,7 +273,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             episode.end, left = "truncated", "You have no turns left."
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
-        self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=board.text(), left=left)
+        self._text = board.text()
+        self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=self._text, left=left)
         episode.history += reply + self._last_feedback
         return rewards
 
@@ -311,14 +314,14 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     def _privileged(self) -> dict[str, Any]:
         return {
             "deadlocked": self._deadlocked,
-            "solution": list(self.levels[int(self.chosen[self.episode.task])].moves or ()),
-            "state": self._board.text(),
+            "solution": list(self._solution),
+            "state": self._text,
             **self._fixed,
             **self._appended_fields(self._start, self.episode.history, self._evidence),
         }
 
     def _task_id(self) -> str:
-        return f"level-{self.chosen[self.episode.task]}"
+        return self._level_name
 
 
 class SokobanImageEnv(SokobanEnv):

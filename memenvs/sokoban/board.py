@@ -9,6 +9,7 @@ A board is a (H, W) uint8 array. Each cell is a sum of bits: WALL 1, BOX 2, TARG
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
@@ -69,17 +70,15 @@ def to_text(board: Grid, vocabulary: Vocabulary = LETTERS) -> str:
 
 def rows_to_text(cells: bytes | bytearray, width: int, vocabulary: Vocabulary) -> str:
     """`to_text` of cell codes, row by row."""
-    symbol = _symbols(vocabulary).__getitem__
-    return "\n".join(["".join(map(symbol, cells[i : i + width])) for i in range(0, len(cells), width)])
+    text = codecs.charmap_decode(cells, "strict", _symbols(vocabulary))[0]
+    return "\n".join([text[i : i + width] for i in range(0, len(text), width)])
 
 
 @lru_cache
-def _symbols(vocabulary: Vocabulary) -> list[str]:
+def _symbols(vocabulary: Vocabulary) -> str:
     """The symbol of each cell code."""
-    symbols = [""] * 16
-    for cell, symbol in zip(CELLS, vocabulary, strict=True):
-        symbols[cell] = symbol
-    return symbols
+    symbols = dict(zip(CELLS, vocabulary, strict=True))
+    return "".join(symbols.get(cell, " ") for cell in range(16))
 
 
 def check_levels(boards: Grid) -> None:

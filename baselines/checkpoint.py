@@ -89,6 +89,10 @@ class Checkpoints:
                 model.save(fresh / name)
             require("safetensors.torch", "train").save_file(tensors, fresh / "optimizer.safetensors")
             write_json(fresh / "state.json", state)
+        self.finish(step, best)
+
+    def finish(self, step: int, best: dict[str, Any] | None) -> None:
+        """Set the links to what `save` has written and remove what is not kept; a restart may have to."""
         self._link("last", step)
         if best:
             self._link("best", best["step"])

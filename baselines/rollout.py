@@ -177,6 +177,8 @@ class ModelRun:
         """Load the newest checkpoint, if there is one."""
         if state := self._checkpoints.restore(self._models, self.optimizer):
             self.step, self.best = state["step"], state["best"]
+            if self.processes.is_main:
+                self._checkpoints.finish(self.step, self.best)
             if self.curriculum:
                 self.curriculum.set_state(state["curriculum"])
             self.refresh_sampler()
@@ -473,6 +475,8 @@ class StepLoop:
         self._log = TrainingLog(run.args.out, run.step, quiet, run.args.track, config)
         if not quiet:
             write_json(run.args.out / "args.json", config)
+        if run.step:
+            self._log.show(f"resuming after step {run.step}")
         self._started = self._step_started = time.perf_counter()
         self._sigterm, self._stopping = False, False
         self._warned: set[str] = set()

@@ -481,7 +481,6 @@ def killed_ray_workers(kills: int, seed: int) -> int:
         texts = rng.sample(replies, 2)
         mine, theirs = local.step(texts), far.step(texts)
         wrong |= list(mine[0]) != list(theirs[0]) or mine[1].tolist() != theirs[1].tolist()
-    wrong |= far.replaced != kills
     say(f"ray: {kills} workers killed under jobs, {far.replaced} of environments, wrong: {bool(wrong)}")
     return int(wrong)
 

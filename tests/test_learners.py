@@ -1,5 +1,6 @@
 """The learners learn an easy game, resume bit for bit, and have the same curve in one process and in two."""
 
+import errno
 import json
 import os
 import re
@@ -301,6 +302,33 @@ class TestResuming:
         lines = run(grpo, game, out, steps=3, groups=8, resume=True)
         assert [line["step"] for line in lines] == [1, 2, 3]
         assert lines[-1]["success"] <= 1.0
+
+    def test_a_run_killed_before_its_links_has_them_after_the_next_start(self, game, tmp_path, capsys):
+        out = tmp_path / "run"
+        run(grpo, game, out, steps=1, groups=8)
+        (out / "last").unlink()
+        run(grpo, game, out, steps=1, groups=8, resume=True)
+        assert (out / "last").resolve() == Checkpoints(out).newest
+        assert "resuming after step 1" in capsys.readouterr().err
+
+    def test_a_full_disk_is_one_line(self, game, tmp_path, capsys, monkeypatch):
+        def full(*_, **__):
+            raise OSError(errno.ENOSPC, "No space left on device", "run/checkpoints")
+
+        monkeypatch.setattr(Checkpoints, "save", full)
+        settings = [
+            "--env-args",
+            json.dumps(game[0]),
+            "--steps",
+            "1",
+            "--groups",
+            "2",
+            "--max-new-tokens",
+            "5",
+        ]
+        assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run"), *settings]) == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
+        assert "No space left on device: 'run/checkpoints'" in line
 
     def test_a_folder_with_a_run_is_not_overwritten(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=1, groups=8)

@@ -43,4 +43,4 @@ class Grammar:
         if kind < 0.3:
             parts = [parts[i] for i in rng.permutation(len(parts))]
         text = (" " if kind < 0.6 else "").join(parts)
-        return text * int(rng.integers(1, 200)) if kind > 0.97 else text
+        return text * int(rng.integers(1, 200)) if kind > 0.99 else text

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -117,7 +117,7 @@ class Soak(Grammar):
         return f"{dict(self.counts)}, slowest {slowest}, MB {self.memory}"
 
     def run(
-        self, cases: list[Case], readers: dict[str, Reader], lengths: list[tuple[str, str]], end: float
+        self, cases: list[Case], readers: dict[str, Reader], lengths: Iterator[tuple[str, str]], end: float
     ) -> None:
         """Play the cases in turn until `end`, and measure lengths in a part of the time."""
         start, measuring = time.monotonic(), 0.0
@@ -135,17 +135,16 @@ class Soak(Grammar):
                 self.group(case)
             if measuring < 0.15 * (began - start):
                 began = time.monotonic()
-                name, unit = lengths[self.counts["lengths"] % len(lengths)]
-                self.growth(name, readers[name], unit)
+                self.growth(f"episode of {case}", functools.partial(long_episode, case), self.pick(UNITS))
+                for name, unit in itertools.islice(lengths, 20):
+                    self.growth(name, readers[name], unit)
                 measuring += time.monotonic() - began
             if number and number % len(cases) == 0:  # what is loaded once is loaded by now
                 self.memory.append(resident())
                 sys.stdout.write(f"{self}\n")
                 sys.stdout.flush()
-                assert self.memory[-1] < 2 * self.memory[0], (
-                    "memory grows",
-                    self.memory,
-                )  # a megabyte takes more
+                # A megabyte takes much room, for a while.
+                assert self.memory[-1] < 2 * self.memory[0], ("memory grows", self.memory)
 
     def reply(self, env: Any = None) -> str:
         """A hostile reply; now and then one of the conformance tests, or an environment's own right reply."""
@@ -420,11 +419,10 @@ def main() -> None:
         settings = needed(Path(folder), judging.url)
         cases = fitting([[], *([[name, settings.get(name, {})]] for name in METHODS), *STACKS])
         readers = parsers(settings["MovieRecall"]["names"])
-        readers |= {f"episode of {case}": functools.partial(long_episode, case) for case in cases}
         lengths = [(name, unit) for name in readers for unit in UNITS]
         soak.rng.shuffle(lengths)
         try:
-            soak.run(cases, readers, lengths, start + args.seconds)
+            soak.run(cases, readers, itertools.cycle(lengths), start + args.seconds)
         finally:  # what was played before something failed, too
             sys.stdout.write(f"{soak} in {time.monotonic() - start:.0f} s, seed {args.seed}\n")
     sys.stdout.write("nothing failed\n")

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import math
 import socket
 import sys
@@ -371,6 +372,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    logging.disable(logging.INFO)
     fuzz, left_out = Requests(args.seed), []
     with contextlib.ExitStack() as stack:
         rounds: dict[str, Round] = {}

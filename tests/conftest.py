@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,17 @@ from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing in the tests may ask a hub
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers of two threads each fight over two cores
+
+
+def _refuse_other_machines(event, args):
+    """Raise where a test looks up a name of another machine, or connects to one."""
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        host = args[0] if event == "socket.getaddrinfo" else isinstance(args[1], tuple) and args[1][0]
+        if host and str(host) not in ("localhost", "::1") and not str(host).startswith("127."):
+            raise OSError(f"no test may reach another machine, and this one asks for {host}")
+
+
+sys.addaudithook(_refuse_other_machines)
 
 if importlib.util.find_spec("hypothesis"):  # the trainers' environments lack it
     from hypothesis import settings

@@ -162,7 +162,7 @@ def draw_answers(env: Any, count: int) -> list[str]:
 
 def features(text: str, replies: Sequence[str], size: int) -> Floats32:
     """The vector of a text and m replies, ((1 + m) * size + m,)."""
-    of_text, of_replies = grams(text), [grams(reply) for reply in replies]
+    of_text, of_replies = grams.__wrapped__(text), [grams(reply) for reply in replies]
     distinct = set(of_text)
     shared = [sum(gram in distinct for gram in row) / max(len(row), 1) for row in of_replies]
     rows = [hashed(row, size) for row in (of_text, *of_replies)]
@@ -182,7 +182,9 @@ def grams(text: str) -> tuple[int, ...]:
     """Hashes of the words of a text, of its pairs of words and of the letter triples inside its words."""
     words = _WORD.findall(text.lower())
     pairs = [_hash(f"{one} {other}") for one, other in itertools.pairwise(words)]
-    return (*itertools.chain.from_iterable(map(_word, words)), *pairs)
+    # Long words are not kept, as a policy may write many.
+    known = (_word(word) if len(word) < 64 else _word.__wrapped__(word) for word in words)
+    return (*itertools.chain.from_iterable(known), *pairs)
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -192,7 +194,6 @@ def _word(word: str) -> tuple[int, ...]:
     return (_hash(word), *(_hash(f"#{marked[i : i + 3]}") for i in range(len(marked) - 2)))
 
 
-@functools.lru_cache(maxsize=100_000)
 def _hash(gram: str) -> int:
     # Python's own hash differs from process to process.
     return zlib.crc32(gram.encode("utf-8", "replace"))

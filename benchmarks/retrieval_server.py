@@ -1,6 +1,9 @@
-"""The server under load: 32 clients, batched and not; then malformed requests and clients that hang up.
+"""The server under load, one by one and in batches; `--rough`: malformed requests and clients that hang up.
 
-python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
+    python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
+
+`--waiting` compares, for one client, torch's threads that spin with threads that sleep while they wait. It
+needs other work on the machine, which `--busy 4` makes.
 """
 
 from __future__ import annotations
@@ -9,7 +12,10 @@ import argparse
 import asyncio
 import contextlib
 import gzip
+import itertools
 import json
+import multiprocessing
+import os
 import random
 import re
 import signal
@@ -23,6 +29,11 @@ from typing import IO, NamedTuple
 
 CLIENTS = 32
 MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', b"[]", b"\xff"]
+
+
+# By name: flags of the server, and variables of its environment. Threads spin if the variable says nothing.
+BATCHING = [("one by one", ["--max-batch", "1", "--wait-ms", "0"], {}), ("batched", [], {})]
+WAITING = [("threads spin", [], {"OMP_WAIT_POLICY": ""}), ("threads sleep", [], {})]
 
 
 class Load(NamedTuple):
@@ -51,8 +62,8 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(index: str, *arguments: str) -> Iterator[Server]:
-    """A server process on a free port, stopped cleanly at the end."""
+def running(index: str, *arguments: str, **env: str) -> Iterator[Server]:
+    """A server process on a free port, with variables of its environment, stopped cleanly at the end."""
     command = [
         sys.executable,
         "-m",
@@ -65,7 +76,10 @@ def running(index: str, *arguments: str) -> Iterator[Server]:
         "0",
         *arguments,
     ]
-    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stderr=log, env=os.environ | env) as process,
+    ):
         try:
             yield Server(address(log, process), process.pid)
         finally:
@@ -123,12 +137,12 @@ async def client(port: int, queries: list[str], bad: float, rng: random.Random, 
     return lost
 
 
-async def drive(port: int, queries: list[str], bad: float = 0.0) -> Load:
-    """All queries, over CLIENTS clients at once."""
+async def drive(port: int, queries: list[str], bad: float = 0.0, clients: int = CLIENTS) -> Load:
+    """All queries, over some clients at once."""
     load: list[float] = []
     began = time.perf_counter()
     lost = await asyncio.gather(
-        *(client(port, queries[i::CLIENTS], bad, random.Random(i), load) for i in range(CLIENTS))
+        *(client(port, queries[i::clients], bad, random.Random(i), load) for i in range(clients))
     )
     return Load(time.perf_counter() - began, sorted(load), sum(lost))
 
@@ -142,24 +156,41 @@ def main() -> None:
     parser.add_argument(
         "--rough", type=int, default=0, help="requests of the run with malformed ones and hang-ups"
     )
+    parser.add_argument(
+        "--waiting", action="store_true", help="one client, and torch's threads sleep or spin while they wait"
+    )
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside the server")
     args = parser.parse_args()
     with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
         questions = [json.loads(line)["question"] for line in lines]
     queries = (questions * (1 + max(args.requests, args.rough) // len(questions)))[: args.requests]
-    rates = {}
-    for name, flags in (("one by one", ["--max-batch", "1", "--wait-ms", "0"]), ("batched", [])):
-        with running(args.index, "--cache", "0", *flags) as server:
-            asyncio.run(drive(server.port, queries[:200]))
-            load = asyncio.run(drive(server.port, queries))
-        rates[name] = len(queries) / load.seconds
-        p50, p99 = (load.latencies[int(len(load.latencies) * q)] * 1000 for q in (0.5, 0.99))
-        print(
-            f"{name}: {rates[name]:.0f} requests/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms, lost {load.lost}",
-            flush=True,
-        )
-    print(f"ratio {rates['batched'] / rates['one by one']:.2f}", flush=True)
+    rates = []
+    with computing(args.busy):
+        for name, flags, env in WAITING if args.waiting else BATCHING:
+            with running(args.index, "--cache", "0", *flags, **env) as server:
+                clients = 1 if args.waiting else CLIENTS
+                asyncio.run(drive(server.port, queries[: len(queries) // 10], clients=clients))
+                load = asyncio.run(drive(server.port, queries, clients=clients))
+            rates.append(len(queries) / load.seconds)
+            p50, p99 = (load.latencies[int(len(load.latencies) * q)] * 1000 for q in (0.5, 0.99))
+            print(
+                f"{name}: {rates[-1]:.0f} requests/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms, lost {load.lost}",
+                flush=True,
+            )
+    print(f"ratio {rates[1] / rates[0]:.2f}", flush=True)
     if args.rough:
         rough(args.index, (questions * (1 + args.rough // len(questions)))[: args.rough])
+
+
+@contextlib.contextmanager
+def computing(count: int) -> Iterator[None]:
+    """Processes that compute all the time."""
+    processes = [multiprocessing.Process(target=sum, args=(itertools.count(),)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    yield
+    for process in processes:
+        process.kill()
 
 
 def rough(index: str, queries: list[str]) -> None:

@@ -128,7 +128,7 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 	$(PYTHON) -m venv .venv-trainers
 	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-trainers/bin/python -m pip install --quiet --disable-pip-version-check \
-		bm25s peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
+		peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
 	@echo "installed in .venv-trainers:"
 	@.venv-trainers/bin/python -m pip list --disable-pip-version-check --format=freeze | \
 		grep -E "^(accelerate|gymnasium|openenv|peft|ray|skyrl-gym|stable_baselines3|torch|transformers|trl)[= ]"
@@ -146,7 +146,7 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 # verifiers 0.4.0 cannot live beside openenv 0.10.
 .venv-verifiers/.made: pyproject.toml
 	$(PYTHON) -m venv .venv-verifiers
-	.venv-verifiers/bin/python -m pip install --quiet --disable-pip-version-check bm25s pytest -e ".[verifiers]"
+	.venv-verifiers/bin/python -m pip install --quiet --disable-pip-version-check pytest -e ".[verifiers]"
 	@echo "installed in .venv-verifiers:"
 	@.venv-verifiers/bin/python -m pip list --disable-pip-version-check --format=freeze | \
 		grep -E "^(gymnasium|httpx|verifiers)[= ]"

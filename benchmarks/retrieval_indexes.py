@@ -1,9 +1,11 @@
-"""Flat, HNSW and IVF-PQ over N vectors: size, memory, latency, recall; a table to extrapolate from.
+"""BM25, flat, HNSW and IVF-PQ over N passages: size, memory, time, recall; then extrapolated to a larger N.
 
     python benchmarks/retrieval_indexes.py --dense DIR --questions nq_open_gold.jsonl.gz --sizes 11043 100000
 
-Additional vectors are those of the index with noise (cosine about 0.8 to the original), so that they are as
-dense as real ones. Queries are real questions.
+DIR is a flat index. Vectors beyond its own are its own with noise (cosine about 0.8 to the original), so that
+they crowd as real ones do; passages beyond its own are the first half of one, the second half of another and
+new words, so that the vocabulary grows by Heaps' law. Queries are real questions. Times are processor time of
+one thread, so that other work does not count.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ import multiprocessing
 import re
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.build.index import build_index
+from memenvs.core.optional import require
+from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.dense import (
     VECTORS,
     DenseRetriever,
@@ -32,17 +38,57 @@ from memenvs.retrieval.dense import (
     open_faiss,
     recall,
 )
+from memenvs.retrieval.lexical import BM25, LexicalRetriever, words
+from memenvs.retrieval.protocol import Passage
 
 QUERIES, K = 200, 10
-COLUMNS = ("N", "index", "build, s", "file, MB", "own MB", "one query, ms", "by 64, queries/s", "recall@10")
+NOT_SAID = float("nan")  # recall of BM25; and of copies: more copies of a vector than HNSW keeps candidates
+HEAPS = 0.65  # exponent of the vocabulary: 0.62 to 0.72 between 1,380 and 11,043 Wikipedia passages
+COLUMNS = (
+    *("N", "index", "build, s", "build's memory, MB", "file, MB", "own memory, MB", "one query, ms"),
+    *("by 64, queries/s", "recall@10"),
+)
 
 
 class Case(NamedTuple):
-    """An index to measure, over vectors in a file."""
+    """An index to measure, over the vectors of a file and the passages of a folder made of them."""
 
     index: str
+    count: int
     vectors: Path
+    corpus: Path  # of the real passages
+    questions: list[str]
     queries: NDArray[np.float32]
+
+    @property
+    def path(self) -> Path:
+        """The file or folder of the index."""
+        if self.index == "bm25":
+            return self.vectors.with_suffix("") / BM25
+        return self.vectors if self.index == "flat" else self.vectors.with_suffix("." + self.index)
+
+
+class Cost(NamedTuple):
+    """What an index costs, in the order of COLUMNS."""
+
+    build: float
+    build_memory: float
+    size: float
+    memory: float
+    latency: float
+    rate: float
+    recall: float
+
+
+GROWTH: dict[str, Callable[[float], Cost]] = {
+    "bm25": lambda n: Cost(n, n, n, n**HEAPS, n, 1 / n, 1),
+    "flat": lambda n: Cost(1, 1, n, 1, n, 1 / n, 1),
+    "hnsw": lambda n: Cost(n * np.log(n), n, n, 1, np.log(n), 1 / np.log(n), 1),
+    # It has 4 sqrt(N) lists, learns them from 64 vectors each in ten rounds, compares every vector with every
+    # list, keeps 56 bytes of a vector, and searches 128 lists. A vector of 384 dimensions has 1,536 bytes.
+    "ivfpq": lambda n: Cost(2560 * n + n**1.5, 7000 * n**0.5 + n, n, 1, n**0.5, n**-0.5, 1),
+}
+"""How the costs grow with N, up to a factor."""
 
 
 def crowd(vectors: NDArray[np.float32], count: int, path: Path) -> None:
@@ -58,59 +104,99 @@ def crowd(vectors: NDArray[np.float32], count: int, path: Path) -> None:
     file.flush()
 
 
-def resident() -> int:
-    """Megabytes that only this process uses (Linux)."""
-    return int(re.findall(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[0]) // 1024
+def passages(corpus: Corpus, count: int) -> Iterator[Passage]:
+    """The passages of a corpus, then halves of two of them, with a new word now and then."""
+    rng = np.random.default_rng(0)
+    texts = [corpus.passage(row).contents for row in range(len(corpus))]
+    known = len({word for text in texts for word in words(text)})
+    yield from (Passage(str(number), text) for number, text in enumerate(texts[:count]))
+    for number in range(len(texts), count):
+        first, second = (texts[row].split(" ") for row in rng.integers(len(texts), size=2))
+        before, after = (known * (n / len(texts)) ** HEAPS for n in (number, number + 1))
+        new = [f"word{word}" for word in range(int(before), int(after))]
+        yield Passage(str(number), " ".join(first[: len(first) // 2] + new + second[len(second) // 2 :]))
 
 
-def speed(nearest: Nearest, queries: NDArray[np.float32]) -> tuple[float, float]:
+def resident() -> float:
+    """Megabytes of this process that nothing else can use (Linux)."""
+    return int(re.findall(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[0]) / 1024
+
+
+def peak(work: Callable[[], object]) -> tuple[float, float]:
+    """Processor seconds of some work, and the most megabytes that it added."""
+    most, before, done = 0.0, resident(), threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.1):
+            most = max(most, resident() - before)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    began = time.process_time()
+    work()
+    seconds = time.process_time() - began
+    done.set()
+    watching.join()
+    return seconds, most
+
+
+def speed(search: Callable[[slice], object]) -> tuple[float, float]:
     """Median milliseconds of a single query, and queries a second in batches of 64."""
-    nearest.search(queries[:8], K)
+    search(slice(8))
     single = []
     for row in range(64):
-        began = time.perf_counter()
-        nearest.search(queries[row : row + 1], K)
-        single.append(1000 * (time.perf_counter() - began))
-    began = time.perf_counter()
-    for start in range(0, len(queries), 64):
-        nearest.search(queries[start : start + 64], K)
-    return statistics.median(single), len(queries) / (time.perf_counter() - began)
+        began = time.process_time()
+        search(slice(row, row + 1))
+        single.append(1000 * (time.process_time() - began))
+    began = time.process_time()
+    for start in range(0, QUERIES, 64):
+        search(slice(start, start + 64))
+    return statistics.median(single), QUERIES / (time.process_time() - began)
 
 
-def seconds_to_build(case: Case) -> float:
-    """Build the index of a case next to its vectors."""
+def open_vectors(case: Case) -> tuple[NDArray[np.float32], dict[str, int]]:
+    """The vectors of a case and the settings of its index, on one thread."""
+    require("faiss", "search").omp_set_num_threads(1)
     vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
-    began = time.perf_counter()
-    if case.index != "flat":
-        how = index_settings(case.index, *vectors.shape)
-        build_faiss(case.index, vectors, how, case.vectors.with_suffix("." + case.index))
-    return time.perf_counter() - began
+    return vectors, index_settings(case.index, *vectors.shape)
 
 
-def measure(case: Case, seconds: float) -> str:
-    """The table row of a case whose index is built."""
-    vectors = np.load(case.vectors, mmap_mode="r").view(np.ndarray)
-    how = index_settings(case.index, *vectors.shape)
-    rank = np.arange(len(vectors), dtype=np.uint32)
-    path = case.vectors.with_suffix("." + case.index)
+def build(case: Case) -> tuple[float, float]:
+    """Build the index of a case; what it took."""
+    if case.index == "bm25":
+        given = Corpus.from_passages(passages(Corpus.open(case.corpus), case.count))
+        return peak(lambda: build_index(given, case.path.parent, "lexical"))
+    vectors, how = open_vectors(case)
+    if case.index == "flat":
+        return 0.0, 0.0
+    return peak(lambda: build_faiss(case.index, vectors, how, case.path))
+
+
+def measure(case: Case, built: tuple[float, float]) -> Cost:
+    """The cost of an index that is built."""
     before = resident()
-    mine = Nearest(
-        open_faiss(case.index, vectors, how, path), vectors, rank, case.index == "flat", how.get("rescore", 0)
-    )
-    exact = Nearest(open_faiss("flat", vectors, {}, path), vectors, rank, True)
-    latency, rate = speed(mine, case.queries)
-    size = (path if case.index != "flat" else case.vectors).stat().st_size / 1e6
-    cells = (
-        f"{len(vectors):,}",
-        case.index,
-        f"{seconds:.1f}",
-        f"{size:.1f}",
-        f"{resident() - before}",
-        f"{latency:.2f}",
-        f"{rate:,.0f}",
-        f"{recall(mine, exact, case.queries, K):.3f}",
-    )
-    return "| " + " | ".join(cells) + " |"
+    if case.index == "bm25":
+        retriever = LexicalRetriever.open(case.path.parent)
+        timed = speed(lambda some: retriever.search(case.questions[some], K))
+        size = sum(file.stat().st_size for file in case.path.iterdir())
+        return Cost(*built, size / 1e6, resident() - before, *timed, NOT_SAID)
+    vectors, how = open_vectors(case)
+    rank = np.arange(len(vectors), dtype=np.uint32)
+    find = open_faiss(case.index, vectors, how, case.path)
+    mine = Nearest(find, vectors, rank, case.index == "flat", how.get("rescore", 0))
+    exact = Nearest(open_faiss("flat", vectors, {}, case.path), vectors, rank, True)
+    timed = speed(lambda some: mine.search(case.queries[some], K))
+    memory, made = resident() - before, case.count > len(Corpus.open(case.corpus))
+    found = NOT_SAID if made else recall(mine, exact, case.queries, K)
+    return Cost(*built, case.path.stat().st_size / 1e6, memory, *timed, found)
+
+
+def row(count: int, index: str, cost: Cost, about: str = "") -> str:
+    """A row of the table."""
+    numbers = [f"{about}{value:,.0f}" if value >= 100 else f"{about}{value:.3g}" for value in cost]
+    numbers = ["" if np.isnan(value) else number for number, value in zip(numbers, cost, strict=True)]
+    return "| " + " | ".join([f"{count:,}", index, *numbers]) + " |"
 
 
 def main() -> None:
@@ -118,21 +204,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Index kinds by size")
     parser.add_argument("--dense", required=True)
     parser.add_argument("--questions", required=True)
+    parser.add_argument("--indexes", nargs="+", default=[*GROWTH], choices=[*GROWTH])
     parser.add_argument("--sizes", type=int, nargs="+", default=[11_043, 100_000])
+    parser.add_argument("--to", type=int, default=21_015_324, help="extrapolate to so many (wiki-18)")
     args = parser.parse_args()
     with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
         questions = [json.loads(line)["question"] for line in lines][:QUERIES]
-    queries = DenseRetriever(args.dense, device="cpu").encoder.queries(questions)
-    real = np.load(Path(args.dense) / VECTORS, mmap_mode="r")
+    opened = DenseRetriever(args.dense, device="cpu")
+    queries = opened.encoder.queries(questions)
+    real, corpus = np.load(Path(args.dense) / VECTORS, mmap_mode="r"), Path(args.dense) / "corpus"
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for size in args.sizes:
-            path = Path(folder) / f"{size}.npy"
-            crowd(real, size, path)
-            for index in ("flat", "hnsw", "ivfpq"):
-                case = Case(index, path, queries)
-                seconds = alone(seconds_to_build, case)
-                print(alone(measure, case, seconds), flush=True)
+    last: dict[str, tuple[int, Cost]] = {}
+    for count in args.sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{count}.npy"
+            crowd(real, count, path)
+            for index in args.indexes:
+                case = Case(index, count, path, corpus, questions, queries)
+                cost = alone(measure, case, alone(build, case))
+                print(row(count, index, cost), flush=True)
+                last[index] = count, cost
+    for index, (count, cost) in last.items():
+        growth = zip(cost, GROWTH[index](args.to), GROWTH[index](count), strict=True)
+        far = Cost(*(value * there / here for value, there, here in growth))
+        print(row(args.to, index, far, "≈ "), flush=True)
 
 
 def alone(work: Callable[..., Any], *arguments: object) -> Any:

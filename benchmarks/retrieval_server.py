@@ -1,7 +1,10 @@
-"""The server under load: 32 clients, batched and not; or with `--rough`, 64 of which some misbehave.
+"""The server under load, one by one and in batches, by 32 clients.
 
-python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
-python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --rough 1000000
+    python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
+    python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --rough 1000000
+
+`--rough` has 64 clients, some of which misbehave. `--waiting` compares, for one client, torch's threads that
+spin with threads that sleep while they wait; it needs other work on the machine, which `--busy 4` makes.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import contextlib
 import gzip
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -27,6 +31,11 @@ from typing import IO, NamedTuple
 
 CLIENTS, ROUGH_CLIENTS = 32, 64
 MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', b"[]", b"\xff"]
+
+
+# By name: flags of the server, and variables of its environment. Threads spin if the variable says nothing.
+BATCHING = [("one by one", ["--max-batch", "1", "--wait-ms", "0"], {}), ("batched", [], {})]
+WAITING = [("threads spin", [], {"OMP_WAIT_POLICY": ""}), ("threads sleep", [], {})]
 
 
 class Load(NamedTuple):
@@ -56,8 +65,8 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(index: str, *arguments: str) -> Iterator[Server]:
-    """A server process on a free port, stopped cleanly at the end."""
+def running(index: str, *arguments: str, **env: str) -> Iterator[Server]:
+    """A server process on a free port, with variables of its environment, stopped cleanly at the end."""
     command = [
         sys.executable,
         "-m",
@@ -70,7 +79,10 @@ def running(index: str, *arguments: str) -> Iterator[Server]:
         "0",
         *arguments,
     ]
-    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log) as process:
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stderr=log, env=os.environ | env) as process,
+    ):
         try:
             yield Server(address(log, process), process.pid)
         finally:
@@ -145,7 +157,7 @@ async def client(port: int, queries: list[str], bad: float, rng: random.Random, 
 
 
 async def drive(port: int, queries: list[str], clients: int = CLIENTS, bad: float = 0.0) -> Load:
-    """All queries, over so many clients at once."""
+    """Send all queries from a number of clients at once."""
     load: list[float] = []
     began = time.perf_counter()
     lost = await asyncio.gather(
@@ -163,6 +175,10 @@ def main() -> None:
     parser.add_argument(
         "--rough", type=int, default=0, help="requests of the run with malformed and cut-off ones"
     )
+    parser.add_argument(
+        "--waiting", action="store_true", help="one client, and torch's threads sleep or spin while they wait"
+    )
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside the server")
     args = parser.parse_args()
     with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
         questions = [json.loads(line)["question"] for line in lines]
@@ -170,18 +186,27 @@ def main() -> None:
         rough(args.index, questions, args.rough)
         return
     queries = list(itertools.islice(itertools.cycle(questions), args.requests))
-    rates = {}
-    for name, flags in (("one by one", ["--max-batch", "1", "--wait-ms", "0"]), ("batched", [])):
-        with running(args.index, "--cache", "0", *flags) as server:
-            asyncio.run(drive(server.port, queries[:200]))
-            load = asyncio.run(drive(server.port, queries))
-        rates[name] = len(queries) / load.seconds
-        p50, p99 = (load.latencies[int(len(load.latencies) * q)] * 1000 for q in (0.5, 0.99))
-        print(
-            f"{name}: {rates[name]:.0f} requests/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms, lost {load.lost}",
-            flush=True,
-        )
-    print(f"ratio {rates['batched'] / rates['one by one']:.2f}", flush=True)
+    rates = []
+    with computing(args.busy):
+        for name, flags, env in WAITING if args.waiting else BATCHING:
+            with running(args.index, "--cache", "0", *flags, **env) as server:
+                clients = 1 if args.waiting else CLIENTS
+                asyncio.run(drive(server.port, queries[: len(queries) // 10], clients=clients))
+                load = asyncio.run(drive(server.port, queries, clients=clients))
+                told(name, load, server)
+            rates.append(len(queries) / load.seconds)
+    print(f"ratio {rates[1] / rates[0]:.2f}", flush=True)
+
+
+@contextlib.contextmanager
+def computing(count: int) -> Iterator[None]:
+    """Processes that compute all the time."""
+    processes = [multiprocessing.Process(target=sum, args=(itertools.count(),)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    yield
+    for process in processes:
+        process.kill()
 
 
 def rough(index: str, questions: list[str], requests: int) -> None:

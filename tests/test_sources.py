@@ -49,20 +49,21 @@ BROKEN = {
     "locomo": {"conversation": {"session_1": 3, "session_1_date_time": "now"}},
     "memoryagentbench": {"answers": [["Ann"]]},
     "browsecomp_plus": {"gold_docs": ["a text"]},
+    "ama_bench": {"trajectory": ["a text"]},
 }
 """For each source fields of a record that are of another kind than its own."""
 
 each_source = pytest.mark.parametrize("name", sorted(BENCHMARKS))
 
 
-SEVERAL = {"locomo": 5, "memoryagentbench": 2}
+SEVERAL = {"locomo": 5, "memoryagentbench": 2, "ama_bench": 2}
 """Sources whose records have several questions, and how many those above have."""
 
 
 def with_id(record, number):
     """The record under another id, by the field that its source has."""
     found = copy.deepcopy(record)
-    for key in ("_id", "id", "index", "question_id"):
+    for key in ("_id", "id", "index", "question_id", "episode_id"):
         if key in found:
             found[key] = type(found[key])(number)
     return found
@@ -659,3 +660,23 @@ def test_the_set_of_browsecomp_plus_is_a_corpus_for_its_own_questions(built, tmp
         seen, _, _, _, info = env.step("<think></think><search>who built the dam</search>")
         assert "Ann built the dam." in seen
         assert info["events"]["retrieved"] == 1.0
+
+
+# AMA-Bench.
+
+
+def test_the_steps_of_ama_bench_are_documents_numbered_as_in_the_file(built):
+    tasks = built("ama_bench", RECORDS["ama_bench"], args=("--questions", 2))
+    assert contexts(tasks) == [
+        "Task Description\nPush the words to win.\n\n"
+        "Step 0:\nAction: left\nObservation: Active rules:\nbaba is you\n\n"
+        "Step 1:\nAction: up\nObservation: ball 2 step up"
+    ]
+    assert (tasks.metric, tasks[0].answers) == ("f1", (("2 steps up",), ("baba is you",)))
+
+
+def test_a_step_of_ama_bench_may_lack_an_action_or_an_observation(built):
+    turns = [{"turn_idx": 7, "action": None, "observation": None}]
+    tasks = built("ama_bench", {**RECORDS["ama_bench"], "trajectory": turns})
+    assert contexts(tasks)[0].endswith("\n\nStep 7:\nAction: \nObservation: ")
+    assert [task.meta["type"] for task in tasks] == ["A", "C"]

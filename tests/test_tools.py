@@ -154,6 +154,7 @@ def test_the_conversation_has_the_calls_and_what_they_returned(tmp_path):
     _, said, returned = second["messages"]
     assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == QUERY
     assert said["tool_calls"][0]["id"] == returned["tool_call_id"] == "id-0"
+    assert returned["name"] == "search"  # templates of Hermes models read it
     assert returned["content"].startswith("<information>Doc 1")
 
 

@@ -12,7 +12,6 @@ from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.optional import check_hooks, check_version, require
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
 from memenvs.rollout.engine import collect
 from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
@@ -30,7 +29,6 @@ __all__ = [
     "TurnAdvantages",
     "episode_return",
     "seed_rows",
-    "tool_tokenizer",
 ]
 
 Row = dict[str, list[Any]]
@@ -350,24 +348,6 @@ class SokobanTools(ToolEnv):
             The board as it is then.
         """
         return self._call("move", moves=str(moves))
-
-
-def tool_tokenizer(model: str) -> Any:
-    """A tokenizer for `processing_class`: the model's own; one without a chat template is given Qwen3's.
-
-    TRL reads tool calls by the text of the chat template, so a model without one, such as a base model,
-    cannot call tools there. A model's own template is kept, even if TRL does not know it.
-
-    Args:
-        model: a folder, or a name on the hub.
-
-    Raises:
-        FileNotFoundError: there is no such tokenizer.
-    """
-    tokenizer = load_hf_tokenizer(model, None)
-    if not tokenizer.chat_template:
-        tokenizer.chat_template = require("trl.chat_template_utils", "trl").qwen3_chat_template
-    return tokenizer
 
 
 class TRLPolicy(ChatPolicy):

@@ -39,6 +39,7 @@ def build_index(
     out: Path | str,
     index: IndexName = "flat",
     encoder: PrefixedEncoder | None = None,
+    workers: Literal["ray"] | None = None,
 ) -> IndexCard:
     """Build an index folder for `load_retriever`; a killed build resumes where it stopped.
 
@@ -50,6 +51,8 @@ def build_index(
         out: the folder; made if there is none.
         index: `"lexical"` (BM25), `"flat"` (exact), `"hnsw"` or `"ivfpq"`.
         encoder: of a dense index; None: `Encoder()`, E5.
+        workers: `"ray"`: the passages are encoded by the workers of a Ray cluster, each with the model of
+            that name; otherwise in this process.
 
     Raises:
         ValueError: the corpus is malformed or empty, or the folder holds vectors of
@@ -60,7 +63,7 @@ def build_index(
     mapped = _map_corpus(corpus, out)
     if index == "lexical":
         return _build_lexical(mapped, out)
-    return _build_dense(mapped, out, index, encoder or Encoder())
+    return _build_dense(mapped, out, index, encoder or Encoder(), workers)
 
 
 def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
@@ -89,9 +92,11 @@ def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
     return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 
 
-def _build_dense(corpus: Corpus, out: Path, index: str, encoder: PrefixedEncoder) -> IndexCard:
+def _build_dense(
+    corpus: Corpus, out: Path, index: str, encoder: PrefixedEncoder, workers: Literal["ray"] | None
+) -> IndexCard:
     how = index_settings(index, len(corpus), encoder.dimension)  # refuses before an hour of encoding
-    vectors = encode_corpus(corpus, encoder, out)
+    vectors = encode_corpus(corpus, encoder, out, workers)
     measured: dict[str, float] = {}
     (out / CARD).unlink(missing_ok=True)
     if index != "flat":

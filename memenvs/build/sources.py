@@ -17,6 +17,7 @@ from memenvs.build.graphs import graph_walks
 from memenvs.build.haystack import read_prose
 from memenvs.build.multi import mix, multi
 from memenvs.build.niah import niah
+from memenvs.build.readers.ama_bench import read_ama_bench
 from memenvs.build.readers.browsecomp_plus import read_browsecomp_plus
 from memenvs.build.readers.flashrag import read_flashrag
 from memenvs.build.readers.hotpotqa import read_2wiki, read_hotpotqa
@@ -173,6 +174,7 @@ _READERS: dict[str, Callable[..., Pool | KeptContexts]] = {
     "locomo": read_locomo,
     "memoryagentbench": read_memoryagentbench,
     "browsecomp_plus": read_browsecomp_plus,
+    "ama_bench": read_ama_bench,
 }
 _FACTS = read_json(TEXTS / "benchmarks.json")
 BENCHMARKS = {name: Source(make=read, **_FACTS[name]) for name, read in _READERS.items()}

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -194,6 +194,7 @@ def index(
     passage_prefix: str | None = None,
     max_tokens: Count = 256,
     device: str | None = None,
+    workers: Literal["ray"] | None = None,
 ) -> list[str]:
     """Build a search index over a corpus, for `load_retriever` and `memenvs serve retriever`.
 
@@ -207,6 +208,7 @@ def index(
         passage_prefix: text before every passage; by default the encoder's own.
         max_tokens: maximum number of tokens read from a text; a server has its own limit.
         device: torch device; by default a GPU if there is one.
+        workers: ray encodes on the workers of a Ray cluster, on a GPU each if it has GPUs.
     """
     a_set = Path(corpus).is_dir() or corpus in bundled_names()
     if not a_set and not Path(corpus).is_file():
@@ -215,7 +217,7 @@ def index(
     if index != "lexical":
         os.environ.setdefault(*WAIT)
         model = load_encoder(encoder or DEFAULT_ENCODER, query_prefix, passage_prefix, max_tokens, device)
-    card = build_index(task_set_corpus(open_tasks(corpus)) if a_set else corpus, out, index, model)
+    card = build_index(task_set_corpus(open_tasks(corpus)) if a_set else corpus, out, index, model, workers)
     lines = [f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions"]
     if found := card.recall:
         lines += [f"recall@{found['k']} against flat: {found['recall']:.4f} over {found['queries']} titles"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from multiprocessing import get_context
@@ -28,7 +28,7 @@ def map_jobs(make: Callable[[J], T], jobs: Sequence[J], workers: Workers) -> Gen
         ValueError: a worker was killed; what `make` raises is raised here.
     """
     if workers == "ray":
-        return _map_on_ray(make, jobs)
+        return map_on_ray(make, jobs)
     return _map_in_processes(make, jobs, workers)
 
 
@@ -44,11 +44,14 @@ def connect_ray() -> Any:
     return ray
 
 
-def _map_on_ray(make: Callable[[J], T], jobs: Sequence[J]) -> Generator[T, None, None]:
-    """By tasks of the cluster; Ray repeats a killed worker's job."""
+def map_on_ray(make: Callable[[J], T], jobs: Iterable[J], gpu: bool = False) -> Generator[T, None, None]:
+    """As `map_jobs` on Ray, which repeats a killed worker's job; with `gpu` on a GPU each, if it has any."""
     ray = connect_ray()
-    work, shared, left = ray.remote(lambda make, job: make(job)), ray.put(make), iter(jobs)
-    ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    slots = ray.cluster_resources()
+    kind = "GPU" if gpu and "GPU" in slots else "CPU"
+    work = ray.remote(**{f"num_{kind.lower()}s": 1})(lambda make, job: make(job))
+    shared, left = ray.put(make), iter(jobs)
+    ahead = 2 * max(1, int(slots.get(kind, 1)))
     waiting = deque(work.remote(shared, job) for job in islice(left, ahead))
     try:
         while waiting:

@@ -178,7 +178,8 @@ class ToolConversation(Prompts):
         if not self.fields["tools"]:
             name = env.spec.id if env.spec else type(env.unwrapped).__name__
             raise ValueError(f"{name} has no tools; leave `tools` out")
-        self._call = self._fault = ""
+        self._call: dict[str, str] = {}
+        self._fault = ""
 
     def observe(self, observation: Any, info: Info) -> None:
         """See `Prompts.observe`."""
@@ -190,7 +191,8 @@ class ToolConversation(Prompts):
         if not self._call:
             self.messages.append(_user(feedback, observation))
             return
-        self.messages.append({"role": "tool", "tool_call_id": self._call, "content": feedback.strip()})
+        # OpenAI needs no name, but the chat template of Hermes models does.
+        self.messages.append({"role": "tool", **self._call, "content": feedback.strip()})
         if not isinstance(observation, str):  # OpenAI takes only text as what a tool returns
             self.messages.append(_user("", observation))
 
@@ -201,13 +203,14 @@ class ToolConversation(Prompts):
         said |= {name: message[name] for name in THOUGHTS if message.get(name)}
         self.messages.append(said)
         if not (calls := message.get("tool_calls")):
-            self._call = ""
+            self._call = {}
             reply, self._fault = self._use.text(thought, completion.text)
             return reply
         call = _first_call(calls)
-        self._call = call.id or f"call-{len(self.messages)}"
+        number = call.id or f"call-{len(self.messages)}"
+        self._call = {"tool_call_id": number, "name": call.name}
         function = {"name": call.name, "arguments": call.json}
-        said["tool_calls"] = [{"id": self._call, "type": "function", "function": function}]
+        said["tool_calls"] = [{"id": number, "type": "function", "function": function}]
         reply, self._fault = self._use.call(call.name, call.arguments, thought, completion.text)
         return reply
 

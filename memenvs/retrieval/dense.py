@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.files import read_json, whole_file, write_json
 from memenvs.core.optional import require
+from memenvs.core.processes import map_on_ray
 from memenvs.core.progress import Progress
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever
-from memenvs.retrieval.encoder import PrefixedEncoder, load_encoder
+from memenvs.retrieval.encoder import PrefixedEncoder, encode_passages, load_encoder
 from memenvs.retrieval.index import open_index_folder
 from memenvs.retrieval.protocol import DECIMALS, Ranked, ordered
 
@@ -204,13 +206,16 @@ def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path)
     return find
 
 
-def encode_corpus(corpus: Corpus, encoder: PrefixedEncoder, folder: Path) -> Vectors:
+def encode_corpus(
+    corpus: Corpus, encoder: PrefixedEncoder, folder: Path, workers: Literal["ray"] | None = None
+) -> Vectors:
     """The (N, d) unit vectors of all passages, memory-mapped; encodes the missing ones.
 
     Args:
         corpus: N passages.
         encoder: to d dimensions.
         folder: gets `vectors.npy` (4 N d bytes) and `progress.json`.
+        workers: `"ray"`: of a Ray cluster; otherwise this process encodes.
 
     Raises:
         ValueError: the folder's vectors are of another corpus or encoder.
@@ -234,8 +239,13 @@ def encode_corpus(corpus: Corpus, encoder: PrefixedEncoder, folder: Path) -> Vec
         if done:
             sys.stderr.write(f"{len(corpus):,} passages: {done:,} kept, {len(corpus) - done:,} to encode\n")
         with Progress(len(corpus), "passages", done=done, leave=True) as progress:
-            for rows in _chunks(corpus.lengths(), done):
-                vectors[rows] = encoder.passages([corpus.passage(row).contents for row in rows.tolist()])
+            chunks = list(_chunks(corpus.lengths(), done))
+            texts = ([corpus.passage(row).contents for row in rows.tolist()] for rows in chunks)
+            encoded: Iterator[Vectors] = map(encoder.passages, texts)
+            if workers == "ray":
+                encoded = map_on_ray(functools.partial(encode_passages, encoder.arguments()), texts, gpu=True)
+            for rows, part in zip(chunks, encoded, strict=True):
+                vectors[rows] = part
                 vectors.flush()  # before the progress that counts them
                 done += len(rows)
                 write_json(folder / PROGRESS, {**plan, "done": done})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import platform
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,8 +30,8 @@ ENDPOINT_BATCH, ENDPOINT_THREADS = 128, 4  # texts in a request, and requests un
 WAIT = ("OMP_WAIT_POLICY", "PASSIVE")
 """Variable of the environment and value by which torch's threads sleep while they wait for each other.
 
-A command sets it before torch is imported. By default they spin: beside other work on two cores, encoding a
-query then took 65 times as long.
+A command sets it before torch is imported. By default they spin: beside other work on two cores, a query then
+took 30 to 55 times as long (benchmarks/retrieval_server.py --waiting).
 """
 CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; fast on a CPU, and on a GPU
 
@@ -200,6 +201,22 @@ def load_encoder(
     if model.startswith(OPENAI):
         return EndpointEncoder(model, query_prefix, passage_prefix)
     return Encoder(model, query_prefix, passage_prefix, max_tokens, device)
+
+
+def encode_passages(arguments: dict[str, Any], texts: list[str]) -> NDArray[np.float32]:
+    """`passages(texts)` of the encoder of some `PrefixedEncoder.arguments`, for a worker of a cluster.
+
+    Raises:
+        ValueError: this machine has another model by that name.
+    """
+    model, query_prefix, passage_prefix, max_tokens, fingerprint = arguments.values()
+    encoder = load_encoder(model, query_prefix, passage_prefix, max_tokens, None)
+    if encoder.fingerprint != fingerprint:
+        raise ValueError(
+            f"{model} has fingerprint {encoder.fingerprint} on {platform.node()}, but {fingerprint} where "
+            "the build was started; give all machines the same model"
+        )
+    return encoder.passages(texts)
 
 
 class _Module(msgspec.Struct):

@@ -16,7 +16,8 @@ import memenvs  # noqa: F401  # registers the environments
 from memenvs.models.endpoint import Completion, ToolConversation
 
 FOLDER = Path(trl.__file__).parent / "chat_templates"
-# Qwen2.5 writes calls as Hermes models do.
+# Qwen2.5 writes calls as Hermes models do, whose own template no test dependency has. That one also wants the
+# name of the tool in what the tool returned.
 FAMILIES = {"Qwen3": "qwen3", "Hermes": "qwen2_5", "Qwen3.5": "qwen3_5_think", "Llama 3.1": "llama3_1"}
 CALLS = {
     "MemSearchQA-v0": ("search", {"query": 'who said "no"?\nin Çorlu, {then}'}),

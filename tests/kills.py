@@ -10,7 +10,7 @@ goes wrong in one of these ways, for every n or as many n as asked, evenly sprea
 | torn | a write gets half of its bytes to the file: SIGKILL | |
 | full | a write gets half of its bytes to the file | nothing more fits on the disk (ENOSPC) |
 | error | fails once (EIO) | |
-| limit | no file may be longer than so many bytes, whoever writes it (a library in C, too) | the same |
+| limit | no file may be longer than so many bytes, whoever writes it (a library in C, too) | |
 | moment | | SIGKILL of the process and its workers after a random time |
 
 After each, no visible file may be half-written. An error must be one line and leave no temporary file. Then
@@ -34,6 +34,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -183,8 +184,6 @@ def forked(case: Case, folder: Path, fault: str = "", n: float = 0) -> Outcome:
             status = case.run(folder)
             sys.stderr.write(f"\n{faults.count}")
         except BaseException:
-            import traceback
-
             traceback.print_exc()
         finally:
             sys.stdout.flush()
@@ -193,14 +192,14 @@ def forked(case: Case, folder: Path, fault: str = "", n: float = 0) -> Outcome:
     os.setpgid(pid, pid)
     os.close(theirs)
     os.set_blocking(ours, False)
-    code = None
-    while code is None:
+    ended = status = 0
+    while not ended:
         if fault == "moment" and time.monotonic() > began + n:
             os.killpg(pid, signal.SIGKILL)
         with contextlib.suppress(BlockingIOError):
             said += os.read(ours, 65_536)
+        time.sleep(0.002)
         ended, status = os.waitpid(pid, os.WNOHANG)
-        code = os.waitstatus_to_exitcode(status) if ended else time.sleep(0.003)
     seconds = time.monotonic() - began
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)  # workers that a killed process left
@@ -210,7 +209,7 @@ def forked(case: Case, folder: Path, fault: str = "", n: float = 0) -> Outcome:
     os.close(ours)
     text = said.decode(errors="replace")
     count = re.search(r"\n(\d+)\n?$", text)
-    return Outcome(code, text, int(count[1]) if count else 0, seconds)
+    return Outcome(os.waitstatus_to_exitcode(status), text, int(count[1]) if count else 0, seconds)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -71,28 +71,9 @@ STACKS: list[list[Any]] = [
     ["SearchRewards", "OTC"],
     ["StepSearch", "FormatGate"],
 ]
-UNITS = [
-    *OPEN,
-    *CLOSE,
-    *WORDS,
-    CALL,
-    "ADD: a town\n",
-    "a town ",
-    "\\boxed{<answer>",
-    "[",
-    '{"a":',
-    "(",
-    "\\(",
-]
-UNITS += [
-    "1",
-    "a",
-    " ",
-    "<think></think>",
-    "<answer></answer>",
-    "<search></search><result></result>",
-    "<|im_start|>",
-]
+UNITS = [*OPEN, *CLOSE, *WORDS, CALL, "ADD: a town\n", "a town ", "\\boxed{<answer>", "<|im_start|>"]
+UNITS += ["[", '{"a":', "(", "\\(", "1", "a", " ", "<think></think>", "<answer></answer>"]
+UNITS += ["<search></search><result></result>"]
 ANSWERS = ["the town of Bel", "1623"]
 CASE_COUNTS = {"math_em", "mrcr_ratio"}  # as in their sources
 SWAPPED = str.maketrans(string.ascii_letters, string.ascii_letters.swapcase())

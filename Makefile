@@ -76,11 +76,9 @@ test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml
 		--deselect tests/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
 
 bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
-	$(BIN)/python -m benchmarks.reading
-	$(BIN)/python -m benchmarks.niah
+	$(BIN)/python -m benchmarks.ratios
 	$(BIN)/python -m benchmarks.made
-	$(BIN)/python -m benchmarks.sokoban
-	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.sampling
 
 bundled: .venv/.dev  ## make the bundled world and its tokenizer again

@@ -116,11 +116,9 @@ pins-%: .venv/.core
 	touch .venv-$*/.made
 
 bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
-	$(BIN)/python -m benchmarks.reading
-	$(BIN)/python -m benchmarks.niah
+	$(BIN)/python -m benchmarks.ratios
 	$(BIN)/python -m benchmarks.made
-	$(BIN)/python -m benchmarks.sokoban
-	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.sampling
 
 bundled: .venv/.dev  ## make the bundled world and its tokenizer again

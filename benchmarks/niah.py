@@ -19,7 +19,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from memenvs.build.haystack import read_prose
-from memenvs.build.niah import ADJECTIVES, NOUNS, VARIANTS, niah
+from memenvs.build.niah import ADJECTIVES, NOUNS, RECIPES, niah
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=131072, help="token budget of a context")
     parser.add_argument("--count", type=int, default=1000, help="tasks built by memenvs")
     parser.add_argument("--plain", type=int, default=3, help="samples built the plain way")
-    parser.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--variants", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     args = parser.parse_args()
     prose = read_prose(args.prose)[0] if args.prose else generated_prose()
     tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer else trained(prose)

@@ -1,4 +1,4 @@
-"""256 search environments stepped together against one by one: steps a second and retriever calls.
+"""256 search environments stepped together against one by one, and BM25 beside bm25s, query by query.
 
 python -m benchmarks.search --questions nq_open_gold_1000.jsonl.gz --dense INDEX_DIR
 """
@@ -10,6 +10,7 @@ import statistics
 import time
 from typing import Any
 
+import bm25s
 import gymnasium as gym
 
 from memenvs.core.vector import TextVectorEnv
@@ -30,6 +31,7 @@ def main() -> None:
     if args.dense:
         specs["dense"] = f"dense:{args.dense}"
     print(f"{'retriever':10}{'queries':>22}{'one by one':>14}{'together':>12}{'ratio':>8}   steps/s")
+    beside_bm25s(args.questions, specs["lexical"])
     for name, spec in specs.items():
         for same in (1, 16):
             measure(name, {"tasks": args.questions, "retriever": spec}, args.questions, same)
@@ -68,6 +70,34 @@ def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> Non
     ours, theirs = (ENVIRONMENTS / statistics.median(times) for times in (together, apart))
     what = "all different" if same == 1 else f"{same} ask the same"
     print(f"{name:10}{what:>22}{theirs:>14,.0f}{ours:>12,.0f}{ours / theirs:>8.1f}", flush=True)
+
+
+def beside_bm25s(questions: str, spec: str | None) -> None:
+    """Print queries a second of processor time, one a call: bm25s with its own words, and ours."""
+    env: Any = gym.make("MemSearchQA-v0", tasks=questions, retriever=spec).unwrapped
+    ours: Any = uncached(env.retriever)
+    options = {"stopwords": "en", "show_progress": False}
+    texts = [ours.corpus.passage(row).contents for row in range(len(ours.corpus))]
+    theirs = bm25s.BM25()
+    theirs.index(bm25s.tokenize(texts, **options), show_progress=False)
+
+    def retrieve(query: str) -> None:
+        theirs.retrieve(bm25s.tokenize([query], **options), k=TURNS, show_progress=False)
+
+    asked = [task.question for task in open_questions(questions)][:ENVIRONMENTS]
+    seconds = []
+    for search in (retrieve, lambda query: ours.search([query], TURNS)):
+        for _ in range(2):
+            started = time.process_time()
+            for query in asked:
+                search(query)
+        seconds.append(time.process_time() - started)
+    rates = [len(asked) / one for one in seconds]
+    print(
+        f"{len(texts):,} passages, BM25 query by query: bm25s {rates[0]:,.0f}/s, memenvs {rates[1]:,.0f}/s, "
+        f"{rates[1] / rates[0]:.1f}x",
+        flush=True,
+    )
 
 
 def uncached(retriever: Retriever) -> Retriever:

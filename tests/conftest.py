@@ -49,14 +49,6 @@ WORLD = [
 
 
 @pytest.fixture(scope="session")
-def real_data():
-    """The folder of real data that stands beside the project on some machines."""
-    if not (SHARED / "data").is_dir():
-        pytest.skip("no real data beside the project: ../shared/data")
-    return SHARED / "data"
-
-
-@pytest.fixture(scope="session")
 def examples():
     """Forty questions, each with two evidence paragraphs and three others, about numbered things."""
     rng = np.random.default_rng(0)

@@ -109,17 +109,6 @@ class TestGroups:
         first, second = group_advantages(two, POLICY, reward="turn-pool")
         assert [*first, *second] == pytest.approx([-1 / std, -0.5 / std, 0.5 / std, 1 / std], abs=1e-5)
 
-    def test_pooled_turns_of_tamtrls_rewards_have_tamtrls_advantages(self, pair):
-        # R_t = p_t r in both, without min-max: 0.6, 1 | 0, 0
-        taught(pair, [0.6, 0.2])
-        method = TAMTRLMethod(minmax=False)
-        own = group_advantages(pair, POLICY, method)
-        for one, credits in zip(pair, method.assign_credit(pair), strict=True):
-            one.turn_rewards = [credit.value for credit in credits]
-        assert [one.turn_rewards for one in pair] == [[0.6, 1.0], [0.0, 0.0]]
-        pooled = group_advantages(pair, POLICY, reward="turn-pool")
-        assert [tokens.tolist() for tokens in pooled] == [tokens.tolist() for tokens in own]
-
     def test_a_charge_counts_in_every_comparison_of_results(self, pair):
         for one in pair:
             one.length_penalty = -1.0 if one is pair[0] else 0.0
@@ -172,13 +161,6 @@ class TestGroups:
         first, second = group_advantages(pair, POLICY, TAMTRLMethod())
         assert first == pytest.approx([-0.5, -0.5, 1.5], abs=1e-5)
         assert second == pytest.approx([-0.5, -0.5, -0.5], abs=1e-5)
-
-    def test_a_memory_that_could_not_be_measured_learns_nothing(self, pair):
-        # one p is left, so that its p^ is 0: R = -, 1 | 0, 0: mean 1/3, std sqrt(1/3)
-        taught(pair, [math.nan, 0.6])
-        first, second = group_advantages(pair, POLICY, TAMTRLMethod())
-        assert first == pytest.approx([0.0, 0.0, 2 / math.sqrt(3)], abs=1e-5)
-        assert second == pytest.approx([-1 / math.sqrt(3)] * 3, abs=1e-5)
 
     def test_a_charge_on_a_failure_does_not_ask_the_teacher(self, pair):
         # R = 0.6, 1 | -1, -1 (times p it were -0.2, -1): mean -0.1, std sqrt(3.32 / 3)
@@ -296,18 +278,6 @@ class TestTree:
         # a: own 1, value 0.5 against 1, half of it: 1 - 0.125; b the reverse; a's children +-0.5, b's 0
         values = [float(advantage[0]) for _, _, advantage in learned]
         assert values == pytest.approx([0.875, -0.875, 0.5, -0.5, 0.0, 0.0])
-
-    def test_a_reply_has_what_later_turns_earn_on_average(self):
-        # root -> a, b, which earn nothing; a -> a1 (earns 3), a2 (ends): mean 1.5; b -> two ends: 0
-        root = root_node()
-        a, b = (child(root, 0.0, state=1) for _ in range(2))
-        a1 = child(a, 3.0, state=1)
-        for parent in (a, b, b, a1):
-            child(parent, 0.0)
-        learned = tree_advantages([root], alpha=0.5)
-        values = [round(float(advantage[0]) * ROOT2, 3) for _, _, advantage in learned]
-        # a against b at the next turn, times alpha: 0.5; then a1 against a2 at once: 1
-        assert values == pytest.approx([0.5, -0.5, 1.0, -1.0, 0.0, 0.0, 0.0], abs=2e-3)
 
     def test_a_reply_on_which_the_environment_broke_is_compared_with_none(self):
         root = root_node()

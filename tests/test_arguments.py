@@ -64,10 +64,8 @@ def test_an_unknown_name_is_answered_by_the_valid_ones_with_the_closest_first():
     ("env", "arguments", "message"),
     [
         ("MemSearchQA-v0", {"final_answer_turn": "no"}, "must be true or false, got 'no'"),
-        ("MemSearchQA-v0", {"final_answer_turn": 0}, "must be true or false, got 0"),
         ("MemSearchQA-v0", {"form": "re"}, "must be one of search_r1, research, deep_researcher, got 're'"),
         ("MemChunkQA-v0", {"chunk_size": True}, "must be a whole number, at least 1, got True"),
-        ("MemChunkQA-v0", {"chunk_size": 1e3}, "must be a whole number, at least 1, got 1000.0"),
         ("MemChunkQA-v0", {"n_documents": "None"}, "must be a whole number, at least 1, or null, got 'None'"),
         ("MemChunkQA-v0", {"tasks": 600}, "must be a string, got 600; as a string it is tasks='\"600\"'"),
         ("MemChunkQA-v0", {"template": {"read": 1}}, "an object or a string or null, got {'read': 1}"),
@@ -78,26 +76,6 @@ def test_a_value_of_another_type_is_refused(env, arguments, message):
     with pytest.raises(ValueError, match="must be") as error:
         check_env_arguments(env, arguments)
     assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("env", "arguments"),
-    [
-        (
-            "MemSearchQA-v0",
-            {
-                "final_answer_turn": False,
-                "memory_mode": ["rewrite", {"keep_turns": "all"}],
-                "max_turns": None,
-            },
-        ),
-        ("MemSokoban-v0", {"rewards": {"format": 1}}),
-        ("MemSokobanImage-v0", {"tile": 8, "max_turns": 2}),
-        ("memenvs:MemSokoban-v0", {"max_turns": 2}),
-    ],
-)
-def test_values_of_the_right_types_pass(env, arguments):
-    check_env_arguments(env, arguments)
 
 
 def test_every_environment_takes_its_own_defaults():

@@ -1,9 +1,8 @@
 """Batches of sequences of similar length, worked out by hand."""
 
-import numpy as np
 import pytest
 
-from memenvs.core.batching import micro_batches, pad_right, padded_tokens
+from memenvs.core.batching import micro_batches, pad_right
 
 
 @pytest.mark.parametrize(
@@ -23,22 +22,6 @@ from memenvs.core.batching import micro_batches, pad_right, padded_tokens
 )
 def test_sequences_of_like_length_share_a_batch_within_the_budget(lengths, budget, options, batches):
     assert micro_batches(lengths, budget, **options) == batches
-
-
-def padding_share(lengths, batches):
-    return 1 - sum(lengths) / padded_tokens(lengths, batches)
-
-
-@pytest.mark.parametrize("budget", [8192, 10**6])
-def test_little_is_padding_however_lengths_are_spread(budget):
-    rng = np.random.default_rng(0)
-    for lengths in (rng.integers(50, 1000, 256), [*rng.integers(80, 90, 30), 700], [10, 1000]):
-        assert padding_share(list(lengths), micro_batches(list(lengths), budget)) <= 0.15
-
-
-def test_few_batches_are_added_by_keeping_lengths_alike():
-    lengths = np.random.default_rng(0).integers(100, 1000, 2000).tolist()
-    assert len(micro_batches(lengths, 10**9)) <= 15
 
 
 def test_rows_are_padded_with_zeros_behind_them():

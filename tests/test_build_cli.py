@@ -335,12 +335,6 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(hotpot, tmp_path, capsys, 
     assert not (tmp_path / "set").exists()
 
 
-@pytest.mark.parametrize("args", [["hotpotqua"], ["niah", "--out", "x"]])
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(capsys, args):
-    assert build(*args) == 2
-    one_line(capsys)
-
-
 def test_a_folder_that_is_no_task_set_is_not_replaced(build_set, tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("three years of work")
@@ -517,24 +511,6 @@ def world(tmp_path_factory):
     return out
 
 
-def test_several_questions_keep_their_order_answers_and_evidence(world, tmp_path):
-    assert (
-        build("multi", "--source", world, "--objectives", 3, "--num-tasks", 5, "--out", tmp_path / "multi")
-        == 0
-    )
-    singles = {task.id: task for task in open_tasks(world)}
-    tasks = open_tasks(tmp_path / "multi")
-    assert len(tasks) == 5
-    for task in tasks:
-        parts = [singles[name] for name in task.meta["parts"]]
-        assert len({part.id for part in parts}) == 3
-        assert task.question == "; ".join(part.question for part in parts)
-        assert task.answers == tuple(part.answers[0] for part in parts)
-        needed = {title for part in parts for title in open_tasks(world).titles(part.evidence)}
-        assert set(tasks.titles(task.evidence)) == needed
-        assert len(set(task.documents)) == len(task.documents)
-
-
 @pytest.fixture
 def other_world(tmp_path):
     out = tmp_path / "other"
@@ -561,6 +537,8 @@ def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, othe
     joined, mixed = open_tasks(tmp_path / "multi"), 0
     for task in joined:
         parts = [known[name] for name in task.meta["parts"]]
+        assert task.question == "; ".join(part.question for _, part in parts)
+        assert task.answers == tuple(part.answers[0] for _, part in parts)
         mixed += parts[0][0] is not parts[1][0]
         shown = {text for tasks, part in parts for text in tasks.shown(part.documents)}
         needed = {text for tasks, part in parts for text in tasks.shown(part.evidence)}
@@ -591,10 +569,32 @@ def test_single_questions_follow_the_joined_ones_each_once(world, other_world, t
     assert [task.id for task in open_tasks(tmp_path / "plain")] == [task.id for task in joined][:4]
 
 
-@pytest.mark.parametrize(("singles", "said"), [(-1, "--singles must be"), (99, "fall to it; ask for fewer")])
-def test_single_questions_that_there_are_not_are_refused(world, tmp_path, capsys, singles, said):
-    args = ("--source", world, "--objectives", 2, "--out", tmp_path / "multi", "--singles", singles)
-    assert build("multi", *args) == 2
+@pytest.mark.parametrize(
+    ("sources", "args", "said"),
+    [
+        (("world",), ("--singles", -1), "--singles must be"),
+        (("world",), ("--singles", 99), "fall to it; ask for fewer"),
+        (("world", "other_world"), ("--weights", 1, 0), "--weights"),
+        (("world", "other_world"), ("--weights", 1, 2, 3), "--weights"),
+        (("world",), ("--objectives", 1), "least 2"),
+        (("world",), ("--objectives", 17), "most 16"),
+        (("world",), ("--objectives", 13), "has 12 tasks"),
+        (("joined",), (), "several objectives already"),
+        (("needles",), (), "a haystack"),
+    ],
+)
+def test_what_cannot_be_joined_is_one_line(request, world, tmp_path, capsys, sources, args, said):
+    if sources == ("joined",):
+        assert build("multi", "--source", world, "--objectives", 2, "--out", tmp_path / "joined") == 0
+    elif sources == ("needles",):
+        size = ("--variant", "single_1", "--tokens", 500, "--num-tasks", 3)
+        assert build("niah", *size, "--out", tmp_path / "needles") == 0
+    made = [
+        tmp_path / name if name in ("joined", "needles") else request.getfixturevalue(name)
+        for name in sources
+    ]
+    args = args if "--objectives" in args else ("--objectives", 2, *args)
+    assert build("multi", "--source", *made, *args, "--out", tmp_path / "multi") == 2
     assert said in one_line(capsys)
 
 
@@ -634,25 +634,6 @@ def test_a_set_without_documents_is_neither_read_nor_searched_nor_exported(nq, t
     assert "--export verl writes the text of a task" in one_line(capsys)
 
 
-@pytest.mark.parametrize("weights", [(1, 0), (1, "nan"), (1, 2, 3)])
-def test_wrong_weights_are_refused(world, other_world, tmp_path, capsys, weights):
-    args = ("--source", world, other_world, "--objectives", 2, "--out", tmp_path / "multi")
-    assert build("multi", *args, "--weights", *weights) == 2
-    assert "--weights" in one_line(capsys)
-
-
-@pytest.mark.parametrize(("objectives", "said"), [(1, "least 2"), (17, "most 16"), (13, "has 12 tasks")])
-def test_a_wrong_number_of_objectives_is_refused(world, tmp_path, capsys, objectives, said):
-    assert build("multi", "--source", world, "--objectives", objectives, "--out", tmp_path / "multi") == 2
-    assert said in one_line(capsys)
-
-
-def test_several_questions_are_not_joined_again(world, tmp_path, capsys):
-    assert build("multi", "--source", world, "--objectives", 2, "--out", tmp_path / "multi") == 0
-    assert build("multi", "--source", tmp_path / "multi", "--objectives", 2, "--out", tmp_path / "more") == 2
-    assert "several objectives already" in capsys.readouterr().err
-
-
 def test_questions_whose_answer_holds_the_separator_are_never_joined(tmp_path):
     records = [{**HOTPOT, "_id": str(i), "answer": f"a{i}{'; b' * (i < 3)}"} for i in range(6)]
     source = tmp_path / "h.json"
@@ -662,13 +643,6 @@ def test_questions_whose_answer_holds_the_separator_are_never_joined(tmp_path):
     assert build("multi", *args, "--objectives", 2) == 0
     parts = {part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]}
     assert parts == {"3", "4", "5"}
-
-
-def test_needles_are_not_joined(tmp_path, capsys):
-    args = ("--variant", "single_1", "--tokens", 500, "--num-tasks", 3)
-    assert build("niah", *args, "--out", tmp_path / "niah") == 0
-    assert build("multi", "--source", tmp_path / "niah", "--objectives", 2, "--out", tmp_path / "multi") == 2
-    assert "a haystack" in one_line(capsys)
 
 
 def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):

@@ -16,10 +16,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from memenvs.build.draft import item_rng, make_items
 from memenvs.build.examples import among_distractors
 from memenvs.build.readers.hotpotqa import read_hotpotqa
-from memenvs.build.readers.musique import read_musique
-from memenvs.build.write import write_task_set
-from memenvs.tasks.context import Reader
-from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
@@ -50,19 +46,6 @@ def test_evidence_falls_everywhere_not_always_in_the_same_places(build):
     # 400 draws over 50 places: 8 expected in each; the reference's one permutation would put all in one
     assert counts.max() < 30
     assert (counts > 0).sum() > 45
-
-
-def test_a_token_budget_is_met_within_one_document_and_never_exceeded(build, tmp_path):
-    tokenizer = load_tokenizer("world")
-    for budget in (600, 1000, 2500):
-        draft = build(tokens=budget)
-        written = write_task_set(tmp_path / str(budget), draft, Card("test"), tokenizer)
-        reader = Reader(written, tokenizer)
-        used = [len(reader.context(task.documents).gaps) for task in written]
-        longest = max(len(gaps) for gaps in written.stored_gaps(range(written.n_documents))) + 16
-        assert max(used) <= budget
-        assert min(used) > budget - longest
-        assert written.card.counts["max_tokens"] == max(used)
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +156,6 @@ def test_what_a_worker_raises_is_raised_here():
         make_items(fail_at_300, 10_000, workers=2)
 
 
-def test_splits_of_one_crc_draw_apart():
-    assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
-    assert item_rng(0, "plumless", 3).random() != item_rng(0, "buckeroo", 3).random()
-
-
 def test_a_seed_of_two_words_draws_apart_from_shorter_seeds():
     # SeedSequence reads [7 + a * 2**32, b, 0] and [7, a, b] as the same words
     a, b = zlib.crc32(b"a"), zlib.crc32(b"b")
@@ -231,34 +209,3 @@ def test_a_fact_belongs_to_the_first_paragraph_of_its_title_that_has_its_sentenc
         " It is this.",
         "Short.",
     ]
-
-
-def test_hotpotqa_evidence_are_the_paragraphs_with_supporting_facts(real_data):
-    examples = read_hotpotqa(str(real_data / "hotpotqa/hotpot_train_100.json")).examples
-    by_question = {example.question: example for example in examples}
-    example = by_question["If Gallu is a demon Lilu is what?"]
-    assert [example.paragraphs[i][0] for i in example.evidence] == ["Alû", "Lilu (mythology)"]
-    sentences = [example.paragraphs[p][1][start:end] for p, start, end in example.spans]
-    assert all(sentence.strip().endswith((".", '"')) for sentence in sentences)
-    assert len(examples) == 100
-
-
-@pytest.mark.parametrize(("name", "documents"), [("hotpot_dev_300", 200), ("hotpot_train_100", 100)])
-def test_a_benchmark_is_built_from_real_hotpotqa(real_data, tmp_path, name, documents):
-    source = str(real_data / f"hotpotqa/{name}.json")
-    tokenizer = load_tokenizer("world")
-    draft = among_distractors(
-        read_hotpotqa(source).examples, tokenizer=tokenizer, split="dev", seed=0, documents=documents
-    )
-    written = write_task_set(tmp_path / "set", draft, Card("hotpotqa"), tokenizer)
-    assert len(written) == int(name.rpartition("_")[2])
-    assert {len(task.documents) for task in written} == {documents}
-
-
-def test_musique_evidence_follows_the_decomposition(real_data):
-    examples = read_musique(str(real_data / "musique/musique_train_60.json")).examples
-    example = examples[0]
-    assert example.meta["steps"][0] == "What company published Journal of Psychotherapy Integration?"
-    assert "Psychotherapy Integration" in example.paragraphs[example.evidence[0]][0]
-    assert example.answers == ("G. Stanley Hall", "Stanley Hall")
-    assert min(len(example.evidence) for example in examples) >= 2

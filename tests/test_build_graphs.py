@@ -56,14 +56,6 @@ def test_a_text_fills_its_budget_and_not_more():
         assert 0.98 * TOKENS < len(gaps) <= TOKENS
 
 
-def test_the_seed_and_the_split_decide_the_graphs():
-    one, same = draw(count=3), draw(count=3)
-    assert one.tasks == same.tasks
-    assert one.documents.texts == same.documents.texts
-    assert draw(count=3, seed=1).tasks != one.tasks
-    assert draw(count=3, split="test").documents.texts != one.documents.texts
-
-
 def test_naming_every_node_earns_little_and_the_order_does_not_matter():
     draft = draw(count=2)
     for task in draft.tasks:

@@ -102,12 +102,6 @@ def test_the_evidence_of_vt_is_its_chain_in_order():
         assert places == sorted(places)
 
 
-def test_places_of_vt_are_spread_over_the_text():
-    depths = [depth for task in build("vt", count=60).tasks for depth in task.meta["depths"]]
-    assert min(depths) < 0.1
-    assert max(depths) > 0.9
-
-
 # --- common and frequent words
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from memenvs.build.bundled import SPECIAL, VOCABULARY, task_sets, world_tokenizer
 from memenvs.build.write import write_task_set
-from memenvs.data import bundled, bundled_names
 from memenvs.tasks.taskset import Card, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -33,8 +32,3 @@ def test_the_bundled_splits_share_no_document():
         for name in ("world-train", "world-test")
     ]
     assert titles[0].isdisjoint(titles[1])
-
-
-def test_everything_that_ships_is_described():
-    card = bundled("README.md").read_text()
-    assert all(name in card for name in bundled_names())

@@ -35,15 +35,6 @@ def test_without_slips_it_notes_the_marked_sentences_alone_and_is_right():
         assert all(any(note.endswith(one.strip()) for one in marked) for note in notes)
 
 
-def test_a_note_names_its_document():
-    env = gym.make("MemChunkQA-v0", **READING).unwrapped
-    policy = CarefulReader(env, slip=0.0, distractor=1.0)
-    for number in range(0, 128, 16):
-        memories, _, _ = read(env, policy, number)
-        titles = env.tasks.titles(env.episode.documents)
-        assert all(any(title in line for title in titles) for line in memories[-2].splitlines())
-
-
 def test_it_slips_and_notes_distractors_and_answers_only_from_its_notes():
     env = gym.make("MemChunkQA-v0", **READING).unwrapped
     clean, slipping = (

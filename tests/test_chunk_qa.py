@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -12,7 +11,7 @@ from memenvs import TextVectorEnv
 from memenvs.build.multi import multi
 from memenvs.build.niah import niah
 from memenvs.build.write import write_task_set
-from memenvs.envs.chunk_qa import WORDINGS, ChunkQAEnv
+from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.metrics import BOX_METRICS, METRICS
 from memenvs.tasks.taskset import CARD, Card
@@ -206,16 +205,6 @@ def test_the_sections_joined_are_the_context_and_the_answer_turn_shows_none(make
     assert "<section>" not in answer
 
 
-def test_the_memory_is_the_last_reply_and_nothing_else_is_carried(make):
-    env = make()
-    env.reset(seed=0)
-    second = env.step("first memory")[0]
-    third = env.step("second memory")[0]
-    assert (memory_of(second), memory_of(third)) == ("first memory", "second memory")
-    assert "first memory" not in third
-    assert memory_of(env.step("")[0]) == ""
-
-
 def test_a_memory_over_the_limit_is_cut_at_a_token_behind_the_thought_and_counted(make):
     env = make(max_memory=10)
     env.reset(seed=0)
@@ -237,7 +226,9 @@ def test_a_memory_over_the_limit_is_cut_at_a_token_behind_the_thought_and_counte
         ("strip", "Is it her?</think> She was.", "She was."),  # the chat template wrote <think>
         ("strip", "<think>Is it h", ""),  # cut: no memory
         ("strip", "She <think>?</think> was.", "She <think>?</think> was."),  # it does not open the reply
+        ("strip", "<think><think>Is it</think>She was.", "She was."),
         ("opened", "Is it h", ""),
+        ("opened", "Is it <think>her?</think>She was.", "She was."),
         ("keep", "<think>Is it her?</think> She was.", "<think>Is it her?</think> She was."),
     ],
 )
@@ -354,16 +345,6 @@ def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set, sets):
     assert env.tasks[0].evidence[0] in env.episode.documents
 
 
-def test_the_short_wording_shows_the_memory_behind_the_section(make):
-    env = make(template="short")
-    _, info = env.reset(seed=0)
-    observation, *_ = env.step("what was noted")
-    wording = WORDINGS["short"]["read"].rpartition("\n\n")[2]
-    asked = wording.replace("{question}", info["privileged"]["question"])
-    assert observation.endswith("Notes:\nwhat was noted\n\n" + asked)
-    assert info["privileged"]["teacher_prompt"].startswith("Text:\n")
-
-
 def test_another_template_is_used_and_its_braces_kept(make):
     template = {"read": "{question}|{memory}|{chunk}|{x}", "answer": "Q {question} M {memory} \\boxed{}"}
     env = make(template=template, chunk_size=10_000)
@@ -375,10 +356,8 @@ def test_another_template_is_used_and_its_braces_kept(make):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"chunk_size": 0}, "chunk_size must be a whole number, at least 1, got 0"),
         ({"n_documents": 1}, "n_documents=1"),
         ({"ask": "all"}, "together, each, later"),
-        ({"metric": "bleu"}, "string_match_all"),
         ({"metric": "boxed_em", "answer_format": "tag"}, "answer_format='boxed'"),
         ({"tokenizer": "/no/such"}, "tokenizer"),
         ({"template": "long"}, "template must be 'short'"),
@@ -403,12 +382,3 @@ def test_observations_stay_in_the_space_with_any_template(make, answer):
     env = make(template={"read": "{question}{memory}{chunk}", "answer": answer}, max_memory=500)
     for observation, _ in read_all(env, memory="many words " * 1000, seed=0):
         assert env.observation_space.contains(observation)
-
-
-def test_the_lexical_policy_beats_random_text_on_the_bundled_world():
-    env = gym.make("MemChunkQA-v0", tasks="world-test")
-    f1 = {
-        name: sum(play_tasks(env, make_policy(name, env), range(40))["f1"]) / 40
-        for name in ("lexical", "random_text")
-    }
-    assert f1["lexical"] > f1["random_text"] + 0.05

@@ -99,13 +99,6 @@ def test_a_separate_critic_trains_what_lies_below_its_value_head(tiny_model):
     assert np.mean(changed) > 0.9
 
 
-def test_values_alone_are_those_beside_the_log_probabilities(tiny_model):
-    policy = make(tiny_model, True)
-    ids, written = np.arange(5, 15), np.arange(10) > 4
-    both = policy.forward([ids, ids[:7]], [written, written[:7]]).values
-    torch.testing.assert_close(policy.values([ids, ids[:7]], [written, written[:7]]), both, rtol=0, atol=0)
-
-
 def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
     without, *_ = step(tiny_model, "separate", kl_coef=0.0)
     inside, _, metrics = step(tiny_model, "separate", kl_coef=5.0, kl_in="reward", epochs=2)

@@ -9,10 +9,9 @@ pytest.importorskip("torch")
 pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
 
-from launching import launch
-
 from memenvs import TextVectorEnv
 from memenvs.baselines import grpo
+from memenvs.baselines.update import ProcessGroup
 from memenvs.build.examples import Example, among_distractors
 from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card, open_tasks
@@ -110,15 +109,6 @@ def test_an_update_moves_on_by_one_level_and_the_last_one_stays(tasks):
     assert curriculum.value == 4
 
 
-def test_a_curriculum_resumes_from_its_state(tasks):
-    one, other = Curriculum(tasks, window=3), Curriculum(tasks, window=3)
-    one.update([("q0", 1.0)] * 3)
-    one.update([("q1", 0.5)])
-    other.set_state(json.loads(json.dumps(one.get_state())))
-    assert other.progress == one.progress
-    assert [other.draw(seed) for seed in range(9)] == [one.draw(seed) for seed in range(9)]
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -163,13 +153,6 @@ def test_environments_play_the_level_and_move_on_at_the_next_reset(folder, tasks
     assert hops(tasks, play(wrapped, True, 2)) == {2}
     assert hops(tasks, play(wrapped, True, 3)) == {4}
     assert hops(tasks, play(wrapped, True, 4)) == {4}
-
-
-def test_equal_seeds_play_one_task(folder, tasks):
-    wrapped = CurriculumWrapper(venv(folder), Curriculum(tasks))
-    wrapped.reset(seed=[5, 5, 9, 9])
-    names = [info["task"] for info in wrapped.unwrapped.infos_list]
-    assert names[0] == names[1] != names[2] == names[3]
 
 
 def test_a_task_that_is_named_is_played(folder, tasks):
@@ -244,15 +227,23 @@ def test_a_run_moves_up_by_its_rollouts_and_resumes_from_its_checkpoint(folder, 
     assert resumed.curriculum.progress.scores != []  # of the last level, which stays
 
 
+class Two(ProcessGroup):
+    """This process, and another that plays what it plays."""
+
+    def __init__(self):
+        self.rank, self.size, self.device = 0, 2, "cpu"
+
+    def gather(self, items):
+        return [*items, *items]
+
+
 def test_a_run_counts_the_episodes_of_all_processes(folder, tiny_model, tmp_path):
-    env_args = {"tasks": str(folder), "chunk_size": 2000, "max_memory": 12}
     # Each process plays 4 of the 8 episodes of a step: alone it would need two steps for a window.
     settings = {"by": "hops", "threshold": 0.0, "window": 8}
-    flags = ["--model", str(tiny_model), "--env", "MemChunkQA-v0", "--env-args", json.dumps(env_args)]
-    flags += ["--curriculum", json.dumps(settings), "--steps", "1", "--groups", "4", "--group-size", "2"]
-    flags += ["--num-envs", "4", "--max-new-tokens", "2", "--track", "--out"]
-    (line,) = launch("grpo", [*flags, str(tmp_path / "run")], 2)
-    assert line["curriculum_level"] == 1
+    training = grpo.prepare(arguments(folder, tiny_model, tmp_path / "run", groups=4, curriculum=settings))
+    training.processes = Two()
+    training.rollouts(1)
+    assert training.curriculum.progress.level == 1
 
 
 @pytest.mark.parametrize(

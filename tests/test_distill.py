@@ -109,15 +109,6 @@ class TestComparison:
             )
         torch.testing.assert_close(one, same, rtol=1e-4, atol=1e-5)
 
-    def test_it_does_not_depend_on_the_teachers_batches(self, policies):
-        _, teacher = policies
-        ids, masks = sequences(9, 30, 14, 9)
-        samples = [
-            Sample(one, mask, np.zeros(len(one)), mask - 1) for one, mask in zip(ids, masks, strict=True)
-        ]
-        small, large = (distill.states_in(teacher, samples, budget) for budget in (1, 10_000))
-        torch.testing.assert_close(small, large, rtol=1e-4, atol=1e-4)
-
 
 @pytest.fixture(scope="module")
 def played(tiny_model, tmp_path_factory):
@@ -287,7 +278,3 @@ class TestRefusals:
     def test_an_unknown_choice_is_refused_with_the_choices(self, capsys):
         assert distill.main(["--model", "nowhere", "--divergence", "kl"]) == 2
         assert "jsd" in capsys.readouterr().err
-
-    def test_a_missing_teacher_is_one_line(self, tiny_model, tmp_path, capsys):
-        line = self.refusal(tiny_model, tmp_path, capsys, "--teacher-model", str(tmp_path / "nowhere"))
-        assert "nowhere" in line

@@ -226,18 +226,6 @@ def test_play_saves_the_credits_of_its_methods_as_a_group_of_one_does(tmp_path):
     assert any(credit.value for some in played.credits.values() for credit in some)
 
 
-def test_an_evaluation_keeps_what_was_read_unless_told_otherwise(tmp_path):
-    from memenvs import evaluate
-
-    for texts in (True, False):
-        out = tmp_path / str(texts)
-        evaluate("MemSokoban-v0", "gold", tasks="0:2", out=out, texts=texts)
-        first, second = read_episodes(out / "episodes.jsonl")
-        assert (first.number, second.number) == (0, 1)
-        assert ("You are playing Sokoban" in first.turns[0].observation) == texts
-        assert first.env == "MemSokoban-v0"
-
-
 # Rendering.
 
 
@@ -271,39 +259,6 @@ def test_what_an_environment_draws_itself_is_kept_under_reward_methods():
     drawn = env.render()
     assert drawn.count("\x1b[33mreward\x1b[0m") == 1
     assert drawn.endswith("\x1b[33mcredits\x1b[0m\n  turn 1: the director")
-
-
-class Mute(ChunkQAEnv):
-    """Draws nothing of its reward."""
-
-    def render(self):
-        return f"{self.episode.turn} turns"
-
-
-def test_what_methods_paid_is_below_a_drawing_without_a_reward():
-    inner = RewardWrapper(Mute(render_mode="ansi", **READING), ["InfoMem"], "lexical")
-    env = RewardWrapper(inner, ["TAMTRL"], "lexical")
-    env.reset(seed=5)
-    assert env.render() == "0 turns"
-    env.step("nothing")
-    drawn = env.render()
-    assert drawn.startswith("1 turns\n\x1b[33mreward\x1b[0m +0.00 (none)\n\x1b[33msignals\x1b[0m infomem")
-    assert drawn.count("tamtrl") == drawn.count("infomem") == 1
-    assert inner.env.render() == "1 turns"  # nothing stays inside
-
-
-def test_a_group_writes_the_credits_that_came_when_its_last_member_ended(tmp_path):
-    venv = VectorRewardWrapper(
-        TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode="Disabled", **READING), ["TAMTRL"], "lexical", 2
-    )
-    policy = ScriptedPolicy(lambda prompt: "nothing")
-    played = collect(venv, policy, [4], 2)
-    with EpisodeWriter(tmp_path / "e.jsonl") as writer:
-        for episode in played:
-            writer.write(episode, policy)
-    again = read_episodes(tmp_path / "e.jsonl")
-    assert [episode.credits for episode in again] == [episode.credits for episode in played]
-    assert [(episode.group, episode.member) for episode in again] == [(4, 0), (4, 1)]
 
 
 # Learners.

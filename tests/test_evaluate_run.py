@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +21,7 @@ from memenvs.evaluation.log import Pair, read_tasks
 from memenvs.evaluation.policies import FunctionSampler, ModelOptions
 from memenvs.evaluation.run import begin, evaluate
 from memenvs.evaluation.summary import bootstrap, metric_interval, summarise
+from memenvs.models import ScriptedPolicy
 from memenvs.rollout.engine import Answer
 from memenvs.rollout.records import Episode, text_reply
 from memenvs.wrappers import RewardWrapper
@@ -145,12 +145,6 @@ def test_every_kind_of_environment_is_played(env, tmp_path):
     assert results(tmp_path)["finished"] == 3
 
 
-def test_every_metric_of_the_environment_and_the_return_are_averaged(tmp_path):
-    run("--env", "MemSearchQA-v0", "--policy", "gold", "--task", "0", out=tmp_path)
-    names = gym.make("MemSearchQA-v0").unwrapped.metric_names
-    assert list(results(tmp_path)["metrics"]) == ["return", *names]
-
-
 def test_an_episode_can_be_played_again_from_its_line(tmp_path):
     arguments = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=20", "chunk_size=500")
     run(*arguments, "--policy", "lexical", "--task", "3:5", "--samples", "2", out=tmp_path)
@@ -268,15 +262,6 @@ def test_a_run_resumes_with_the_same_model_at_another_address_and_refuses_anothe
     assert 'model = "tiny", not "large"' in capsys.readouterr().err
 
 
-def test_a_run_says_what_is_kept_also_where_nothing_is_left_to_play(tmp_path, capsys):
-    for tasks, said in [
-        ("0:2", "2 episodes: 0 kept, 2 to play\n"),
-        ("0:2", "2 episodes: 2 kept, 0 to play\n"),
-    ]:
-        run(*TOOL, "--policy", "gold", "--task", tasks, out=tmp_path)
-        assert capsys.readouterr().err == said
-
-
 def test_progress_is_reported_without_a_terminal_while_an_episode_takes_long(chat, monkeypatch, capsys):
     monkeypatch.setattr("memenvs.core.progress.SAY_EVERY", 0.05)
     stub = chat(lambda fields: time.sleep(0.3) or by_seed(fields))
@@ -362,14 +347,6 @@ def test_two_runs_in_one_folder_are_refused(chat, tmp_path, capsys):
 # An endpoint.
 
 
-def test_an_observation_is_one_message_of_the_user(chat, tmp_path):
-    stub = chat(lambda fields: (200, "no tags"))
-    run(*TOOL, *at(stub), "--task", "0")
-    first, second = (fields["messages"] for fields in stub.bodies)
-    assert [message["role"] for message in (*first, *second)] == ["user", "user"]
-    assert second[0]["content"].startswith(first[0]["content"] + "no tags")
-
-
 def test_a_conversation_holds_the_observation_cut_at_the_replies(chat, tmp_path):
     stub = chat(lambda fields: (200, f"reply {len(fields['messages'])}"))
     run("--env", "MemSokoban-v0", *at(stub), "--task", "0", "--conversation")
@@ -440,12 +417,6 @@ def test_the_key_comes_from_the_environment_and_stays_out_of_the_folder(chat, tm
     run(*TOOL, *at(stub), "--task", "0", out=tmp_path)
     assert stub.headers[0]["Authorization"] == "Bearer k-17"
     assert not any("k-17" in path.read_text() for path in tmp_path.iterdir())
-
-
-def test_no_more_requests_wait_at_once_than_allowed(chat):
-    stub = chat(by_seed)
-    run(*TOOL, *at(stub), "--task", "0:20", "--concurrency", "3")
-    assert 1 < stub.most <= 3
 
 
 def test_a_run_says_what_its_tokens_cost(chat, tmp_path, capsys):
@@ -535,13 +506,6 @@ def test_a_server_that_does_not_tell_its_stop_string_is_asked_without_and_cut_he
     assert caplog.text.count("does not say which stop string ended a reply") == 1
 
 
-def test_a_reply_that_ended_by_itself_gets_no_stop_string(chat, tmp_path):
-    stub = chat(honest("<reasoning>r</reasoning><answer>x"))
-    arguments = (*at(stub), "--task", "0", "--stop", "</answer>")
-    run(*TOOL, *arguments, out=tmp_path)
-    assert lines(tmp_path)[0]["replies"][0] == "<reasoning>r</reasoning><answer>x"
-
-
 @pytest.mark.parametrize(("text", "cut"), [(WRITTEN, 0.0), ("<reasoning>r", 2.0)])
 def test_a_reply_that_is_cut_here_did_not_end_at_its_limit(text, cut, chat, tmp_path):
     stub = chat(honest(text, finish_reason="length"))
@@ -557,73 +521,31 @@ def test_one_stop_string_of_a_body_is_no_list_of_letters(chat, tmp_path):
     assert lines(tmp_path)[0]["replies"] == ["<reasoning>r</reasoning><answer>x</answer>"]
 
 
-def test_lone_surrogates_of_an_endpoint_can_be_kept(chat, tmp_path):
-    stub = chat(lambda fields: (200, "<answer>\ud800</answer>"))
-    assert run(*TOOL, *at(stub), "--task", "0", out=tmp_path) == 0
-    assert lines(tmp_path)[0]["replies"] == ["<answer>\ufffd</answer>"]
-
-
 # A model in this process.
 
 
-class Reply(NamedTuple):
-    text: str
-    ids: np.ndarray
-    logprobs: np.ndarray
-    finished: bool
-
-
-class LetterPolicy:
-    """The interface of `HFPolicy` over letters: a token is a character; replies are drawn words."""
-
-    window = None
-
-    def __init__(self, model, **settings):
-        self.made = (model, settings)
-        self.prompts: list[str] = []
-
-    def encode(self, observation):
-        return np.array([ord(letter) for letter in observation])
-
-    def encode_feedback(self, text, reply):
-        return self.encode(f"[{text}]")
-
-    def sample(self, prompts, rngs, max_new_tokens):
-        self.prompts += ["".join(map(chr, prompt)) for prompt in prompts]
-        words = ["abcdefgh"[rng.integers(8)] * 3 for rng in rngs]
-        return [
-            Reply(word, self.encode(word), np.zeros(3), limit > 3)
-            for word, limit in zip(words, max_new_tokens, strict=True)
-        ]
-
-
 @pytest.fixture
-def letters(monkeypatch):
+def loaded(monkeypatch):
+    """The models that were loaded, each with its settings; what plays for them says nothing."""
     made = []
 
-    def make(*arguments, **settings):
-        made.append(LetterPolicy(*arguments, **settings))
-        return made[-1]
+    def load(model, **settings):
+        made.append((model, settings))
+        return ScriptedPolicy(lambda prompt: "")
 
-    monkeypatch.setattr("memenvs.models.HFPolicy", SimpleNamespace(load=make), raising=False)
+    monkeypatch.setattr("memenvs.models.HFPolicy", SimpleNamespace(load=load), raising=False)
     return made
 
 
-def test_a_model_is_loaded_as_the_command_line_says(letters):
+def test_a_model_is_loaded_as_the_command_line_says(loaded):
     options = ("--temperature", "0", "--top-p", "0.9", "--top-k", "20", "--min-p", "0.05")
     options += ("--stop", "</answer>", "--chat-args", "enable_thinking=false", "--dtype", "bfloat16")
     run(*TOOL, "--policy", "hf:some/model", "--task", "0", *options)
     settings = {"temperature": 0.0, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "stop": ["</answer>"]}
     settings |= {"chat_args": {"enable_thinking": False}, "dtype": "bfloat16"}
-    assert letters[0].made == ("some/model", settings)
+    assert loaded[0] == ("some/model", settings)
     run(*TOOL, "--policy", "hf:some/model", "--task", "0")
-    assert letters[1].made == ("some/model", {"temperature": 1.0, "dtype": "auto"})  # the rest is its own
-
-
-def test_a_wrong_number_of_sampling_is_refused_before_a_model_loads(letters, capsys):
-    assert run(*TOOL, "--policy", "hf:some/model", "--top-p", "nan") == 2
-    assert "top_p must be a number, above 0 and at most 1, or null, got nan" in capsys.readouterr().err
-    assert letters == []
+    assert loaded[1] == ("some/model", {"temperature": 1.0, "dtype": "auto"})  # the rest is its own
 
 
 # Reward methods.
@@ -660,16 +582,11 @@ def test_episodes_are_kept_with_what_reward_methods_measured_and_credited(tmp_pa
         ((*SEARCH, "--methods", "Nobody"), "no method 'Nobody'; choose one of TAMTRL"),
     ],
 )
-def test_reward_methods_that_do_not_fit_are_refused_before_a_model_loads(options, said, letters, capsys):
+def test_reward_methods_that_do_not_fit_are_refused_before_a_model_loads(options, said, loaded, capsys):
     assert run(*options, "--policy", "hf:some/model", "--task", "0") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
-    assert letters == []
-
-
-def test_reward_methods_that_need_log_probabilities_need_a_scorer_or_a_model_here(capsys):
-    assert run(*SEARCH, "--policy", "gold", "--task", "0", "--methods", "IGPO") == 2
-    assert "IGPO needs log-probabilities; add --scorer lexical" in capsys.readouterr().err
+    assert loaded == []
 
 
 # The command line.
@@ -692,16 +609,13 @@ def test_tasks_that_do_not_exist_are_refused(text):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--env", "Nothing-v0", "--policy", "gold"), "Nothing"),
         (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "is not a text environment"),
         (("--env", "MemSokobanImage-v0", "--policy", "lexical"), "shows pictures"),
-        ((*TOOL, "--policy", "nobody"), "unknown policy 'nobody'"),
         ((*TOOL, "--policy", "hf:"), "has no name"),
         ((*TOOL, "--policy", "openai:http://me:secret@127.0.0.1:9/v1"), "OPENAI_API_KEY"),
         ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--tries", "1"), "in 1 tries"),
         ((*TOOL, "--policy", "gold", "--model", "x"), "policy gold has no option model"),
         ((*TOOL, "--policy", "gold", "--samples", "0"), "samples must be a whole number, at least 1, got 0"),
-        ((*TOOL, "k", "--policy", "gold"), "NAME=VALUE"),
         ((*TOOL, "K=1", "--policy", "hf:nowhere"), "has no argument 'K'; its arguments: k, "),
         (TOOL, "no policy is given; add --policy"),
     ],
@@ -770,10 +684,13 @@ def test_an_environment_may_be_made_by_a_function_with_its_wrappers():
 
 
 def test_a_policy_over_token_ids_is_asked_within_the_limit_of_its_options():
-    policy = LetterPolicy("model")
+    policy = ScriptedPolicy(lambda prompt: read.append(prompt) or "a reply of more than three tokens")
+    read = []
     summary = evaluate("MemToolQA-v0", policy, tasks=[0], options=ModelOptions(max_new_tokens=3))
     assert summary.metrics["truncated_replies"].interval.mean == 2.0
-    assert summary.metrics["model_prompt_tokens"].interval.mean == sum(map(len, policy.prompts))
+    assert summary.metrics["model_prompt_tokens"].interval.mean == sum(
+        len(policy.encode(one)) for one in read
+    )
 
 
 def test_your_own_sampler_is_asked_for_the_turns_of_many_episodes():

@@ -9,7 +9,6 @@ import pytest
 
 from memenvs.core.files import (
     lock_file,
-    path_in_errors,
     read_json,
     read_sealed,
     whole_file,
@@ -97,17 +96,6 @@ def test_a_full_disk_is_named_with_the_path(tmp_path, whole):
     with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'out'}'"):
         fill()
     assert os.listdir(tmp_path) == []
-
-
-def test_a_full_disk_that_a_library_reports_as_an_error_of_its_own_is_one_of_the_system(tmp_path):
-    class SafetensorError(Exception):
-        pass
-
-    with pytest.raises(OSError, match="out") as error, path_in_errors(tmp_path / "out"):
-        raise SafetensorError('IoError(Os { code: 28, message: "No space left on device" })')
-    assert error.value.errno == errno.ENOSPC
-    with pytest.raises(FileNotFoundError, match="elsewhere"), path_in_errors(tmp_path):
-        open(tmp_path / "elsewhere")  # an error that names its file keeps the name
 
 
 @FULL

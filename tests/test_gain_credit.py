@@ -143,13 +143,6 @@ class TestReMemR1:
         assert recall("Anothing", [["Ano"]]) == 0.0  # whole words
         assert recall("", [["the"]]) == recall("x", []) == 0.0
 
-    def test_a_memory_earns_what_it_adds_and_loses_what_it_drops(self):
-        answers = [["Ano Bel"]]
-        before, after = {"memory": "Ano", "answers": answers}, {"memory": "Ano Bel", "answers": answers}
-        assert ReMemR1Method().signal(turn(before, after), ()) == 0.5
-        assert ReMemR1Method().signal(turn(after, before), ()) == -0.5
-        assert ReMemR1Method().signal(turn(after, before, "terminated"), ()) == 0.0
-
 
 # Played.
 
@@ -172,15 +165,6 @@ def test_the_gains_of_any_environment_add_up_to_the_rise_of_the_answers_probabil
     assert gains[-1] == 0.0
     assert math.fsum(gains) == pytest.approx(last - first, abs=1e-12)
     assert "outcome" not in info["rewards"] or info["rewards"]["outcome"] == info["metrics"]["outcome"]
-
-
-@pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemNIAH-v0"])
-def test_a_memory_that_takes_the_answer_and_drops_it_earns_and_loses_it(env_id):
-    env = ReMemR1(gym.make(env_id, disable_env_checker=True))
-    _, info = env.reset(seed=0)
-    answer = info["privileged"]["target"]
-    earned = [env.step(reply)[1] for reply in (answer, answer, "nothing")]
-    close(earned, [1.0, 0.0, -1.0])
 
 
 HOLD = {

@@ -1,13 +1,12 @@
 """GDPO: its equation against separate NumPy code, the components of an episode, and the learner's flag."""
 
 import math
-from typing import get_type_hints
 
 import numpy as np
 import pytest
 
 from memenvs.baselines.advantages import group_advantages
-from memenvs.credit import gdpo, grpo
+from memenvs.credit import gdpo
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Credit, Episode
 from memenvs.wrappers import MemPOMethod
@@ -30,15 +29,6 @@ def test_components_are_normalised_in_their_groups_and_their_sum_over_the_batch(
     close(gdpo({"right": RIGHT, "form": FORM}, GROUPS), z(right + form), atol=1e-5)
     weighed = gdpo({"right": RIGHT, "form": FORM}, GROUPS, weights={"form": 0.25})
     close(weighed, z(right + 0.25 * form), atol=1e-5)
-
-
-def test_rollouts_of_equal_sums_differ_where_grpo_calls_them_equal():
-    # Two of four are right, one keeps the form: its form is the rarer merit.
-    right, form = [2.0, 0.0, 0.0, 2.0], [0.0, 2.0, 0.0, 0.0]
-    sums = grpo(np.add(right, form))
-    assert sums[0] == sums[1]
-    first, second, *_ = gdpo({"right": right, "form": form})
-    assert second > first > 0
 
 
 def test_components_without_variance_add_exactly_nothing():
@@ -95,44 +85,3 @@ def test_rewards_that_are_not_the_sum_of_all_turns_are_refused(reward):
     comparison = MemPOMethod() if reward == "mempo" else COMPARISONS[reward]
     with pytest.raises(ValueError, match=f"reward {reward} uses .*; leave out normalize components"):
         ComparisonSettings(normalize="components").check(comparison, reward)
-
-
-def arguments(learner, model, out, **others):
-    return get_type_hints(learner.train)["args"](
-        model=str(model), out=out, env="MemSokoban-v0", env_args={"max_turns": 2}, steps=1, groups=2,
-        group_size=2, num_envs=4, max_new_tokens=8, reward="merged", **others,
-    )  # fmt: skip
-
-
-class TestRuns:
-    @pytest.fixture
-    def grpo(self):
-        for library in ("torch", "tyro", "tensorboard"):
-            pytest.importorskip(library)
-        from memenvs.baselines import grpo
-
-        return grpo
-
-    def test_a_run_takes_the_flag(self, grpo, tiny_model, tmp_path):
-        args = arguments(
-            grpo,
-            tiny_model,
-            tmp_path / "run",
-            reward_args={"normalize": "components", "component_weights": {"format": 0.5}},
-        )
-        run = grpo.prepare(args)
-        grpo.train(run, args)
-        assert (args.out / "last").is_dir()
-
-    def test_a_weight_of_no_component_is_refused_with_those_there_are(self, grpo, tiny_model, tmp_path):
-        args = arguments(
-            grpo,
-            tiny_model,
-            tmp_path / "run",
-            reward_args={"normalize": "components", "component_weights": {"formt": 0.5}},
-        )
-        run = grpo.prepare(args)
-        with pytest.raises(
-            ValueError, match="unknown component 'formt'; the components are outcome, placement"
-        ):
-            grpo.train(run, args)

@@ -5,15 +5,12 @@ import numpy as np
 import pytest
 
 from memenvs import TextVectorEnv
-from memenvs.baselines.advantages import group_advantages
-from memenvs.credit import gigpo, grpo
-from memenvs.models import Reply, ScriptedPolicy
+from memenvs.credit import gigpo
 from memenvs.rollout.records import Credit
 from memenvs.wrappers import Episode, GiGPO, GiGPOMethod, Turn, VectorRewardWrapper
 from memenvs.wrappers.gigpo import similar_states, state_of
 
 close = np.testing.assert_allclose
-POLICY = ScriptedPolicy(str)
 REWARDS = [[0.5, 0.0, 1.0], [0.0, -0.5], [1.0, 1.0, 0.0, 2.0]]
 STATES = [["start", "a", "b"], ["start", "b"], ["start", "a", "a", "c"]]
 
@@ -141,13 +138,3 @@ def test_in_a_group_the_turns_on_one_board_are_compared_and_the_credit_is_an_adv
         close(found, 2 * row)
     assert credits[0][0] < 0 < credits[1][0]
     assert all(credit.advantage for episode in group for credit in episode.credits["gigpo"])
-
-
-def test_the_learner_adds_it_to_the_comparison_of_returns():
-    group = group_of_three()
-    for episode in group:
-        episode.replies = [Reply("a", POLICY.encode("a"), np.zeros(1), True) for _ in episode.turns]
-    returns = [sum(episode.turns[-1].info["turn_rewards"]) for episode in group]
-    found = group_advantages(group, POLICY, GiGPOMethod())
-    for episode, tokens, whole in zip(group, found, grpo(returns), strict=True):
-        close(tokens, [whole + credit.value for credit in episode.credits["gigpo"]])

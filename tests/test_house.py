@@ -35,18 +35,6 @@ def names():
     return {module.name for module in product()}
 
 
-def imported(module):
-    """The modules that a file imports, also inside functions; `from memenvs import x` is memenvs."""
-    known = names()
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in known else node.module
-
-
 def named_as_text(module):
     """The product's modules that a file names in a string: "memenvs.a.b" or "memenvs.a.b:Name"."""
     known = names()
@@ -91,15 +79,3 @@ def test_modules_named_in_strings_obey_the_layers():
             if above in rank and above != below and rank[above] >= rank[below]:
                 wrong.append(f"{module.path} names {name}")
     assert not wrong, wrong
-
-
-def test_no_circle_of_imports_is_hidden_in_strings():
-    edges = {module.name: {*imported(module), *named_as_text(module)} for module in product()}
-    edges = {name: targets & edges.keys() - {name, "memenvs"} for name, targets in edges.items()}
-    inside = {}
-    while inside != edges:  # drop what imports none of the rest, or what none of the rest imports
-        inside = edges
-        reached = set().union(*inside.values())
-        edges = {name: targets & inside.keys() for name, targets in inside.items() if name in reached}
-        edges = {name: targets for name, targets in edges.items() if targets}
-    assert not edges, edges

@@ -64,11 +64,6 @@ def test_every_turn_gets_its_score_times_the_weight(endpoint):
     assert [(c.turn, c.value) for c in found] == [(0, 2.0), (1, 0.5)]
 
 
-def test_one_score_for_the_outcome_goes_to_the_last_turn(endpoint):
-    found = credits(endpoint('{"score": 0.5}'), level="outcome")
-    assert [(c.turn, c.value) for c in found] == [(1, 0.5)]
-
-
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
@@ -160,12 +155,6 @@ def test_the_key_comes_from_the_named_variable_and_is_in_no_setting(endpoint, mo
     method.assign_credit([episode()])
     assert stub.headers[0]["Authorization"] == "Bearer k-1"
     assert "k-1" not in json.dumps(method.settings())
-
-
-def test_the_record_shows_replies_answers_and_how_many_turns(endpoint):
-    stub = endpoint('{"scores": [1, 1]}')
-    credits(stub)
-    assert all(text in stub.prompts[0] for text in ("first", "second", "Paris", "each of the 2 turns"))
 
 
 def test_a_record_of_one_growing_prompt_repeats_nothing():

@@ -9,15 +9,6 @@ import pytest
 
 from memenvs.core.lazy import LazyFields
 
-PROMPTS = ("prompt_with_memory", "prompt_without_memory", "teacher_prompt", "teacher_prompt_global")
-
-
-def test_a_field_is_made_on_the_first_read_and_kept():
-    made = []
-    fields = LazyFields({"turn": 1, "prompt": lambda: made.append(1) or "Who?"})
-    assert (len(fields), "prompt" in fields, "answer" in fields, made) == (2, True, False, [])
-    assert [fields["prompt"], fields["prompt"], made] == ["Who?", "Who?", [1]]
-
 
 def test_fields_equal_a_dictionary_and_travel_as_one():
     fields = LazyFields({"turn": 1, "prompt": lambda: "Who?"})

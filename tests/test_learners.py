@@ -94,13 +94,11 @@ class TestLearning:
             (mt_ppo, {"reward": "turn", "groups": 64}),
             (mt_ppo, {"reward": "turn", "groups": 64, "critic": "shared", "value_coef": 0.02}),
             (grpo, {"groups": 8}),
-            (grpo, {"groups": 8, "dtype": "bfloat16"}),
             (grpo, {"reward": "turn", "groups": 8, "reward_args": {"estimator": "rloo"}, "lr": 5e-4}),
-            (grpo, {"reward_args": {"estimator": "reinforce"}, "groups": 64, "group_size": 1}),
             (grpo, {"reward": "merged", "groups": 8, "clip": (0.2, 0.28), "dynamic_sampling": 1}),
             (grpo, {"reward": "turn", "groups": 8, "tree_turns": 1}),
         ],
-        ids=["mt_ppo", "shared", "grpo", "bfloat16", "mt_rloo", "reinforce", "dapo", "tree"],
+        ids=["mt_ppo", "shared", "grpo", "mt_rloo", "dapo", "tree"],
     )
     def test_success_rises(self, learner, options, game, tmp_path):
         lines = run(learner, game, tmp_path / "run", steps=16, **options)
@@ -130,12 +128,6 @@ class TestLearning:
         (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=8)
         assert line["approx_kl"] < 1e-9
         assert line["clip_fraction"] == 0.0
-
-    def test_a_step_logs_the_seconds_of_its_parts(self, game, tmp_path):
-        (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=2)
-        parts = [line[f"seconds_{name}"] for name in ("sampling", "environment", "credit", "update")]
-        assert all(part > 0 for part in parts)
-        assert sum(parts) <= line["seconds"]
 
     def test_the_model_can_be_its_own_teacher(self, game, tmp_path):
         # STaR: what solved its task is learned from; success rises above the quarter of any move.
@@ -191,14 +183,6 @@ class TestReports:
         parts = [value for name, value in line.items() if name.startswith("rewards/")]
         assert len(parts) > 1
         assert sum(parts) == pytest.approx(line["return"], rel=1e-5)
-
-    def test_the_screen_shows_how_long_is_left(self, game, tmp_path, capsys):
-        run(grpo, game, tmp_path / "run", steps=2, groups=2)
-        first, second = (
-            line for line in capsys.readouterr().err.splitlines() if re.match(r"step \d+/", line)
-        )
-        assert re.match(r"step 1/2  return .* \d+\.\d s a step, 0:00:\d\d elapsed, 0:00:\d\d left$", first)
-        assert re.match(r"step 2/2  return .* \d+\.\d s a step, 0:00:\d\d elapsed, 0:00:00 left$", second)
 
     def test_the_first_step_says_what_it_does_and_the_end_which_commands_come_next(
         self, game, tmp_path, capsys
@@ -569,11 +553,7 @@ class TestArguments:
             ("--env-args max_turns=0", "max_turns of MemSokoban-v0 must be a whole number"),
             ("--eval-env-args level_split=tset", "tset"),
             ("--env MemChunkQA-v0 --env-args tasks=nothing", "no task set"),
-            ("--env Nope-v0", "Nope"),
             ("--env CartPole-v1", "CartPole-v1 is not a text environment"),
-            ("--env-args max_turns", "must be NAME=VALUE …, or one JSON object, got 'max_turns'"),
-            ("--env-args k=1 --env-args k=2", "--env-args is given 2 times; give it once"),
-            ("--reward-args beta=1 beta=2", "beta is given twice, 1 and 2"),
         ],
     )
     def test_wrong_arguments_are_one_line(self, flags, message, tmp_path, capsys):

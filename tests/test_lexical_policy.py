@@ -5,7 +5,7 @@ import pytest
 
 import memenvs  # noqa: F401
 from memenvs.envs.search_forms import FORMS
-from memenvs.rollout.scripted import LexicalSearcher, make_policy, play_episode, play_tasks
+from memenvs.rollout.scripted import LexicalSearcher, make_policy, play_episode
 
 
 @pytest.mark.parametrize("memory_mode", ["react", "rewrite", "mem1", "structured"])
@@ -29,13 +29,6 @@ def test_it_searches_and_answers_in_every_form(form):
     ]
     assert (metrics[0]["format"], metrics[0]["searches"]) == (1.0, 1.0)
     assert metrics[0]["f1"] == metrics[1]["f1"]
-
-
-def test_some_answers_of_one_search_are_right():
-    env = gym.make("MemSearchQA-v0", tasks="world-test")
-    found = play_tasks(env, make_policy("lexical", env), range(60))
-    assert set(found["searches"]) == {1.0}
-    assert 3 <= sum(found["em"]) < 60
 
 
 def test_it_calls_the_tool_once():

@@ -24,8 +24,6 @@ from memenvs.models.lora import (
     MergedModel,
     add_adapter,
     has_adapter,
-    linear_layers,
-    load_adapter,
     model_reference,
     twin,
     without_adapter,
@@ -90,11 +88,6 @@ def test_all_linear_layers_but_the_head_get_an_adapter(policy):
     # 7 linear layers in each of 2 blocks, A and B of each
     assert len(policy.model_parameters()) == 2 * 7 * 2
     assert all(".lora_" in name for name, w in policy.model.named_parameters() if w.requires_grad)
-
-
-def test_the_adapter_is_in_the_models_precision(tiny_model):
-    policy = HFPolicy(str(tiny_model), chat=False, device="cpu", dtype="bfloat16", lora=LoRA(4))
-    assert {weight.dtype for weight in policy.model_parameters()} == {torch.bfloat16}
 
 
 def test_the_change_is_scaled_by_two(tiny_model):
@@ -288,26 +281,9 @@ def test_vllm_is_not_given_an_adapters_folder(policy, tmp_path):
         load_engine(tmp_path / "adapter", None)
 
 
-def test_an_adapters_folder_is_evaluated_as_the_policy_that_saved_it(policy, tmp_path):
-    learned(policy).save(tmp_path / "adapter")
-    options = {"tasks": [0, 1], "options": ModelOptions(max_new_tokens=4)}
-    one, other = (
-        evaluate("MemSokoban-v0", given, **options) for given in (f"hf:{tmp_path / 'adapter'}", policy)
-    )
-    assert (one.finished, one.failed) == (2, 0)
-    assert one.metrics == other.metrics
-
-
 def test_a_second_adapter_on_top_is_refused(policy):
     with pytest.raises(ValueError, match="lora adds an adapter, and this model has one"):
         HFPolicy(policy.model, policy.tokenizer, lora=LoRA(4))
-
-
-def test_a_frozen_adapter_has_nothing_to_train(policy, tmp_path):
-    policy.save(tmp_path / "adapter")
-    frozen = load_adapter(without_adapter(policy.model), tmp_path / "adapter", trainable=False)
-    assert not any(weight.requires_grad for weight in frozen.parameters())
-    assert len(linear_layers(without_adapter(frozen))) == 14
 
 
 def test_an_evaluation_of_an_adapter_is_one_of_its_model_too(tiny_model, tmp_path):

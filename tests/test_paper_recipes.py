@@ -2,7 +2,6 @@
 
 import importlib.resources
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import get_type_hints
 
@@ -192,11 +191,3 @@ def test_a_run_records_its_recipe_and_every_flag(tmp_path):
     assert (recorded["recipe"], recorded["steps"], recorded["lr"]) == ("mt_ppo_search", 7, 1e-6)
     assert recorded.keys() - {"learner"} == set(vars(args))
     assert recorded["learner"] == "mt_ppo"
-
-
-def test_the_recipes_are_package_data():
-    packed = set(importlib.resources.files("memenvs.baselines").joinpath("recipes").iterdir())
-    assert {path.stem for path in packed} == set(recipe_names())
-    assert {path.suffix for path in packed} == {".txt"}
-    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    assert '"memenvs.baselines" = ["recipes/*.txt"]' in project

@@ -213,31 +213,6 @@ def test_a_policy_without_a_value_head_has_no_values(policy, model):
     assert len(bare.parameters()) == len(list(model.parameters()))
 
 
-def test_the_gradient_of_values_reaches_trunk_and_value_head(policy):
-    ids = policy.encode("Ada Lovelace wrote")
-    said = policy.forward([ids], [np.arange(len(ids)) > 1])
-    trunk = policy.model.model.layers[0].mlp.up_proj.weight
-    for wanted in (said.values, said.logprobs):
-        (found,) = torch.autograd.grad(wanted.sum(), [trunk], retain_graph=True)
-        assert found.abs().sum() > 0
-    (found,) = torch.autograd.grad(said.values.sum(), [policy.value_head.weight])
-    assert found.abs().sum() > 0
-
-
-def test_the_gradient_of_logprobs_is_that_of_the_plain_way(policy, model):
-    own = HFPolicy(model, policy.tokenizer, chat=False)
-    sequences, response_masks = joined(own, replies(own, 9))
-    weight = model.model.layers[0].mlp.up_proj.weight
-    (found,) = torch.autograd.grad(own.forward(sequences, response_masks).logprobs.sum(), [weight])
-    total = torch.zeros(())
-    for ids, mask in zip(sequences, response_masks, strict=True):
-        logits = model(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
-        (places,) = np.nonzero(mask)
-        total = total + logits[places - 1, torch.from_numpy(ids[places])].sum()
-    (wanted,) = torch.autograd.grad(total, [weight])
-    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
-
-
 def test_forward_of_no_sequences_is_empty(policy):
     assert policy.forward([], []).logprobs.shape == (0,)
     ids = policy.encode("Ada Lovelace")
@@ -256,10 +231,7 @@ def test_settings_that_cannot_be_used_are_refused(policy, model, settings, messa
     ("settings", "message"),
     [
         ({"temperature": -1.0}, "temperature must be a number, at least 0, got -1.0"),
-        ({"temperature": float("nan")}, "temperature must be"),
         ({"top_p": 0.0}, "top_p must be"),
-        ({"top_k": -1}, "top_k must be"),
-        ({"min_p": 1.1}, "min_p must be"),
         ({"stop": "</search>"}, "stop must be a list"),
         ({"stop": [""]}, "stop"),
     ],

@@ -58,11 +58,6 @@ def test_passages_are_found_by_id_across_batches(tmp_path):
     assert [p.contents for p in corpus.passages(ids[-60:])] == [f"text of {id}" for id in ids[-60:]]
 
 
-def test_rank_is_the_place_among_the_sorted_ids():
-    corpus = Corpus.from_documents(WORLD)
-    assert [corpus.id(int(row)) for row in np.argsort(corpus.rank)] == sorted(id for id, _, _ in WORLD)
-
-
 def test_an_unknown_id_is_named():
     with pytest.raises(KeyError, match="no passage 'p9'"):
         Corpus.from_documents(WORLD).passages(["p1", "p9"])
@@ -100,11 +95,6 @@ def test_an_opened_corpus_is_mapped_and_not_read(tmp_path):
     corpus = Corpus.open(tmp_path / "corpus")
     assert corpus.passage(2_999).contents == "x" * 10_000
     assert pa.total_allocated_bytes() - before < 1_000_000
-
-
-def test_lengths_are_bytes_of_contents():
-    corpus = Corpus.from_passages([Passage("0", "abc"), Passage("1", "é")])
-    assert corpus.lengths().tolist() == [3, 2]
 
 
 def test_a_conversion_that_dies_leaves_no_corpus(tmp_path):

@@ -17,7 +17,6 @@ from memenvs.retrieval import Corpus
 from memenvs.retrieval.dense import (
     DenseRetriever,
     Nearest,
-    _chunks,
     encode_corpus,
     index_settings,
     recall,
@@ -149,14 +148,6 @@ def test_a_second_kind_of_index_needs_no_encoding(folder, corpus, encoder, tmp_p
     copy, counting = shutil.copytree(folder, tmp_path / "index"), Dying(encoder)
     build_index(corpus, copy, "hnsw", counting)
     assert counting.encoded == 0
-
-
-def test_chunks_cover_every_row_once_in_order_of_length_from_any_of_them_on():
-    lengths = np.random.default_rng(1).integers(1, 100, 2_000)
-    rows = np.concatenate(list(_chunks(lengths, 0)))
-    assert sorted(rows.tolist()) == list(range(2_000))
-    assert (np.diff(lengths[rows]) <= 0).all()
-    assert np.concatenate(list(_chunks(lengths, 1_024))).tolist() == rows[1_024:].tolist()
 
 
 def test_building_over_the_vectors_of_another_corpus_is_refused_and_changes_nothing(

@@ -78,21 +78,6 @@ def test_tamtrl_replaces_the_outcome_and_the_metrics_keep_it():
     assert info["turn_rewards"] == [credit.value for credit in info["credits"]["tamtrl"]]
 
 
-def test_infomem_leaves_the_outcome_and_adds_its_bonus():
-    env = InfoMem(reading(), "lexical")
-    info = play(env, ["", "", "the year 1623", "\\boxed{1623}"], options={"task": 0})[-1][4]
-    assert info["rewards"]["outcome"] == 1.0
-    assert info["rewards"]["infomem"] == pytest.approx(0.2 * info["signals"]["infomem"])
-    assert info["signals"]["infomem"] > 0
-
-
-def test_infomem_sees_the_outcome_that_another_wrapper_has_replaced():
-    env = InfoMem(TAMTRL(reading(), "lexical"), "lexical")
-    info = play(env, ["", "", "the year 1623", "\\boxed{1623}"], options={"task": 0})[-1][4]
-    assert env.record.outcome == 1.0
-    assert info["rewards"]["infomem"] > 0
-
-
 def test_methods_stack_in_any_order():
     returns = []
     for names in (READING, READING[::-1]):
@@ -270,12 +255,6 @@ def test_a_model_by_name_scores_a_stack_and_rebuilds_from_the_spec(tiny_model):
     assert data_equivalence(play(gym.make(env.spec), replies, options={"task": 0}), steps)
 
 
-def test_a_limit_of_steps_below_ends_an_episode_too():
-    env = InfoMem(gym.make("MemChunkQA-v0", max_episode_steps=2, **CHUNKS), "lexical")
-    *_, (_, _, _, truncated, info) = play(env, ["a", "b", "c"], options={"task": 0})
-    assert (truncated, len(info["turn_rewards"])) == (True, 2)
-
-
 def test_a_step_before_the_reset_is_refused():
     with pytest.raises(ResetNeeded):
         RewardWrapper(reading(), ["TAMTRL"], "lexical").get_state()
@@ -339,16 +318,6 @@ def half_ended():
     return venv
 
 
-def test_credits_come_exactly_when_the_group_is_complete():
-    venv = half_ended()
-    assert venv.infos_list[0]["credits"]["mempo"] == []
-    assert venv.completed_groups == []
-    venv.step([ANSWER, ANSWER], mask=np.array([False, True]))
-    (group,) = venv.completed_groups
-    memories = [[credit for credit in episode.credits["mempo"] if credit.span] for episode in group]
-    assert [len(credits) for credits in memories] == [1, 2]
-
-
 def test_a_completed_episode_whose_outcome_a_method_replaced_tells_that_outcome():
     venv = vector("MemSearchQA-v0", 2, ["MemPO"], group_size=2, **MEMORY)
     task = venv.reset(seed=3)[1]["privileged"][0]["target_wrapped"]
@@ -397,38 +366,11 @@ def test_a_reset_of_all_drops_what_was_waited_for():
     assert {episode.turns[0].info["task"] for episode in group} == {"world-test-1"}
 
 
-def test_one_seed_is_a_group_and_the_groups_differ():
-    venv = vector("MemChunkQA-v0", 6, ["TAMTRL"], group_size=3, **CHUNKS)
-    venv.reset(seed=5)
-    tasks = [info["task"] for info in venv.infos_list]
-    assert len(set(tasks[:3])) == len(set(tasks[3:])) == 1
-    assert tasks[0] != tasks[3]
-
-
 def test_a_group_of_two_tasks_is_refused():
     venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], group_size=2, **CHUNKS)
     venv.reset(options={"task": [0, 1]})
     with pytest.raises(ValueError, match="one seed"):
         venv.step(["a", "b"])
-
-
-def test_final_infos_of_same_step_autoreset_carry_the_credits():
-    venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], mode="SameStep", **CHUNKS)
-    venv.reset(options={"task": 0})
-    for _ in range(4):
-        infos = venv.step(["\\boxed{a}"] * 2)[4]
-    assert len(infos["final_info"]["turn_rewards"][0]) == 4
-    assert infos["credits"]["tamtrl"].tolist() == [[], []]
-
-
-def test_wrapped_environments_can_be_stepped_together():
-    venv = TextVectorEnv([lambda: TAMTRL(reading(), "lexical")] * 2, autoreset_mode="Disabled")
-    venv = VectorRewardWrapper(venv, ["InfoMem"], "lexical", group_size=2)
-    replies = [["", "", memory, "\\boxed{1623}"] for memory in ("1623", "")]
-    steps = run(venv, replies, options={"task": 0})
-    for i, info in enumerate(venv.infos_list):
-        assert set(info["credits"]) == {"tamtrl", "infomem"}
-        assert sum(info["turn_rewards"]) == pytest.approx(sum(rewards[i] for rewards, _ in steps))
 
 
 def test_a_reward_wrapper_around_a_reward_wrapper_is_refused():

@@ -100,13 +100,6 @@ def test_a_scorer_that_fails_for_one_environment_truncates_it_alone():
     assert scorer.calls == (1 + 3) + 1  # the third step, once more for each environment, and the last
 
 
-def test_by_default_a_scorer_that_fails_raises():
-    venv = rewarded(2, READING, Partly("poison"), errors="raise", **CHUNKS)
-    venv.reset(options={"task": 0})
-    with pytest.raises(ConnectionError):
-        venv.step(["a", "poison"])
-
-
 def test_a_turn_after_a_step_that_the_scorer_interrupted_is_refused():
     venv = rewarded(2, READING, Partly("poison"), errors="raise", **CHUNKS)
     single = RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), READING, Partly("poison"))
@@ -195,16 +188,6 @@ def test_an_episode_that_had_ended_anyway_stays_terminated():
     assert rewards[0] == venv.infos_list[0]["metrics"]["outcome"] == 1.0  # the outcome is known
 
 
-def test_a_dead_environment_ends_an_episode_under_reward_methods():
-    fates = [{}, {"steps": [1]}]
-    venv = rewarded(2, READING, group_size=2, fates=fates, **CHUNKS)
-    received, cut, (group,) = run(venv, reading("1623", "the year"))
-    assert cut.tolist() == [False, True]
-    assert [len(episode.turns) for episode in group] == [4, 2]
-    assert group[1].error == venv.infos_list[1]["error"] == "ConnectionError: gone at step 1"
-    assert received[1] == 0.0
-
-
 def test_what_was_paid_at_its_turn_stays_paid():
     fates = [{"steps": [1]}]
     venv = rewarded(1, [SearchRewardsMethod(search_cost=0.0)], fates=fates, env_id="MemSearchQA-v0", **MEMORY)
@@ -216,14 +199,6 @@ def test_what_was_paid_at_its_turn_stays_paid():
     )
     assert math.isnan(info["signals"]["search_rewards"])
     assert received[0] == pytest.approx(math.fsum(info["turn_rewards"])) == pytest.approx(0.1)
-
-
-def test_a_member_that_never_began_does_not_hold_its_group_up():
-    venv = rewarded(3, READING, group_size=3, fates=[{}, {"resets": [0]}, {}], **CHUNKS)
-    received, _, (group,) = run(venv, reading("1623", "x", "the year"))
-    assert [len(episode.turns) for episode in group] == [4, 0, 4]
-    assert all(group[1].credits[name] == [] for name in ("tamtrl", "infomem", "mempo"))
-    assert received[1] == 0.0
 
 
 def test_a_group_whose_resets_all_failed_is_complete_after_the_reset():
@@ -265,19 +240,6 @@ def test_groups_play_one_task_again_after_a_reset_that_failed(mode):
     assert all(len({e.turns[0].info["task"] for e in group}) == 1 for group in played if group)
     assert len([group for group in played if len(group) == 2]) >= 6
     assert len([group for group in played if len(group) == 1]) == 2  # whose other member never began
-
-
-def test_episodes_that_begin_by_themselves_follow_the_seed():
-    def tasks(seed):
-        venv = rewarded(4, ["TAMTRL"], group_size=2, mode="NextStep", **CHUNKS)
-        venv.reset(seed=9)
-        venv.reset(seed=seed)
-        for _ in range(6):
-            venv.step(["\\boxed{a}"] * 4)
-        return [info["task"] for info in venv.infos_list]
-
-    assert tasks(3) == tasks(3)
-    assert len({tuple(tasks(seed)) for seed in range(4)}) > 1
 
 
 def test_after_a_reset_that_raised_a_group_plays_the_task_that_came_next():

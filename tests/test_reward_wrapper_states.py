@@ -135,11 +135,6 @@ def test_a_record_of_other_types_is_refused(tampered):
     refused(env, {**state, "record": {**state["record"], **tampered}}, "the state's record")
 
 
-@pytest.mark.parametrize("state", [None, {"inner": {}, "record": {}}], ids=str)
-def test_anything_but_a_wrappers_state_is_refused(state):
-    refused(begun(), state, "state")
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_a_copy_shares_a_scorer_that_has_a_name_and_keeps_the_template(copied):
     env = InfoMem(reading(), "lexical", template="<user>{prompt}</user>")

@@ -40,13 +40,6 @@ class TestAppend:
             assert history.startswith(text(sample.ids))
             assert history[len(text(sample.ids)) :].startswith("\nThe board is now")  # the last feedback
 
-    def test_the_tokens_of_a_turn_are_its_reply(self):
-        (episode,) = collect(venv_of("MemSokoban-v0", 1), ScriptedPolicy(echo), [7])
-        (sample,) = episode.samples
-        for turn, reply in enumerate(episode.replies):
-            assert text(sample.ids[sample.turns == turn]) == reply.text
-        assert (sample.response_mask == (sample.turns >= 0)).all()
-
     def test_a_wrapper_that_changes_the_reply_leaves_one_sample_of_what_was_sampled_and_the_feedback(self):
         def make():
             return gym.wrappers.TransformAction(gym.make("MemSokoban-v0"), str.strip, None)
@@ -76,15 +69,6 @@ class TestRecords:
         ]
         episode = Episode(credits={"mempo": credits}, turn_rewards=[7.0, 3.5], replaces_outcome=True)
         assert episode.outcome_rewards == [0.0, 1.0]
-
-    def test_mempo_compares_its_own_reward_of_the_result_and_not_the_environments(self):
-        options = {"tasks": "world-test", "memory_mode": "rewrite"}
-        venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", 2, **options), ["MemPO"], "lexical", 2)
-        task = venv.unwrapped.envs[0].reset(seed=5)[1]["privileged"]["target_wrapped"]
-        replies = iter([f"<mem>m</mem><think></think>{task}", f"junk {task}"])
-        good, bad = collect(venv, ScriptedPolicy(lambda prompt: next(replies)), [5], 2)
-        assert (good.outcome, bad.outcome) == (1.0, 1.0)
-        assert (sum(good.outcome_rewards), sum(bad.outcome_rewards)) == (1.0, 0.0)
 
     def test_an_episode_that_ends_before_its_group_keeps_what_its_last_turn_earned(self):
         options = {"tasks": "world-test", "memory_mode": "rewrite"}
@@ -140,15 +124,6 @@ class TestGroups:
             assert [reply.text for reply in one.replies] == [reply.text for reply in other.replies]
             assert one.turn_rewards == other.turn_rewards
 
-    def test_rewards_that_are_assigned_at_the_end_of_a_group_are_in_its_episodes(self):
-        venv = venv_of("MemChunkQA-v0", 4, **READING)
-        host = VectorRewardWrapper(venv, ["TAMTRL"], "lexical", group_size=2)
-        episodes = collect(host, ScriptedPolicy(lambda prompt: "a \\boxed{memory}"), [1, 2, 3], 2)
-        for episode in episodes:
-            values = [credit.value for credit in episode.credits["tamtrl"]]
-            assert episode.turn_rewards == pytest.approx(values)
-            assert len(values) == len(episode.replies)
-
     def test_a_replaced_outcome_is_the_reward_of_the_last_turn_and_the_components_sum_to_the_return(self):
         # SearchRewards: one ill-formed reply to the end of its turns is -1 at the last, -0.2 before.
         venv = VectorRewardWrapper(
@@ -192,18 +167,6 @@ class TestFailures:
         assert [episode.end for episode in episodes] == ["truncated", "failed", "truncated"]
         assert "the engine failed" in episodes[1].error
         assert [episode.group for episode in valid(episodes)] == [1, 3]
-
-    def test_a_broken_scorer_ends_the_episodes_that_asked_it(self):
-        class Broken:
-            def logprobs(self, requests):
-                raise ConnectionError("the scorer is unreachable")
-
-        host = VectorRewardWrapper(
-            venv_of("MemChunkQA-v0", 2, errors="truncate", **READING), ["TAMTRL"], Broken(), group_size=2
-        )
-        episodes = collect(host, ScriptedPolicy(lambda prompt: "a memory"), [1], 2)
-        assert [episode.end for episode in episodes] == ["failed", "failed"]
-        assert all("the scorer is unreachable" in episode.error for episode in episodes)
 
 
 def test_a_sample_grows_by_replies_and_feedback():

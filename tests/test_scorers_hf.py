@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import torch
 import transformers
 from tiny_model import plain_logprobs
 
@@ -102,17 +101,6 @@ def test_each_module_is_left_in_its_mode(tiny_model):
     assert model.training
     assert model.model.layers[1].mlp.training
     assert not model.model.layers[0].mlp.training
-
-
-def test_a_model_in_memory_is_scored_by_its_present_weights(tiny_model):
-    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)
-    scorer = HFScorer(model)
-    before = scorer.logprobs(requests()[:1])[0]
-    with torch.no_grad():
-        model.model.norm.weight.zero_()  # all logits 0: every token has 1 / 4096
-    after = scorer.logprobs(requests()[:1])[0]
-    assert not np.allclose(before, after)
-    np.testing.assert_allclose(after, np.log(1 / 4096), atol=1e-5)
 
 
 def test_a_request_beyond_the_window_is_refused_with_both_numbers(scorer):

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import threading
-import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import numpy as np
 import pytest
+from json_stub import JSONStub
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -25,19 +21,21 @@ REQUESTS = [
 ]
 
 
-class Stub(ThreadingHTTPServer):
+class Stub(JSONStub):
     """`script` holds what to answer instead: a status or a body, first things first."""
 
     def __init__(self, scorer):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.scorer, self.lock = scorer, threading.Lock()
-        self.script, self.asked = [], []
-        self.under_way = self.most = 0
-        self.models = {"data": [{"id": "tiny", "max_model_len": 64}]}
+        super().__init__()
+        self.scorer, self.script = scorer, []
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
+    def answer(self, path, fields):
+        if fields is None:
+            return 200, {"data": [{"id": "tiny", "max_model_len": 64}]}
+        with self.lock:
+            step = self.script.pop(0) if self.script else self.complete(fields["prompt"])
+        if isinstance(step, int):
+            return step, {"error": {"message": f"status {step}", "type": "BadRequestError"}}
+        return 200, step
 
     def complete(self, ids):
         """What vLLM says of a prompt: nothing of its first token, then one entry a token."""
@@ -49,40 +47,6 @@ class Stub(ThreadingHTTPServer):
         return {"choices": [{"index": 0, "text": "x", "prompt_logprobs": [None, *entries]}]}
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        self.reply(200, self.server.models)
-
-    def do_POST(self):
-        stub = self.server
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with stub.lock:
-            stub.asked.append((self.path, self.headers.get("Authorization"), asked))
-            stub.under_way += 1
-            stub.most = max(stub.most, stub.under_way)
-        time.sleep(0.02)  # so that requests overlap
-        with stub.lock:
-            step = stub.script.pop(0) if stub.script else None
-            body = stub.complete(asked["prompt"]) if step is None else step
-            stub.under_way -= 1
-        if isinstance(step, int):
-            self.reply(step, {"error": {"message": f"status {step}", "type": "BadRequestError"}})
-        else:
-            self.reply(200, body)
-
-    def reply(self, status, body):
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture(scope="module")
 def local(tiny_model):
     return HFScorer(str(tiny_model))
@@ -91,11 +55,7 @@ def local(tiny_model):
 @pytest.fixture
 def stub(local):
     with Stub(local) as stub:
-        thread = threading.Thread(target=stub.serve_forever, args=(0.01,))
-        thread.start()
         yield stub
-        stub.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -111,9 +71,8 @@ def test_scores_are_those_of_the_served_model(scorer, local):
 def test_a_request_is_token_ids_with_prompt_logprobs(scorer, stub, local):
     scorer.logprobs(REQUESTS[:1])
     (pair,) = local.pairs(REQUESTS[:1])
-    ((path, key, fields),) = stub.asked
-    assert (path, key) == ("/v1/completions", None)
-    assert fields == {
+    assert (stub.paths, stub.headers[0]["Authorization"]) == (["/v1/completions"], None)
+    assert stub.bodies[0] == {
         "model": "tiny",
         "prompt": [*pair.prompt, *pair.continuation],
         "max_tokens": 1,
@@ -165,7 +124,7 @@ def test_the_window_is_the_servers_less_the_token_that_it_makes(scorer):
 
 def test_a_key_is_sent_as_a_bearer_token(stub, tiny_model):
     ServerScorer(stub.url, "tiny", str(tiny_model), api_key="k").logprobs(REQUESTS[:1])
-    assert stub.asked[0][1] == "Bearer k"
+    assert stub.headers[0]["Authorization"] == "Bearer k"
 
 
 def test_a_missing_vllm_names_the_extra(monkeypatch):

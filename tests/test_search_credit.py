@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs import TextVectorEnv
 from memenvs.credit import search_gains, tool_efficiency
 from memenvs.wrappers import (
     OTC,
@@ -19,7 +18,6 @@ from memenvs.wrappers import (
     StepSearch,
     StepSearchMethod,
     Turn,
-    VectorRewardWrapper,
 )
 from memenvs.wrappers.stepsearch import NO_EVIDENCE, matches
 
@@ -157,18 +155,6 @@ def test_a_search_more_costs_a_right_answer_its_share():
     env, search, answer = searching(OTC)
     costs = [play(env, [*[search] * calls, answer])[-1]["rewards"]["otc"] for calls in (0, 1, 3)]
     close(costs, [1.0, 0.5, math.cos(3 * math.pi / 7)])
-
-
-def test_a_groups_fewest_searches_earn_the_whole_outcome():
-    _, search, answer = searching(OTC)
-    inner = TextVectorEnv("MemSearchQA-v0", 2, autoreset_mode="Disabled", tasks="world-test")
-    venv = VectorRewardWrapper(inner, ["OTC"], group_size=2)
-    venv.reset(seed=0, options={"task": TOWN})
-    venv.step([search, search])
-    venv.step([answer, search])
-    venv.step(["", answer], mask=np.array([False, True]))
-    # m = 1 and 2, n = 1
-    close([info["rewards"]["otc"] for info in venv.infos_list], [1.0, math.sin(2 * math.pi / 3)])
 
 
 def test_a_tool_call_is_paid_by_both():

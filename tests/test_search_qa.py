@@ -3,7 +3,6 @@
 import gzip
 import json
 
-import gymnasium as gym
 import pytest
 from reference_values import cases
 
@@ -306,19 +305,6 @@ def test_kept_turns_stay_in_the_prompt_with_their_own_memories(make, keep, seen)
     assert [("<mem>old</mem>" + search("Seine")) in one for one in shown] == [False, *seen[1:]]
 
 
-def test_several_questions_are_scored_by_position_and_summed(make):
-    env = make({"question": "A?; B?; C?", "answers": ["x"]})
-    env._task = None
-    env.questions = [type(env.questions[0])("m", "A?; B?; C?", (("ax",), ("bx", "by"), ("cx",)), (), ())]
-    observation, _ = env.reset(options={"task": 0})
-    assert "the 3 answers in the order of the questions" in observation
-    metrics = env.step(answer("ax; by; wrong"))[4]["metrics"]
-    assert metrics["em"] == pytest.approx(2 / 3)
-    assert metrics["em_sum"] == metrics["f1_sum"] == 2.0
-    env.reset(options={"task": 0})
-    assert env.step(answer("ax; by"))[4]["metrics"]["em_sum"] == 0.0
-
-
 def one_answer(case):
     """Whether a case has one answer: which of several counts is read_reply's to say."""
     given = case["input"]["solution_str"]
@@ -337,13 +323,6 @@ def test_several_answers_are_summed_as_mem1_sums_them(make, case):
     assert metrics["f1_sum"] == pytest.approx(case["output"]["f1"], abs=1e-5)
 
 
-def test_the_bundled_world_is_searched_by_its_own_documents():
-    env = gym.make("MemSearchQA-v0", tasks="world-test").unwrapped
-    _, info = env.reset(options={"task": 0})
-    title = info["privileged"]["evidence"][0].partition("\n")[0]
-    assert f'(Title: "{title}")' in env.step(search(title))[0]
-
-
 def test_questions_in_nq_style_are_read_gzipped_too(tmp_path):
     path = tmp_path / "nq.jsonl.gz"
     with gzip.open(path, "wt") as file:
@@ -351,18 +330,6 @@ def test_questions_in_nq_style_are_read_gzipped_too(tmp_path):
     (tmp_path / "c.jsonl").write_text('{"id": "1", "contents": "\\"T\\"\\ntext"}\n')
     env = SearchQAEnv(tasks=str(path), retriever=f"lexical:{tmp_path / 'c.jsonl'}")
     assert "who?" in env.reset(seed=0)[0]
-
-
-def test_real_questions_find_their_gold_passage(real_data):
-    env = SearchQAEnv(
-        tasks=str(real_data / "nq/nq_open_gold_1000.jsonl.gz"),
-        retriever=f"lexical:{real_data / 'wiki/wiki_passages.jsonl.gz'}",
-    )
-    found = 0.0
-    for task in range(20):
-        env.reset(options={"task": task})
-        found += env.step(search(env.questions[task].question))[4]["events"]["retrieved"]
-    assert found > 8
 
 
 @pytest.mark.parametrize(
@@ -455,20 +422,6 @@ def test_an_answer_that_is_only_an_article_is_not_accepted(tmp_path):
 
 class TestMemoryModes:
     """The modes of `memenvs.envs.memory`, where the memory is in `<mem>` or is the thought."""
-
-    def test_operations_in_the_memory_change_its_entries(self, make):
-        env = make(memory_mode="structured")
-        first, _ = env.reset(seed=0)
-        assert "Open every reply with <mem>…</mem>. Change the memory line by line: `ADD: text`" in first
-        env.step("<mem>ADD: London is on the Thames</mem>" + search("Thames"))
-        reply = "<mem>\nADD: m\nDELETE 9 </mem>" + search("Seine")
-        observation, _, _, _, info = env.step(reply)
-        assert "\n<mem>\n[1] London is on the Thames\n[2] m\n</mem>\n" in observation
-        assert "line 2: there is no entry with this number" in observation
-        assert "The Seine flows through Paris." in observation
-        start, end = info["privileged"]["memory_span"]
-        assert reply[start:end] == info["privileged"]["written"] == "ADD: m"
-        assert info["events"]["well_formed"] == 1.0
 
     def test_the_thought_is_the_state_shown_above_the_last_search(self, make):
         env = make(memory_mode="mem1")

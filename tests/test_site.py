@@ -124,18 +124,12 @@ def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):
     ]
 
 
-def test_the_citation_file_is_of_its_format_and_of_this_version():
-    yaml = pytest.importorskip("yaml")
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert cited["cff-version"] == "1.2.0"
-    assert {"title", "message", "authors", "license", "type"} <= set(cited)
-    assert str(cited["version"]) == memenvs.__version__
+def test_the_citation_file_is_of_this_version_and_licence():
+    cited = pytest.importorskip("yaml").safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'\nversion = "{memenvs.__version__}"\n' in pyproject
+    assert str(cited["version"]) == memenvs.__version__
+    assert f'\nversion = "{cited["version"]}"\n' in pyproject
     assert f'\nlicense = "{cited["license"]}"\n' in pyproject
-    for reference in cited["references"]:
-        assert {"type", "title", "authors"} <= set(reference)
-        assert all("name" in author for author in reference["authors"])
 
 
 def test_an_environment_page_shows_scores_of_the_leaderboard_and_of_the_shipped_agents():

@@ -123,22 +123,6 @@ def test_one_board_and_a_batch_agree_on_every_step(stack, actions, random):
         assert batch.placed.tolist() == [board.placed for board in singles]
 
 
-def test_a_board_that_is_not_active_stays_as_it_is():
-    batch = BoardBatch(np.stack([parse(CORRIDOR, LETTERS)] * 2))
-    moved = batch.step(np.array([RIGHT, RIGHT]), active=np.array([False, True])).moved_player
-    assert moved.tolist() == [False, True]
-    assert to_text(batch.cells[0]) == CORRIDOR
-
-
-def test_a_replaced_board_restarts_and_leaves_the_others():
-    start = np.stack([parse(CORRIDOR, LETTERS)] * 2)
-    batch = BoardBatch(start)
-    batch.step(np.array([RIGHT, RIGHT]))
-    batch.replace(np.array([1]), start[:1])
-    assert to_text(batch.cells[0]) == "#######\n#_PXO_#\n#######"
-    assert to_text(batch.cells[1]) == CORRIDOR
-
-
 def test_the_largest_board_steps():
     grid = np.full((64, 64), WALL, np.uint8)
     grid[1:-1, 1:-1] = 0

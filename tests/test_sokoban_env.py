@@ -61,25 +61,6 @@ def test_a_box_pushed_on_and_off_and_on_again_pays_once_in_bounded_rewards(make,
     assert info["rewards"]["placement"] == placement
 
 
-TWO_BOXES = """\
-#######
-#.    #
-#@$.  #
-# $   #
-#     #
-#######
-"""
-
-
-@pytest.mark.parametrize(("rewards", "placement"), [("mt_ppo", 1.0), ("classic", 0.0)])
-def test_a_box_pushed_off_again_costs_what_the_weights_say(make, rewards, placement):
-    env = make(TWO_BOXES, rewards=rewards)
-    env.reset(seed=0)
-    info = env.step(reply("Right", "Right"))[4]  # on, then off
-    assert info["rewards"]["placement"] == placement
-    assert info["rewards"]["outcome"] == 0.0
-
-
 UNSOLVED = reply("Up", "Down", "Up")
 SOLVED = reply("Right")
 
@@ -109,17 +90,13 @@ def test_a_turn_earns_what_its_weights_say(make, rewards, text, outcome, placeme
 @pytest.mark.parametrize(
     ("text", "actions", "well_formed"),
     [
-        (reply("Up"), (0,), True),
         (reply("up", " RIGHT ", "lEfT"), (0, 3, 2), True),
         (reply(*["Up"] * 5), (0, 0, 0), True),  # more than a turn allows
         ("<think></think><answer>\nUp\n||\nDown\n</answer>\n", (0, 1), True),
         ("<think>t</think><answer>Up || || Down ||</answer>", (0, 1), True),
         (reply("Up", "Jump", "Down"), (0,), False),
         ("<think>t</think><answer>Up, Down</answer>", (), False),
-        ("<think>t</think><answer></answer>", (), False),
         ("<answer>Up</answer>", (0,), False),
-        ("<think>t</think>then<answer>Up</answer>", (0,), False),
-        ("<think>t</think><answer>Up</answer> done", (0,), False),
         ("<think>t<answer>Up</answer></think><answer>Down</answer>", (1,), True),
         ("<think>t</think><answer>Up", (), False),
         ("", (), False),

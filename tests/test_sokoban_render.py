@@ -27,14 +27,6 @@ def test_the_seven_tiles_differ_at_every_size(tile):
         assert np.abs(pictures[one] - pictures[other]).mean() > 8  # of 255, a pixel and channel
 
 
-@pytest.mark.parametrize("tile", [16, 64])
-def test_tiles_are_painted_sharp_and_not_scaled(tile):
-    # A picture of half the size, enlarged, has every pixel equal to one beside it; a sharp one has not.
-    crate = tiles(tile)[2]
-    assert (crate[::2] != crate[1::2]).any()
-    assert (crate[:, ::2] != crate[:, 1::2]).any()
-
-
 def test_a_picture_is_not_tied_to_the_tiles():
     rgb(BOARD, 16)[:] = 0
     assert rgb(BOARD, 16).any()

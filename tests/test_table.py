@@ -136,14 +136,6 @@ def test_the_papers_rows_have_the_papers_averages(shape, title):
                 assert values[place] == pytest.approx(mean, abs=1.01 * 10**-digits), name
 
 
-@pytest.mark.parametrize("shape", [name for name, shape in SHAPES.items() if shape.published])
-def test_a_papers_row_has_all_columns_unless_the_paper_prints_no_format(shape):
-    rows = {name: row for rows in SHAPES[shape].published.values() for name, row in rows.items()}
-    short = {name for name, row in rows.items() if len(row) < len(SHAPES[shape].columns)}
-    copied = {"GRPO-MR (Search-R1)", "PPO-MR (Search-R1)", "GRPO (OTC)", "PPO (OTC)"}
-    assert short == (copied if shape == "mt_ppo" else set())
-
-
 def test_mt_ppos_table_has_both_halves(tmp_path):
     for run, em in zip(("nq", "triviaqa", "popqa", "hotpotqa", "2wiki", "musique"), range(6), strict=True):
         write_run(tmp_path / "mine" / run, {0: [em / 10]}, metrics=lambda task: {"format": 0.5})

@@ -79,10 +79,6 @@ def test_tools_are_in_openais_schema():
     assert (search, answer) == ("search", "answer")
 
 
-def test_reading_has_no_tools():
-    assert made("MemChunkQA-v0").tools() == []
-
-
 @pytest.mark.parametrize("form", ["search_r1", "research", "deep_researcher"])
 def test_a_call_is_a_well_formed_reply_whatever_it_holds(form):
     env = made("MemSearchQA-v0", form=form)
@@ -97,12 +93,6 @@ def test_a_call_is_a_well_formed_reply_whatever_it_holds(form):
 
 def test_a_thought_is_the_reasoning_and_the_text_of_the_message():
     assert as_thought("a", " b\n", "<search>c</search>") == "<think>a\nb</think><search>c</search>"
-
-
-def test_a_tool_that_searches_once_says_so():
-    env = made("MemToolQA-v0")
-    env.reset(seed=0)
-    assert "with the tool `wiki_search`, at most once" in env.tool_use().prompt()
 
 
 # An endpoint that calls them.
@@ -128,20 +118,6 @@ def test_calls_earn_what_the_same_replies_as_text_earn(env_id, given, replies, t
     env = made(env_id, **env_args)
     assert line["turn_rewards"] == pytest.approx(rewards_of(env, replies, line["seed"]))
     assert all(body["tools"] == env.tools() for body in bodies)
-
-
-def test_a_gold_player_wins_by_calls(tmp_path):
-    env = made("MemSokoban-v0")
-    env.reset(options={"task": 0})
-    gold = []
-    while not env.episode.end:
-        gold.append(env.gold_reply())
-        env.step(gold[-1])
-    moves = [reply.split("<answer>")[1].removesuffix("</answer>") for reply in gold]
-    with calling(*calls(*(("move", {"moves": one}) for one in moves))) as stub:
-        line, _ = play(stub, tmp_path, "MemSokoban-v0")
-    assert line["replies"] == gold
-    assert line["metrics"]["success"] == 1.0
 
 
 def test_the_conversation_has_the_calls_and_what_they_returned(tmp_path):

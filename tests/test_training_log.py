@@ -7,12 +7,11 @@ import pytest
 pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
 
-from memenvs import TextVectorEnv, collect
 from memenvs.baselines.rollout import evidence_in_memory, summary
-from memenvs.models import Reply, ScriptedPolicy
+from memenvs.models import Reply
 from memenvs.rollout.records import Episode, Turn
 from memenvs.rollout.scripted import make_policy, play_episode
-from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers import RewardWrapper
 
 REPLY = Reply("a", np.array([1]), np.array([-0.5]), finished=True)
 
@@ -39,16 +38,6 @@ def test_a_signal_has_its_mean_over_episodes_and_its_spread_over_their_turns():
     found = summary([played(measured={"tamtrl": [0.2, 0.4]}), played(measured={"tamtrl": [0.8]}), played()])
     assert found["signals/tamtrl"] == pytest.approx(0.55)
     assert found["signals/tamtrl_std"] == pytest.approx(0.062222**0.5, abs=1e-6)
-
-
-def test_every_method_of_a_rollout_has_mean_and_spread():
-    venv = TextVectorEnv("MemChunkQA-v0", 4, autoreset_mode="Disabled", tasks="world-test", n_documents=16)
-    host = VectorRewardWrapper(venv, ["TAMTRL", "InfoMem"], "lexical", group_size=2)
-    texts = iter([f"memory {number} \\boxed{{x}}" for number in range(10_000)])
-    found = summary(collect(host, ScriptedPolicy(lambda _: next(texts)), [1, 2], 2))
-    named = {f"signals/{name}{end}" for name in ("tamtrl", "infomem") for end in ("", "_std")}
-    assert named == {name for name in found if name.startswith("signals/")}
-    assert all(np.isfinite(found[name]) for name in named)
 
 
 EVIDENCE = "Tarsk has 4 bridges. The baker lives in Tarsk."

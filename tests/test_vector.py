@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from transcripts import plain
@@ -141,26 +140,6 @@ def test_with_same_step_autoreset_an_environment_that_does_not_play_does_not_beg
     venv.reset(seed=0, options={"reset_mask": first})
     venv.step(["Up", "Up"], first)
     assert (venv.finals, venv.over.tolist()) == ({}, [False, True])
-
-
-def test_states_branch():
-    venv = TextVectorEnv("MemSokoban-v0", 2)
-    venv.reset(seed=0)
-    observations = venv.step(["a", "b"])[0]
-    states = venv.get_states()
-    branches = []
-    for _ in range(2):
-        venv.set_states(states, observations)
-        branches.append(plain(venv.step(["x", "y"])))
-    assert data_equivalence(*branches)
-
-
-def test_a_finished_episode_is_not_stepped_without_autoreset():
-    venv = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled", max_turns=1, max_actions=9)
-    venv.reset(seed=0)
-    venv.step(["a", "b"])
-    with pytest.raises(ResetNeeded, match="reset_mask"):
-        venv.step(["a", "b"])
 
 
 @pytest.mark.parametrize(

@@ -35,47 +35,16 @@ def inside(words: str, text: str) -> bool:
 # documents
 
 
-def test_document_i_is_titled_by_entity_i():
-    facts = world().facts
-    assert [title for title, _ in world().documents] == [entity.name for entity in facts.entities]
-
-
-def test_documents_have_4_to_8_sentences_and_60_to_110_words():
-    for _, text in world().documents:
-        assert 4 <= len(SENTENCE.split(text)) <= 8, text
-        assert 60 <= len(text.split()) <= 110, text
-
-
-def test_a_document_opens_with_its_title():
+def test_documents_are_tidy_prose_about_their_title():
     for title, text in world().documents:
-        assert title in SENTENCE.split(text)[0]
-
-
-def test_prose_is_tidy():
-    for _, text in world().documents:
+        sentences = SENTENCE.split(text)
+        assert 4 <= len(sentences) == len(set(sentences)) <= 8, text
+        assert 60 <= len(text.split()) <= 110, text
+        assert title in sentences[0]
         assert re.search(r"[{}_*]|  |\s[.,;]|[.,;]{2}|^\s|\s$|\n", text) is None, text
-        for sentence in SENTENCE.split(text):
-            assert sentence[0].isupper(), sentence
-            assert sentence.endswith("."), sentence
-
-
-def test_articles_agree_with_the_word_that_follows():
-    for _, text in world().documents:
+        assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in sentences), text
         assert re.search(r"\ba [aeiou]\w", text, re.IGNORECASE) is None, text
         assert re.search(r"\ban (?!hour)[^aeiou]", text, re.IGNORECASE) is None, text
-
-
-def test_no_sentence_is_said_twice_in_a_document():
-    for _, text in world().documents:
-        sentences = SENTENCE.split(text)
-        assert len(set(sentences)) == len(sentences), text
-
-
-def test_documents_do_not_read_like_one_form():
-    openings = Counter(" ".join(text.removeprefix(title).split()[:4]) for title, text in world().documents)
-    assert max(openings.values()) < 0.1 * len(world().documents)
-    sentences = Counter(s for _, text in world().documents for s in SENTENCE.split(text))
-    assert sum(1 for s in sentences if sentences[s] == 1) > 0.7 * len(sentences)
 
 
 def test_every_fact_is_stated_in_the_sentence_marked_for_it():
@@ -145,7 +114,7 @@ def test_a_world_of_any_size_has_every_kind(entities):
 
 
 def test_no_two_names_of_a_world_are_equal_or_inside_each_other():
-    names = [entity.name for entity in chronicle.build(6000, "train", 0).entities]
+    names = [entity.name for entity in chronicle.build(4000, "train", 0).entities]
     names += [name.split()[1] for name in names if name.startswith("River ")]  # an accepted answer too
     words = [tuple(re.findall(r"\w+", name.lower())) for name in names]
     known = set(words)
@@ -158,7 +127,7 @@ def test_no_two_names_of_a_world_are_equal_or_inside_each_other():
 def test_splits_share_no_name_whatever_their_seeds():
     names = {s: set() for s in SPLITS}
     for seed, split in enumerate(SPLITS * 2):
-        names[split] |= {entity.name for entity in chronicle.build(2500, split, seed).entities}
+        names[split] |= {entity.name for entity in chronicle.build(1500, split, seed).entities}
     assert not names["train"] & names["validation"]
     assert not names["train"] & names["test"]
     assert not names["validation"] & names["test"]
@@ -175,25 +144,13 @@ def test_spans_are_whole_sentences_of_the_evidence():
         assert tuple(dict.fromkeys(number for number, _, _ in question.spans)) == question.evidence
 
 
-def test_the_last_sentence_of_a_bridge_holds_its_answer():
-    for question in bridges(world()):
-        number, start, end = question.spans[-1]
-        assert question.answers[0] in world().documents[number][1][start:end]
-
-
-def test_a_bridge_of_n_hops_has_n_documents_each_leading_to_the_next():
+def test_a_bridge_of_n_hops_has_n_documents_each_leading_to_the_next_and_the_last_to_the_answer():
     for question in bridges(world()):
         assert len(question.evidence) == len(set(question.evidence)) <= 4
-        for here, after in zip(question.evidence, question.evidence[1:], strict=False):
+        leads = [*(world().documents[after][0] for after in question.evidence[1:]), question.answers[0]]
+        for here, needed in zip(question.evidence, leads, strict=True):
             spans = [span for span in question.spans if span[0] == here]
-            told = " ".join(world().documents[here][1][start:end] for _, start, end in spans)
-            assert world().documents[after][0] in told
-
-
-def test_a_comparison_has_two_documents():
-    for question in world().questions:
-        if question.kind == "comparison":
-            assert len(question.evidence) == 2
+            assert needed in " ".join(world().documents[here][1][start:end] for _, start, end in spans)
 
 
 def brute_force(form: Chain, facts: FactTable) -> list:
@@ -260,19 +217,15 @@ def test_no_question_names_a_document_on_the_way():
             assert not inside(world().documents[number][0], question.question)
 
 
-def test_questions_read_as_questions():
-    for question in world().questions:
-        text = question.question
+def test_questions_read_as_questions_and_none_is_asked_twice():
+    texts = [question.question for question in world().questions]
+    assert len(set(texts)) == len(texts)
+    for text in texts:
         assert text.endswith("?")
         assert text[0].isupper()
         assert (
             re.search(r"[{}_*]|  |\b[Aa] [aeiou]|\ba?n? ?the the\b|\b(\w+) \1\b", text, re.IGNORECASE) is None
         ), text
-
-
-def test_no_question_is_asked_twice():
-    texts = [question.question for question in world().questions]
-    assert len(set(texts)) == len(texts)
 
 
 def test_hops_are_asked_equally_often():
@@ -317,12 +270,6 @@ def test_equal_arguments_give_equal_worlds_in_another_process():
     assert len(digests) == 1
 
 
-def test_different_seeds_give_different_worlds():
-    one, two = world(100, 50, seed=0), world(100, 50, seed=1)
-    assert {title for title, _ in one.documents} != {title for title, _ in two.documents}
-    assert {q.question for q in one.questions}.isdisjoint(q.question for q in two.questions)
-
-
 # errors
 
 
@@ -330,12 +277,8 @@ def test_different_seeds_give_different_worlds():
     ("change", "line"),
     [
         ({"entities": 19}, "entities must be a whole number, at least 20 and at most 200000, got 19"),
-        ({"entities": 200_001}, "entities must be .* got 200001"),
-        ({"questions": 0}, "questions must be a whole number, at least 1, got 0"),
         ({"split": "dev"}, "split must be one of train, validation, test, got 'dev'"),
-        ({"seed": -1}, "seed must be a whole number, at least 0, got -1"),
         ({"hops": (0, 1)}, r"hops\[0\] must be a whole number, at least 1"),
-        ({"hops": ()}, "hops must be a list, at least 1 long"),
     ],
 )
 def test_arguments_out_of_range_are_refused_in_one_line(change, line):

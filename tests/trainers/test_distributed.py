@@ -1,13 +1,11 @@
 """Environments in real Ray actors: the same episodes with any number of workers, even after one dies."""
 
-import json
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
+from json_stub import JSONStub
 from transcripts import plain
 
 ray = pytest.importorskip("ray", reason='ray is not installed: pip install -e ".[ray]"')
@@ -72,43 +70,25 @@ def test_any_number_of_workers_plays_what_one_process_plays(made, family, worker
     assert data_equivalence(transcript(made(env_id, 4, workers, **kwargs), 7), transcript(local, 7))
 
 
-class Retriever(BaseHTTPRequestHandler):
+def retrieve(path, fields):
     """Answers every query with passages that repeat it."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answers = [
-            [
-                {
-                    "document": {"id": f"{query} {n}", "contents": f"Title\n{query} {n}"},
-                    "score": 1.0 / (n + 1),
-                }
-                for n in range(asked["topk"])
-            ]
-            for query in asked["queries"]
+    answers = [
+        [
+            {"document": {"id": f"{query} {n}", "contents": f"Title\n{query} {n}"}, "score": 1.0 / (n + 1)}
+            for n in range(fields["topk"])
         ]
-        body = json.dumps({"result": answers}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
+        for query in fields["queries"]
+    ]
+    return 200, {"result": answers}
 
 
 def test_retrieval_over_http_is_the_same_in_workers(made):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Retriever) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        kwargs = {"tasks": "world-test", "retriever": f"http://127.0.0.1:{server.server_port}"}
+    with JSONStub(retrieve) as server:
+        kwargs = {"tasks": "world-test", "retriever": server.url}
         local = TextVectorEnv("MemSearchQA-v0", 4, autoreset_mode="Disabled", **kwargs)
         known = transcript(local, 7)
         assert "town 0 0 0" in str(known)  # a passage came back
         assert data_equivalence(transcript(made("MemSearchQA-v0", 4, 3, **kwargs), 7), known)
-        server.shutdown()
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])

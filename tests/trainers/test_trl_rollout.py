@@ -114,10 +114,6 @@ class TestAppend:
         assert moved.rewards[0].flatten().tolist() == pytest.approx([1.2, 0.0])
         assert moved.state.log_history[0]["env/format"] == 0.5  # the mean of 1 and 0
 
-    def test_trl_alone_gives_every_turn_the_same_advantage(self, moved):
-        # (1.2 - 0.6) / (1.2 / sqrt 2 + 1e-4)
-        assert moved.batches[0]["advantages"].tolist() == pytest.approx([0.70702, -0.70702], abs=1e-4)
-
     def test_members_of_a_group_play_the_task_of_their_seed(self, make):
         venv = venv_of("MemSokoban-v0", 4)
         trainer = make(
@@ -161,25 +157,6 @@ class TestAppend:
         trainer.train()
         assert trainer.by_run(trainer.batches[0], 0) == pytest.approx([1.2] * 3)  # 1.2 - the other's 0
         assert trainer.by_run(trainer.batches[0], 1) == pytest.approx([-1.2] * 3)
-
-    def test_an_update_makes_likelier_what_had_a_positive_advantage(self, make):
-        trainer = make(ByTurn, venv_of("MemSokoban-v0"), script=MOVES, options=SHORT)
-
-        def chances():
-            ids = [batch[name] for name in ("prompt_ids", "completion_ids")]
-            masks = [batch[name] for name in ("prompt_mask", "completion_mask")]
-            length = batch["completion_ids"].shape[1]
-            joined = (torch.cat(ids, 1), torch.cat(masks, 1), length)
-            with torch.no_grad():
-                return trainer._get_per_token_logps_and_entropies(trainer.model, *joined)[0]
-
-        batch = trainer._generate_and_score_completions([{"prompt": "seed 1"}, {"prompt": "seed 1"}])
-        trainer._calls = -1
-        before = chances()
-        trainer.train()
-        gained = (chances() - before) * batch["advantages"]
-        assert gained[0].sum() > 0.01
-        assert gained[1].sum() > 0.01
 
     def test_what_the_model_samples_itself_is_trained_on(self, make):
         venv = VectorRewardWrapper(venv_of("MemSokoban-v0"), [Brevity()], group_size=2)

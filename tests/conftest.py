@@ -49,6 +49,14 @@ WORLD = [
 
 
 @pytest.fixture(scope="session")
+def real_data():
+    """The folder of real data next to the project, where there is one."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("no real data beside the project: ../shared/data")
+    return SHARED / "data"
+
+
+@pytest.fixture(scope="session")
 def examples():
     """Forty questions, each with two evidence paragraphs and three others, about numbered things."""
     rng = np.random.default_rng(0)

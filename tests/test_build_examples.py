@@ -16,6 +16,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from memenvs.build.draft import item_rng, make_items
 from memenvs.build.examples import among_distractors
 from memenvs.build.readers.hotpotqa import read_hotpotqa
+from memenvs.build.readers.musique import read_musique
+from memenvs.build.write import write_task_set
+from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
@@ -209,3 +212,34 @@ def test_a_fact_belongs_to_the_first_paragraph_of_its_title_that_has_its_sentenc
         " It is this.",
         "Short.",
     ]
+
+
+def test_hotpotqa_evidence_are_the_paragraphs_with_supporting_facts(real_data):
+    examples = read_hotpotqa(str(real_data / "hotpotqa/hotpot_train_100.json")).examples
+    by_question = {example.question: example for example in examples}
+    example = by_question["If Gallu is a demon Lilu is what?"]
+    assert [example.paragraphs[i][0] for i in example.evidence] == ["Alû", "Lilu (mythology)"]
+    sentences = [example.paragraphs[p][1][start:end] for p, start, end in example.spans]
+    assert all(sentence.strip().endswith((".", '"')) for sentence in sentences)
+    assert len(examples) == 100
+
+
+@pytest.mark.parametrize(("name", "documents"), [("hotpot_dev_300", 200), ("hotpot_train_100", 100)])
+def test_a_benchmark_is_built_from_real_hotpotqa(real_data, tmp_path, name, documents):
+    source = str(real_data / f"hotpotqa/{name}.json")
+    tokenizer = load_tokenizer("world")
+    draft = among_distractors(
+        read_hotpotqa(source).examples, tokenizer=tokenizer, split="dev", seed=0, documents=documents
+    )
+    written = write_task_set(tmp_path / "set", draft, Card("hotpotqa"), tokenizer)
+    assert len(written) == int(name.rpartition("_")[2])
+    assert {len(task.documents) for task in written} == {documents}
+
+
+def test_musique_evidence_follows_the_decomposition(real_data):
+    examples = read_musique(str(real_data / "musique/musique_train_60.json")).examples
+    example = examples[0]
+    assert example.meta["steps"][0] == "What company published Journal of Psychotherapy Integration?"
+    assert "Psychotherapy Integration" in example.paragraphs[example.evidence[0]][0]
+    assert example.answers == ("G. Stanley Hall", "Stanley Hall")
+    assert min(len(example.evidence) for example in examples) >= 2

@@ -2,6 +2,7 @@
 
 import functools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from memenvs.build.niah import (
     draw,
     niah,
 )
+from memenvs.build.write import write_task_set
+from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import TextTokenizer
 
 PROSE = tuple(
@@ -263,6 +266,22 @@ def test_a_text_that_is_not_utf8_is_an_error_that_names_it(tmp_path):
     (tmp_path / "latin.txt").write_bytes("caf\xe9 au lait".encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin\.txt is not UTF-8 \(.* at byte 3\)"):
         read_prose(tmp_path)
+
+
+def test_real_essays_build(real_data, tmp_path):
+    prose, files = read_prose(real_data / "essays")
+    draft = niah(
+        variant="multiquery",
+        count=20,
+        tokens=32_768,
+        prose=prose,
+        tokenizer=tokenizer(),
+        split="test",
+        seed=1,
+    )
+    tasks = write_task_set(tmp_path / "set", replace(draft, inputs=files), Card("niah"), tokenizer())
+    assert len(tasks.card.inputs) == len(files) == 49
+    assert 32_768 - tasks.card.counts["max_tokens"] < draft.documents.tokens.max()
 
 
 # --- the reference's structure (its texts depend on a word list's version, its essays are stand-ins)

@@ -1,5 +1,6 @@
 """The default tokenizer counts real prose as today's models do, and a task set keeps its own tokenizer."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -15,9 +16,31 @@ from memenvs.tasks.tokens import load_tokenizer
 QWEN = json.loads((REFERENCE / "qwen_token_counts.json").read_text())["tokens"]
 
 
+def read(name, data):
+    if name == "essays":
+        return [path.read_text() for path in sorted((data / "essays").glob("*.txt"))]
+    if name == "hotpotqa":
+        examples = json.loads((data / "hotpotqa" / "hotpot_train_100.json").read_text())
+        return [f"{title}\n{''.join(text)}" for one in examples for title, text in one["context"]]
+    if name == "musique":
+        examples = json.loads((data / "musique" / "musique_train_60.json").read_text())
+        return [
+            f"{one['title']}\n{one['paragraph_text']}"
+            for example in examples
+            for one in example["paragraphs"]
+        ]
+    with gzip.open(data / "wiki" / "wiki_passages.jsonl.gz", "rt") as file:
+        return [json.loads(line)["contents"] for line, _ in zip(file, range(3000), strict=False)]
+
+
 def test_the_general_tokenizer_counts_the_licence_as_qwens_does_within_5_percent():
     text = (Path(__file__).parents[1] / "LICENSE").read_text()
     assert load_tokenizer().count(text) == pytest.approx(QWEN["LICENSE"], rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["essays", "hotpotqa", "musique", "wiki"])
+def test_the_general_tokenizer_counts_real_prose_as_qwens_does_within_5_percent(name, real_data):
+    assert sum(load_tokenizer("general").counts(read(name, real_data))) == pytest.approx(QWEN[name], rel=0.05)
 
 
 @pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemSearchQA-v0", "MemToolQA-v0"])

@@ -332,6 +332,18 @@ def test_questions_in_nq_style_are_read_gzipped_too(tmp_path):
     assert "who?" in env.reset(seed=0)[0]
 
 
+def test_real_questions_find_their_gold_passage(real_data):
+    env = SearchQAEnv(
+        tasks=str(real_data / "nq/nq_open_gold_1000.jsonl.gz"),
+        retriever=f"lexical:{real_data / 'wiki/wiki_passages.jsonl.gz'}",
+    )
+    found = 0.0
+    for task in range(20):
+        env.reset(options={"task": task})
+        found += env.step(search(env.questions[task].question))[4]["events"]["retrieved"]
+    assert found > 8
+
+
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [

@@ -105,3 +105,8 @@ def test_every_shipped_level_is_solved_by_its_moves_and_a_quarter_of_them_by_no_
     assert all(solves(level.board, level.moves) for level in levels)
     for level in list(levels)[::4]:
         assert len(solve(level.board).moves) == len(level.moves)
+
+
+def test_boxoban_levels_of_four_boxes_are_solved(real_data):
+    for level in list(LevelSet.load(real_data / "sokoban/boxoban_medium_valid_000.txt"))[:15]:
+        assert solves(level.board, solve(level.board).moves)

@@ -29,12 +29,10 @@ BUNDLED = (GENERAL, "world")
 """Names of the tokenizers that ship."""
 
 MAX_TOKEN_CHARS = 16  # characters a token that `truncate` keeps at most: prose has 3 to 5
-_WORDS, _WORD_CHARS, _NEW_WORDS = (
-    50_000,
-    32,
-    32,
-)  # words remembered, of at most so many characters; new ones a call
-_BATCH = 2048  # texts a call of the tokenizer: enough for its threads, little enough for memory
+_WORDS = 50_000  # words whose tokens are remembered
+_WORD_CHARS = 32  # characters of such a word at most
+_NEW_WORDS = 32  # words learnt in a call
+_BATCH = 2048  # texts in a call of the tokenizer: enough for its threads, little enough for memory
 
 _SPACE = re.compile(r" (?=\S)(?<=\S )")
 """A single space between two words."""

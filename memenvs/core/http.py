@@ -116,7 +116,7 @@ class JSONClient:
                 last = error_line(error)
                 continue
             if response.status != 200:
-                last = f"HTTP {response.status}: {_reason(content)}"
+                last = " ".join(f"HTTP {response.status}: {_reason(content)}".split())  # one line
                 if response.status not in RETRIED:
                     raise RequestRefused(f"{self.url} refused the request, {last}")
                 after = response.getheader("Retry-After", "")

@@ -14,6 +14,7 @@ import collections
 import functools
 import itertools
 import json
+import logging
 import math
 import re
 import resource
@@ -392,6 +393,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    logging.getLogger("memenvs.wrappers.judge").setLevel(logging.ERROR)  # verdicts here are bad on purpose
     soak, start = Soak(args.seed), time.monotonic()
     verdicts = ['{"scores": [1, 0.5]}', '{"scores": [1e999, NaN]}', '{"scores": []}', "[" * 10_000]
     judging = ChatStub(

@@ -5,7 +5,7 @@ import json
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memenvs import TextVectorEnv, collect
@@ -135,6 +135,7 @@ class TestNotes:
 
 @pytest.mark.parametrize("name", MODES)
 @given(st.lists(st.text(alphabet="ADUPTELNO: 13|<>/recal\n", max_size=80), max_size=4))
+@example([" " * 1_000_000])  # a pattern that looked for a letter took minutes
 def test_no_text_raises_and_every_memory_is_plain_data_within_its_limit(name, texts):
     memory = Memory()
     for text in texts:

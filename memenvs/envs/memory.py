@@ -36,7 +36,7 @@ NO_MEMORY = "Your last reply did not open with <mem>…</mem>, so the memory is 
 MAX_OWN_TEXT = 1000
 """More characters than any text of ours in a prompt has: a number, a rule, a notice, a request."""
 
-_LINE = re.compile(r"[^\n]*\S[^\n]*")
+_LINE = re.compile(r"[^\n]+")
 _OPERATION = re.compile(r"\s*(?:(ADD)\s*:\s*(\S.*)|(UPDATE)\s+(\d+)\s*:\s*(\S.*)|(DELETE)\s+(\d+)|(NOOP))\s*")
 _K1, _B = 1.5, 0.75
 
@@ -274,7 +274,8 @@ class EntryMemory(MemoryMode):
     def write(self, memory: Memory, text: str) -> Written:
         """Change the entries by the lines of a text."""
         spans, wrong, cut = list[tuple[int, int]](), list[str](), False
-        for count, match in enumerate(_LINE.finditer(text)):
+        lines = (line for line in _LINE.finditer(text) if not line.group().isspace())
+        for count, match in enumerate(lines):
             line = match.group()
             used, reason, too_long = 0, f"only {MAX_LINES} lines are read at a time", False
             if count < MAX_LINES:

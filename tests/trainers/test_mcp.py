@@ -74,10 +74,10 @@ def test_memories_of_different_names_are_different():
     assert texts(make_server(memory_mode="rewrite"), ("read_memory", {})) == ["The memory is empty."]
 
 
-def test_operations_change_entries_and_a_wrong_one_is_named():
+def test_operations_change_entries_and_a_wrong_one_is_reported():
     calls = [{"text": "ADD: a\nADD: b"}, {"text": "DELETE 1\nUPDATE 9: c"}]
     _, changed = texts(make_server(memory_mode="structured"), *(("write_memory", one) for one in calls))
-    assert "there is no entry 9" in changed
+    assert "line 2: there is no entry with this number" in changed
     assert changed.endswith("[2] b")
 
 

@@ -24,7 +24,7 @@ from pydantic import Field  # noqa: E402
 MEMORIES = 1_000
 """Memories that a server keeps, the least recently used dropped first."""
 
-MAX_QUERY, MAX_TEXT = 10_000, 1_000_000  # characters
+MAX_QUERY, MAX_TEXT = 10_000, 1_000_000  # characters that are read; a model's text may be longer
 
 StoreMode = Literal["rewrite", "callback", "structured", "a_mem"]
 Number = Annotated[int, Field(ge=1, le=100, description="how many passages")]
@@ -66,7 +66,7 @@ def _add_search(server: MCPServer, spec: str, default_k: int) -> None:
     retriever = load_retriever(spec)
 
     @server.tool()
-    def search(query: Annotated[str, Field(max_length=MAX_QUERY)], k: Number = default_k) -> str:
+    def search(query: str, k: Number = default_k) -> str:
         """Search a corpus; returns the passages that match the query best."""
         (ids,) = retriever.search([clean_text(query, MAX_QUERY)], k).ids
         return (
@@ -86,7 +86,7 @@ def _add_memory(server: MCPServer, mode_name: StoreMode, limit: int, tokenizer: 
     rule = mode.rule.format(text="The text", limit=limit)
 
     @server.tool(description=f"Change the memory; returns what it is now. {rule}")
-    def write_memory(text: Annotated[str, Field(max_length=MAX_TEXT)], memory: Name = "main") -> str:
+    def write_memory(text: str, memory: Name = "main") -> str:
         with lock:
             store = memories.get([memory]).get(memory) or Memory()
             written = mode.write(store, clean_text(text, MAX_TEXT))
@@ -95,7 +95,7 @@ def _add_memory(server: MCPServer, mode_name: StoreMode, limit: int, tokenizer: 
             return shown(store, "") + cut
 
     @server.tool()
-    def read_memory(query: Annotated[str, Field(max_length=MAX_QUERY)] = "", memory: Name = "main") -> str:
+    def read_memory(query: str = "", memory: Name = "main") -> str:
         """Read the memory; of a store of notes, those that fit the query best."""
         with lock:
             return shown(memories.get([memory]).get(memory) or Memory(), clean_text(query, MAX_QUERY))

@@ -148,3 +148,10 @@ def test_it_serves_http_on_loopback():
             assert texts(address, ("read_memory", {})) == ["kept"]  # by another client
         finally:
             server.terminate()
+
+
+def test_a_text_of_any_length_is_answered():
+    calls = [("write_memory", {"text": "ADD: a\n" * 200_000}), ("read_memory", {"query": "a" * 10_001})]
+    written, read = texts(make_server(memory_mode="structured"), *calls)
+    assert written == read
+    assert read.endswith("[1] a")

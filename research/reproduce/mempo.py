@@ -193,7 +193,7 @@ class Bare(Setting):
 
 
 def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
-    """A run for each method and seed, and one that does not train."""
+    """A run for each method and seed, and one without training."""
     (unchanged,) = UNCHANGED.values()
     methods = {name: ["grpo", *flags] for name, flags in setting.methods.items()}
     flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]

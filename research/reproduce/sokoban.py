@@ -122,7 +122,7 @@ def careless_solver(env: gym.Env[Any, Any]) -> Callable[[str, dict[str, Any]], s
 def jobs(
     setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
 ) -> list[Job]:
-    """A run for each named method and seed, and one that does not train."""
+    """A run for each named method and seed, and one without training."""
     kinds = {"mt_ppo": PPO, "grpo": GRPO}
     methods = {
         name: [learner, "--reward", *own, *kinds[learner]]

@@ -18,7 +18,7 @@ import numpy as np
 
 from memenvs.build.worldgen import generate
 from memenvs.build.worldgen.lexicon import RELATIONS
-from memenvs.build.worldgen.names import Chain, Comparison, FactTable
+from memenvs.build.worldgen.names import Chain, FactComparison, FactTable
 from memenvs.core.data import NonNegative, checked
 from memenvs.core.text import replace_templates
 from memenvs.envs.chunk_qa import TEMPLATES, WORDINGS, draw_documents
@@ -245,9 +245,9 @@ def facts_of(tasks: TaskSet) -> tuple[FactTable, list[list[Fact]]]:
     return world.facts, needed
 
 
-def _needed(form: Chain | Comparison, facts: FactTable) -> list[Fact]:
+def _needed(form: Chain | FactComparison, facts: FactTable) -> list[Fact]:
     """The facts that a question's answer needs."""
-    if isinstance(form, Comparison):
+    if isinstance(form, FactComparison):
         winner = form.winner(facts) if form.ask else None
         sides = [(form.left, form.relation), (form.right, form.relation)]
         return sides if winner is None else [*sides, (winner, form.ask)]

@@ -13,7 +13,7 @@ import pytest
 
 from memenvs.build.worldgen import Question, World, chronicle, generate
 from memenvs.build.worldgen.lexicon import KINDS, RELATIONS
-from memenvs.build.worldgen.names import Chain, Comparison, FactTable
+from memenvs.build.worldgen.names import Chain, FactComparison, FactTable
 
 SPLITS = ("train", "validation", "test")
 SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
@@ -181,7 +181,7 @@ def test_comparisons_hold_by_brute_force():
     facts, asked = world().facts, world().asked
     checked = 0
     for form, question in asked:
-        if isinstance(form, Comparison):
+        if isinstance(form, FactComparison):
             left, right = (facts.entities[i] for i in (form.left, form.right))
             values = left.values[form.relation], right.values[form.relation]
             if form.order == "same":

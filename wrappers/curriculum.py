@@ -18,7 +18,7 @@ _STREAM = 1  # next to a seed: not the environment's own stream of that seed
 
 
 @dataclass
-class Progress:
+class LevelProgress:
     """How far a curriculum has come.
 
     Attributes:
@@ -74,7 +74,7 @@ class Curriculum:
             grouped.setdefault(level, []).append(number)
             self._values[task.id] = level
         self.levels = sorted(grouped.items())
-        self.progress = Progress()
+        self.progress = LevelProgress()
 
     @property
     def value(self) -> int:
@@ -103,7 +103,7 @@ class Curriculum:
         full = len(self.progress.scores) == self.window
         moves = full and self.mean >= self.threshold and self.progress.level + 1 < len(self.levels)
         if moves:
-            self.progress = Progress(self.progress.level + 1)
+            self.progress = LevelProgress(self.progress.level + 1)
         return moves
 
     def get_state(self) -> State:
@@ -120,7 +120,7 @@ class Curriculum:
         for name, value in self._identity.items():
             if state[name] != value:
                 raise ValueError(f"this state is of a curriculum with {name}={state[name]!r}, not {value!r}")
-        self.progress = from_plain(state["progress"], Progress, "the state's progress")
+        self.progress = from_plain(state["progress"], LevelProgress, "the state's progress")
 
     @property
     def _identity(self) -> State:

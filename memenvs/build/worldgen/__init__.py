@@ -43,7 +43,7 @@ class World:
     """
 
     facts: FactTable
-    pages: list[prose.Document]
+    pages: list[prose.Page]
     asked: list[Asked]
 
     @functools.cached_property
@@ -96,7 +96,7 @@ def generate(
     return World(facts, pages, asker.ask(questions))
 
 
-def _write_world(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.Document]]:
+def _write_world(entities: int, split: str, seed: int) -> tuple[FactTable, list[prose.Page]]:
     facts = chronicle.build(entities, split, seed)
     return facts, [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
 

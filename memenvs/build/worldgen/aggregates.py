@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from memenvs.build.examples import Example
 from memenvs.build.worldgen.lexicon import COMMON, CONDITIONS, EXTREMES, PLURALS, RELATIONS, SUMS
 from memenvs.build.worldgen.names import AGGREGATE, Dice, FactTable, Value, dice
-from memenvs.build.worldgen.prose import Document
+from memenvs.build.worldgen.prose import Page
 from memenvs.build.worldgen.questions import accepted, names_of, said
 
 Operation = Literal["count", "extreme", "sum", "common"]
@@ -61,7 +61,7 @@ class Aggregates:
         operations: of `OPERATIONS`, asked in turn.
     """
 
-    def __init__(self, facts: FactTable, documents: Sequence[Document], operations: Sequence[str]) -> None:
+    def __init__(self, facts: FactTable, documents: Sequence[Page], operations: Sequence[str]) -> None:
         self._facts, self._documents, self._operations = facts, documents, operations
         self._told = facts_told(facts)
         self._bearers = {name: tuple(rows) for name, rows in self._told.items()}  # who has a value at all

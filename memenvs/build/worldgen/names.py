@@ -158,7 +158,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class FactComparison:
     """Two entities of a kind held against each other in one relation.
 
     `order` "least" or "most" picks the entity with the smaller or larger value, then `ask` (a relation of the

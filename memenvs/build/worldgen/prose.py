@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from memenvs.build.worldgen import lexicon as lex
-from memenvs.build.worldgen.names import Chain, Comparison, Dice, Entity, FactTable, article
+from memenvs.build.worldgen.names import Chain, Dice, Entity, FactComparison, FactTable, article
 
 SENTENCES = (4, 8)
 WORDS = (60, 110)
@@ -18,7 +18,7 @@ _FORMS = {  # subject, possessive, object, reflexive
 
 
 @dataclass(frozen=True)
-class Document:
+class Page:
     """A title, its text, and for each relation the (start, end) of the one sentence that states it."""
 
     title: str
@@ -55,7 +55,7 @@ _NOUNS = (name.removesuffix(" colour") for name in lex.SENTENCES if name.endswit
 COLOUR = {kind: _patterns(lex.SENTENCES[f"{kind} colour"]) for kind in (*lex.KINDS, *_NOUNS)}
 
 
-def write(facts: FactTable, number: int, rolls: Dice) -> Document:
+def write(facts: FactTable, number: int, rolls: Dice) -> Page:
     """The document of entity `number`: every fact of its row once, 4 to 8 sentences, 60 to 110 words."""
     stated = len(facts.entities[number].values)
     colours = max(1, rolls.between(7, 8) - max(stated, 3))
@@ -68,7 +68,7 @@ def write(facts: FactTable, number: int, rolls: Dice) -> Document:
         if not few and not many:
             break
         colours = max(0, colours + few - many)
-    return writer.document()
+    return writer.page()
 
 
 def turns(entity: Entity) -> dict[str, str]:
@@ -157,14 +157,14 @@ class _DocumentWriter:
             "Ss": possessive[0].upper() + possessive[1:], "ss": possessive,
         }  # fmt: skip
 
-    def document(self) -> Document:
+    def page(self) -> Page:
         """The sentences joined by single spaces."""
         spans, start = [], 0
         for sentence in self.sentences:
             spans.append((start, start + len(sentence)))
             start += len(sentence) + 1
         stated = {relation: spans[self.stated[relation]] for relation in self.entity.values}
-        return Document(self.entity.name, " ".join(self.sentences), stated)
+        return Page(self.entity.name, " ".join(self.sentences), stated)
 
 
 SHORT = 45  # characters of an {x} that may be in the middle of a phrase
@@ -191,7 +191,7 @@ def ask_chain(chain: Chain, trail: list[int], facts: FactTable, rolls: Dice) -> 
     return _sentence(_extend(lex.ASK, chain.path[-1], phrase, last, facts, rolls).words)
 
 
-def ask_comparison(form: Comparison, winner: int | None, facts: FactTable, rolls: Dice) -> str:
+def ask_comparison(form: FactComparison, winner: int | None, facts: FactTable, rolls: Dice) -> str:
     """The question of a comparison; `winner` is the entity picked, None for a question of sameness."""
     both = {"a": facts.entities[form.left].shown, "b": facts.entities[form.right].shown}
     if winner is None:

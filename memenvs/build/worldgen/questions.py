@@ -11,8 +11,18 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from memenvs.build.worldgen.lexicon import COMPARE, KINDS, RELATIONS, SAME, SINGLE_OUT
-from memenvs.build.worldgen.names import HOPS, QUESTION, REST, Chain, Comparison, Dice, FactTable, Value, dice
-from memenvs.build.worldgen.prose import Document, ask_chain, ask_comparison
+from memenvs.build.worldgen.names import (
+    HOPS,
+    QUESTION,
+    REST,
+    Chain,
+    Dice,
+    FactComparison,
+    FactTable,
+    Value,
+    dice,
+)
+from memenvs.build.worldgen.prose import Page, ask_chain, ask_comparison
 
 SINGLED_OUT = 0.35  # of the chains start from a description instead of a name, where one singles out
 WEIGHTS = {  # what the answer is
@@ -51,7 +61,7 @@ class Question:
 class Register:
     """The questions of one world so far: none enters twice, and none that gives its answer away."""
 
-    def __init__(self, facts: FactTable, documents: Sequence[Document]):
+    def __init__(self, facts: FactTable, documents: Sequence[Page]):
         self.facts = facts
         self._documents = documents
         self.keys: set[Hashable] = set()  # of the forms asked
@@ -203,7 +213,8 @@ def _weighted(kinds: tuple[str, ...], rolls: Dice) -> str:
     return kind
 
 
-_Drawn = tuple[Comparison, int | None, tuple[str, ...]]  # the form, the entity it picks, the accepted answers
+_Drawn = tuple[FactComparison, int | None, tuple[str, ...]]
+"""The form, the entity that it picks, the accepted answers."""
 
 
 class Comparisons:
@@ -213,7 +224,7 @@ class Comparisons:
         self._register, self._facts = register, register.facts
         self._of = {kind: self._facts.of_kind(kind) for kind in KINDS}
 
-    def draw(self, rolls: Dice) -> tuple[Comparison, Question] | None:
+    def draw(self, rolls: Dice) -> tuple[FactComparison, Question] | None:
         """One try at a comparison; None where a value is missing, or equal where one must be larger."""
         drawn = self._same(rolls) if rolls.chance(YES_NO) else self._which(rolls)
         if drawn is None:
@@ -249,13 +260,13 @@ class Comparisons:
         other = self._facts.value(right, relation)
         if left == right or value is None or other is None:
             return None
-        return Comparison(relation, left, right, "same"), None, ("yes" if value == other else "no",)
+        return FactComparison(relation, left, right, "same"), None, ("yes" if value == other else "no",)
 
     def _which(self, rolls: Dice) -> _Drawn | None:
         facts = self._facts
         left, right, relation = self._pair(COMPARE, rolls)
         order, ask = rolls.pick(("least", "most")), ""
-        winner = Comparison(relation, left, right, order).winner(facts)
+        winner = FactComparison(relation, left, right, order).winner(facts)
         if winner is None:
             return None
         answers = names_of(facts, winner)
@@ -265,10 +276,10 @@ class Comparisons:
             if facts.value(left, ask) == facts.value(right, ask):
                 return None  # no need to compare
             answers = accepted(facts, ask, facts.entities[winner].values[ask])
-        return Comparison(relation, left, right, order, ask), winner, answers
+        return FactComparison(relation, left, right, order, ask), winner, answers
 
 
-Asked = tuple[Chain | Comparison, Question]
+Asked = tuple[Chain | FactComparison, Question]
 
 
 class Asker:
@@ -283,7 +294,7 @@ class Asker:
     """
 
     def __init__(
-        self, facts: FactTable, documents: Sequence[Document], *, split: str, seed: int, hops: Sequence[int]
+        self, facts: FactTable, documents: Sequence[Page], *, split: str, seed: int, hops: Sequence[int]
     ):
         self._split, self._seed, self._hops = split, seed, hops
         self._entities = len(facts.entities)

@@ -8,6 +8,7 @@ python -m benchmarks.step score [--model smollm2] [--groups 8] [--dtypes bfloat1
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,6 @@ from memenvs import TextVectorEnv
 from memenvs.models import HFPolicy, prefixes
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs
-from memenvs.models.prefixes import PrefixGroup
 from memenvs.models.sampling import sample_tokens
 from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
@@ -192,14 +192,13 @@ def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> 
 @contextmanager
 def reading(policy: HFPolicy, way: str) -> Iterator[None]:
     """Read sequences as padded rows, without padding ("packed"), or with prefixes read once ("shared")."""
-    whole, packs = prefixes.group_by_prefix, policy._packs
+    least, packs = prefixes.PREFIX, policy._packs
     policy._packs = way != "padded"
-    if way == "packed":
-        prefixes.group_by_prefix = lambda rows, *_: [PrefixGroup(0, [i]) for i in range(len(rows))]
+    prefixes.PREFIX = sys.maxsize if way == "packed" else least
     try:
         yield
     finally:
-        prefixes.group_by_prefix, policy._packs = whole, packs
+        prefixes.PREFIX, policy._packs = least, packs
 
 
 def update(args: argparse.Namespace) -> None:

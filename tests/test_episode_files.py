@@ -231,14 +231,15 @@ def test_play_saves_the_credits_of_its_methods_as_a_group_of_one_does(tmp_path):
 
 def test_a_turn_drawn_under_reward_methods_says_what_they_paid():
     inner = gym.make("MemChunkQA-v0", render_mode="ansi", **READING)
-    env = RewardWrapper(inner, ["TAMTRL", "InfoMem"], scorer="lexical")
+    env = RewardWrapper(inner, ["TAMTRL", "IGPO"], scorer="lexical")
     drawn = []
     play_episode(env, make_policy("lexical", env), task=3, seed=5, on_turn=lambda: drawn.append(env.render()))
     record, last = env.record, drawn[-1]
     assert "reward" not in drawn[0]
-    assert f"tamtrl {record.signals['tamtrl'][0]:.4g}" in drawn[1]
+    assert f"igpo {record.signals['igpo'][0]:.4g}" in drawn[1]
+    assert "tamtrl" not in drawn[1].partition("signals")[2]
     assert last.count("\x1b[33mreward\x1b[0m") == 1
-    paid = sum(record.turn_rewards)
+    paid = sum(record.turn_rewards) - sum(record.signals["igpo"])  # IGPO pays at its turns
     assert f"\x1b[33mreward\x1b[0m {paid:+.2f} (" in last
     assert "outcome" not in last.partition("reward")[2]  # TAMTRL pays in its place
     for number, reward in enumerate(record.turn_rewards, 1):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -18,11 +16,11 @@ from memenvs.baselines.rollout import checkpoint_gradients
 from memenvs.models import HFPolicy
 from memenvs.models.prefixes import (
     PackedBatch,
-    PrefixGroup,
+    Segment,
     can_read_packed,
-    group_by_prefix,
     pack_batches,
     packed_tokens,
+    prefix_tree,
     read_packed,
 )
 
@@ -31,63 +29,77 @@ def ids(*parts):
     return np.concatenate([np.full(count, token) for token, count in parts]) if parts else np.zeros(0, int)
 
 
-def test_sequences_with_a_common_prefix_are_one_group():
+def test_a_common_prefix_is_a_segment_that_the_rest_follows():
     a, b, c = ids((1, 40), (2, 3)), ids((7, 9)), ids((1, 40), (3, 5))
-    # a and c share 40 tokens and save 40 - 32
-    assert group_by_prefix([a, b, c]) == [PrefixGroup(40, [0, 2]), PrefixGroup(0, [1])]
+    # a and c share 40 tokens; 256 would come before 2 by its bytes
+    assert prefix_tree([a, b, c]) == [
+        Segment(0, 0, 40, None),
+        Segment(0, 40, 43, 0),
+        Segment(2, 40, 45, 0),
+        Segment(1, 0, 9, None),
+    ]
+    assert prefix_tree([]) == prefix_tree([ids()]) == []
 
 
 def test_a_prefix_that_saves_less_than_its_row_costs_is_not_shared():
-    a, b = ids((1, 40), (2, 3)), ids((1, 40), (3, 5))
-    assert group_by_prefix([a, b], least=40) == [PrefixGroup(0, [0]), PrefixGroup(0, [1])]
+    for shared, segments in ((32, 2), (33, 3)):
+        tree = prefix_tree([ids((1, shared), (2, 3)), ids((1, shared), (3, 5))])
+        assert len(tree) == segments
+    # the same 17 tokens are worth a segment of three sequences, and not of two
+    assert len(prefix_tree([ids((1, 17), (n, 3)) for n in (2, 3)])) == 2
+    assert len(prefix_tree([ids((1, 17), (n, 3)) for n in (2, 3, 4)])) == 4
 
 
-def test_the_groups_that_save_most_are_taken():
+def test_prefixes_are_shared_inside_prefixes():
     tasks = [ids((9, 50), (task, 100), (member, 10)) for task in (1, 2) for member in (3, 4, 5)]
-    # two groups of three save 2 * (150 * 2 - 32) = 536 tokens, one group of six 50 * 5 - 32 = 218
-    assert group_by_prefix(tasks) == [PrefixGroup(150, [0, 1, 2]), PrefixGroup(150, [3, 4, 5])]
+    tree = prefix_tree(tasks)
+    assert [(one.start, one.end, one.before) for one in tree] == [
+        (0, 50, None),
+        *[(50, 150, 0), (150, 160, 1), (150, 160, 1), (150, 160, 1)],
+        *[(50, 150, 0), (150, 160, 5), (150, 160, 5), (150, 160, 5)],
+    ]
+
+
+def test_a_growing_context_is_read_once():
+    whole = np.random.default_rng(0).integers(3, 500, 1000)
+    turns = [np.concatenate([whole[:end], [1, 2]]) for end in range(100, 1001, 100)]
+    assert packed_tokens(turns) == 1000 + 10 * 2
 
 
 def test_a_prefix_leaves_each_sequence_a_token():
     same = [ids((1, 100))] * 3
-    assert group_by_prefix(same) == [PrefixGroup(99, [0, 1, 2])]
+    assert [(one.start, one.end) for one in prefix_tree(same)] == [(0, 99), *[(99, 100)] * 3]
 
 
 def test_ids_are_compared_as_numbers_and_not_as_bytes():
     # 256 is (0, 1) in little-endian bytes and would part 1 from 1
     a, b, c = ids((1, 50), (2, 2)), ids((256, 50), (2, 2)), ids((1, 50), (3, 2))
-    assert [group.rows for group in group_by_prefix([a, b, c])] == [[0, 2], [1]]
+    assert packed_tokens([a, b, c]) == 50 + 2 + 2 + 52
 
 
-def test_no_partition_saves_more():
+def test_every_sequence_is_the_path_to_its_segment():
     rng = np.random.default_rng(0)
-    for _ in range(8):
-        sequences = [rng.integers(0, 2, rng.integers(1, 12)) for _ in range(5)]
-        found = sum(
-            group.prefix * (len(group.rows) - 1) - 2
-            for group in group_by_prefix(sequences, least=2)
-            if group.prefix
-        )
-        assert found == max(
-            saved(sequences, partition) for partition in itertools.product(range(5), repeat=5)
-        )
-
-
-def saved(sequences, partition):
-    """Tokens that a partition saves, by the definition; partition[i] is the group of sequence i."""
-    total = 0
-    for number in set(partition):
-        members = [tuple(s[:-1]) for s, own in zip(sequences, partition, strict=True) if own == number]
-        prefix = 0
-        while len({m[: prefix + 1] for m in members}) == 1 and all(len(m) > prefix for m in members):
-            prefix += 1
-        total += max(0, prefix * (len(members) - 1) - 2) if len(members) > 1 else 0
-    return total
-
-
-def test_no_sequences_are_no_groups():
-    assert group_by_prefix([]) == []
-    assert group_by_prefix([ids(), ids((1, 1))]) == [PrefixGroup(0, [0]), PrefixGroup(0, [1])]
+    for _ in range(100):
+        kept = [rng.integers(0, 2, rng.integers(0, 200)) for _ in range(3)]
+        sequences = [
+            np.concatenate([kept[rng.integers(3)][: rng.integers(200)], rng.integers(0, 2, rng.integers(5))])
+            for _ in range(rng.integers(1, 12))
+        ]
+        tree = prefix_tree(sequences)
+        ends = {*range(len(tree))} - {one.before for one in tree}
+        assert sorted(tree[i].row for i in ends) == [i for i, one in enumerate(sequences) if len(one)]
+        for number in ends:
+            row, own, at = tree[number].row, [], number
+            while at is not None:
+                own, at = [*sequences[tree[at].row][tree[at].start : tree[at].end], *own], tree[at].before
+            assert own == sequences[row].tolist()
+        for budget in (1, 100, 1000):
+            batches = pack_batches(sequences, budget)
+            assert sorted(i for batch in batches for i in batch) == sorted(tree[i].row for i in ends)
+            for batch in batches:
+                tokens = packed_tokens([sequences[i] for i in batch])
+                # shared prefixes of a part of the sequences may be too short for a segment
+                assert len(batch) == 1 or tokens <= budget + 32 * len(batch)
 
 
 def test_groups_stay_whole_where_they_fit_into_a_batch():
@@ -113,7 +125,7 @@ def test_a_shared_prefix_counts_once():
 def test_an_attention_call_has_room_for_the_prefix_of_each_row():
     sequences = [ids((1, 1500), (member, 5)) for member in range(2, 102)]
     # 16,384 tokens of rows of 1,505: their keys and values are copied for each row
-    rows = [len(call.segments) for call in PackedBatch(sequences, "cpu").calls if call.prefix is not None]
+    rows = [call.rows for call in PackedBatch(sequences, "cpu").calls if call.before]
     assert rows == [10] * 10
 
 
@@ -121,12 +133,17 @@ FAMILIES = ["Llama", "GPT2", "Gemma2", "Gemma3Text", "Mistral", "Qwen2", "OPT", 
 
 
 def alike():
-    """Sequences of two groups, one longer than a block of queries, one twice; lone ones, an empty one."""
+    """Sequences of two groups, one longer than a block of queries, one twice; lone ones, an empty one.
+
+    Two continue one of a group, and one of these the other.
+    """
     rng = np.random.default_rng(0)
     a, b = rng.integers(3, 500, 150), rng.integers(3, 500, 70)
     made = [np.concatenate([a, rng.integers(3, 500, n)]) for n in (5, 30, 17, 140)]
     made += [np.concatenate([b, rng.integers(3, 500, n)]) for n in (9, 50)]
     made += [rng.integers(3, 500, n) for n in (1, 200)]
+    made += [np.concatenate([made[3][:200], rng.integers(3, 500, 60)])]
+    made += [np.concatenate([made[-1], rng.integers(3, 500, n)]) for n in (40, 7)]
     return [*made, made[0].copy(), rng.integers(3, 500, 0)]
 
 

@@ -217,10 +217,8 @@ def test_a_wrong_list_of_methods_is_refused(methods, said):
 
 
 def test_a_missing_scorer_is_named():
-    env = RewardWrapper(reading(), ["TAMTRL"])
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match="scorer"):
-        env.step("notes")
+    with pytest.raises(ValueError, match="tamtrl asks for log-probabilities; give a scorer"):
+        RewardWrapper(reading(), ["OTC", "TAMTRL"])
 
 
 def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
@@ -250,8 +248,9 @@ def test_a_model_by_name_scores_a_stack_and_rebuilds_from_the_spec(tiny_model):
     env = RewardWrapper(reading(), READING, f"hf:{tiny_model}", template=chat)
     replies = notes(env, 3, "\\boxed{1623}")
     steps = play(env, replies, options={"task": 0})
-    assert all(step[4]["signals"]["tamtrl"] > 0 for step in steps[1:-1])
-    assert steps[-1][4]["signals"]["infomem"] != 0.0
+    signals = steps[-1][4]["signals"]
+    assert min(signals["tamtrl"][:3]) > 0
+    assert signals["infomem"][-1] != 0.0
     assert data_equivalence(play(gym.make(env.spec), replies, options={"task": 0}), steps)
 
 
@@ -284,11 +283,24 @@ def run(venv, replies, **reset):
 
 def test_all_requests_of_a_step_are_one_call():
     scorer = Counted()
-    venv = vector("MemChunkQA-v0", 8, READING, scorer, **CHUNKS)
+    venv = vector("MemChunkQA-v0", 8, ["IGPO"], scorer, **CHUNKS)
     venv.reset(options={"task": list(range(8))})
     venv.step([f"notes {i}" for i in range(8)])
     assert len(scorer.calls) == 1
     assert len(scorer.calls[0]) > 8
+
+
+def test_methods_that_pay_at_the_end_ask_then_about_all_turns_in_one_call():
+    scorer = Counted()
+    venv = vector("MemChunkQA-v0", 2, ["TAMTRL"], scorer, **CHUNKS)
+    steps = run(venv, [[f"notes {i}", "more", "all", "\\boxed{1623}"] for i in range(2)], options={"task": 0})
+    assert [info["signals"]["tamtrl"] for _, (info, _) in steps[:-1]] == [[], [], []]
+    assert len(scorer.calls) == 1
+    assert {request.continuation for request in scorer.calls[0]} == {"notes 0", "notes 1", "more", "all"}
+    apart = LexicalScorer()
+    for signals in (info["signals"]["tamtrl"] for info in venv.infos_list):
+        assert len(signals) == 4
+        assert signals[2] in [np.exp(apart.logprobs([one])[0]).mean() for one in scorer.calls[0]]
 
 
 def test_in_groups_of_one_it_pays_what_single_wrappers_of_shared_methods_pay():
@@ -305,7 +317,7 @@ def test_a_group_is_compared_together():
     memories = ["1623", "the year", "nothing", ""]
     replies = [["", "", memory, "\\boxed{1623}"] for memory in memories]
     steps = run(venv, replies, options={"task": 0})
-    gains = np.array([info["signals"]["infomem"] for info in venv.infos_list])
+    gains = np.array([info["signals"]["infomem"][-1] for info in venv.infos_list])
     expected = 1 + 0.2 * (gains - gains.mean()) / gains.std()
     np.testing.assert_allclose(steps[-1][0], expected, rtol=1e-4)
 

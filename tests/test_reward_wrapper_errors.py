@@ -92,17 +92,17 @@ def reading(*memories):
 
 def test_a_scorer_that_fails_for_one_environment_truncates_it_alone():
     scorer = Partly("poison")
-    venv = rewarded(3, READING, scorer, **CHUNKS)
+    venv = rewarded(3, ["IGPO"], scorer, **CHUNKS)
     _, cut, _ = run(venv, reading("1623", "poison", "the year"))
     assert cut.tolist() == [False, True, False]
     assert [info["error"] for info in venv.infos_list] == ["", AWAY, ""]
     assert venv.infos_list[1]["turn"] == 3
-    assert scorer.calls == (1 + 3) + 1  # the third step, once more for each environment, and the last
+    assert scorer.calls == 2 + (1 + 3)  # the third step, once more for each environment; none at the last
 
 
 def test_a_turn_after_a_step_that_the_scorer_interrupted_is_refused():
-    venv = rewarded(2, READING, Partly("poison"), errors="raise", **CHUNKS)
-    single = RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), READING, Partly("poison"))
+    venv = rewarded(2, ["IGPO"], Partly("poison"), errors="raise", **CHUNKS)
+    single = RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), ["IGPO"], Partly("poison"))
     for env, bad, good in ((venv, ["a", "poison"], ["a", "b"]), (single, "poison", "a")):
         env.reset(seed=0)
         with pytest.raises(ConnectionError):
@@ -139,12 +139,12 @@ def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_rea
     run(venv, reading("1623", "poison"))
     info = venv.infos_list[1]
     for name in ("tamtrl", "infomem", "mempo"):
-        assert math.isnan(info["signals"][name])
+        assert np.isnan(info["signals"][name]).tolist() == [True] * 4
         assert math.isnan(info["rewards"][name])
-        assert [credit.reason for credit in info["credits"][name]] == [AWAY] * 3
+        assert [credit.reason for credit in info["credits"][name]] == [AWAY] * 4
         assert all(math.isnan(credit.value) for credit in info["credits"][name])
-        assert info["metrics"][f"{name}_unscored"] == 3.0
-    assert info["turn_rewards"] == [0.0, 0.0, 0.0]
+        assert info["metrics"][f"{name}_unscored"] == 4.0
+    assert info["turn_rewards"] == [0.0] * 4
 
 
 def test_the_group_is_compared_without_the_failed_one():
@@ -165,7 +165,7 @@ def test_a_group_with_one_alive_is_not_taken_for_an_episode_without_a_group():
     received, _, _ = run(venv, reading("the year 1623", "poison"))
     assert [len(group) for group in kept.groups] == [2]
     assert method.get_state() == {}  # no running statistics: the raw gain of one success
-    gain = venv.infos_list[0]["signals"]["infomem"]
+    gain = venv.infos_list[0]["signals"]["infomem"][-1]
     assert received[0] == pytest.approx(1 + 0.2 * gain + 1.0)
 
 
@@ -197,7 +197,7 @@ def test_what_was_paid_at_its_turn_stays_paid():
     assert [credit.value for credit in info["credits"]["search_rewards"]] == pytest.approx(
         [0.1, math.nan], nan_ok=True
     )
-    assert math.isnan(info["signals"]["search_rewards"])
+    assert np.isnan(info["signals"]["search_rewards"]).tolist() == [False, True]
     assert received[0] == pytest.approx(math.fsum(info["turn_rewards"])) == pytest.approx(0.1)
 
 
@@ -209,7 +209,7 @@ def test_a_group_whose_resets_all_failed_is_complete_after_the_reset():
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_where_episodes_begin_by_themselves_the_one_after_a_scorer_that_fails_does_too(mode):
-    venv = rewarded(2, ["TAMTRL"], Partly("poison"), group_size=2, mode=mode, **CHUNKS)
+    venv = rewarded(2, ["IGPO"], Partly("poison"), group_size=2, mode=mode, **CHUNKS)
     venv.reset(seed=3)
     observations, _, terminated, truncated, infos = venv.step(["a", "poison"])
     assert (terminated.tolist(), truncated.tolist()) == ([False, False], [False, True])

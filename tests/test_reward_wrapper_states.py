@@ -60,12 +60,12 @@ def refused(env, state, match):
 
 
 def test_nan_signals_survive_json():
-    env = begun(["TAMTRL", "MemPO"], Broken(), ["broken", "1623"])
+    env = begun(["TAMTRL", "MemPO"], Broken(), ["broken", "1623", "the year 1623", "\\boxed{1623}"])
     assert math.isnan(env.record.signals["tamtrl"][0])
     other = RewardWrapper(reading(), ["TAMTRL", "MemPO"], Broken())
     other.set_state(through_json(env.get_state()))
-    replies = ["the year 1623", "\\boxed{1623}"]
-    assert resumed(other, replies) == resumed(env, replies)
+    assert to_plain(other.record.signals) == to_plain(env.record.signals)
+    assert to_plain(other.record.credits) == to_plain(env.record.credits)
 
 
 def test_a_state_of_an_ended_episode_has_its_credits_and_the_info_given_out():

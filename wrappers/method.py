@@ -35,8 +35,9 @@ class RewardMethod(Comparison):
         name: name of its component in `info["rewards"]`.
         group: whether it compares the rollouts of a task. If it gets one episode at a time, it compares with
             earlier ones; its docstring says how.
-        immediate: whether signals are paid as rewards at their turn; the end of the episode then pays the
-            rest of the credits. If False everything is paid at the end.
+        immediate: whether signals are measured and paid at their turn; the end of the episode then pays the
+            rest of the credits. If False all turns are measured at the end, with one call of the scorer, and
+            everything is paid then.
         replaces_outcome: whether its credits contain the environment's outcome, whose component then counts 0
             in the sum.
     """
@@ -68,6 +69,12 @@ class RewardMethod(Comparison):
         if own.signal is RewardMethod.signal:
             return False
         return own.requests is RewardMethod.requests or bool(self.requests(turn))
+
+    def measured(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """Those of an episode's turns so far whose signal is to be measured after the last of them."""
+        if self.immediate:
+            return turns[-1:]
+        return turns if turns[-1].over else ()
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The raw number of this turn, 0.0 if nothing is measured.

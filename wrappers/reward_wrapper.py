@@ -40,8 +40,8 @@ OUTCOME = "outcome"
 METHOD_FIELDS = ("rewards", "turn_rewards", "metrics", "signals", "credits", "error")
 """Entries of an info that methods change."""
 
-Scores = dict[str, list[TokenScores]]
-"""The scores that methods asked for at one turn, by method."""
+Scores = dict[str, list[list[TokenScores]]]
+"""The scores that methods asked for, by method: those of each turn that it measures now."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class EpisodeRewards:
         observations: (K + 1) what was shown, from the reset on.
         infos: (K + 1) the environment's infos for them.
         rewards: the components in the info that is returned now.
-        signals: for each method by name, the signal (K,) of each turn.
+        signals: for each method by name, the signal (K,) of each turn; empty until the end if it pays then.
         credits: for each method by name, its credits; empty until it has assigned them.
         paid: for each method by name, what it has paid (K,) for each turn.
         actions: (K) the replies.
@@ -84,9 +84,23 @@ class EpisodeRewards:
         """(K) the outcome component of each turn, as the environment paid it."""
         return [float(info["rewards"].get(OUTCOME, 0.0)) for info in self.infos[1:]]
 
-    def next_turn(self, action: str, observation: Any, info: Info, end: End) -> Turn:
-        """The turn made of a reply and what the environment returned; `MethodStack.pay` adds it."""
-        return Turn(self.observations[-1], action, self.infos[-1], observation, info, end)
+    @property
+    def turns(self) -> list[Turn]:
+        """(K) the turns."""
+        shown, infos = self.observations, self.infos
+        parts = zip(shown[:-1], self.actions, infos[:-1], shown[1:], infos[1:], strict=True)
+        turns = [Turn(*part) for part in parts]
+        if turns:
+            turns[-1] = turns[-1]._replace(end=self.end)
+        return turns
+
+    def turns_with(self, action: str, observation: Any, info: Info, end: End) -> list[Turn]:
+        """The turn made of a reply and what the environment returned; at the end, after all turns before it.
+
+        `MethodStack.pay` adds it.
+        """
+        turn = Turn(self.observations[-1], action, self.infos[-1], observation, info, end)
+        return [*self.turns, turn] if end else [turn]
 
 
 Played = dict[int, EpisodeRewards]
@@ -103,7 +117,8 @@ class MethodStack:
             is.
 
     Raises:
-        ValueError: no such method or scorer, two methods with one name, or a template without `{prompt}`.
+        ValueError: no such method or scorer, no scorer for a method that asks, two methods with one name, or
+            a template without `{prompt}`.
     """
 
     def __init__(self, methods: Sequence[MethodSpec], scorer: ScorerSpec, template: str | None) -> None:
@@ -115,7 +130,10 @@ class MethodStack:
                 "subclass with another `name`"
             )
         self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
-        self.scorer = make_scorer(scorer)
+        self.scorer: Any = make_scorer(scorer)
+        asking = [one.name for one in self.methods if type(one).requests is not RewardMethod.requests]
+        if asking and self.scorer is None:
+            raise ValueError(f"{asking[0]} asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
         self._scorer_spec = scorer
         self._template = None if template is None else Template(template, required=("prompt",), name="prompt")
 
@@ -151,49 +169,55 @@ class MethodStack:
             episode.signals[name], episode.credits[name], episode.paid[name] = [], [], []
         return episode
 
-    def score(self, turns: Sequence[Turn], *, apart: bool = False) -> list[Scores | str]:
-        """Score what the methods ask about turns, in one call of the scorer; equal requests are scored once.
+    def score(self, played: Sequence[Sequence[Turn]], *, apart: bool = False) -> list[Scores | str]:
+        """Score what the methods ask now, in one call of the scorer; equal requests are scored once.
 
         Args:
-            turns: of any episodes.
-            apart: if that call raises, score turn by turn, and return the error in one line for a turn that
-                fails again.
-
-        Raises:
-            ValueError: a method asks for scores and there is no scorer.
+            played: turns of episodes: the last one, and at the end of an episode all.
+            apart: if that call raises, score episode by episode, and return the error in one line for one
+                that fails again.
         """
-        asked = [{method.name: method.requests(turn) for method in self.methods} for turn in turns]
-        unique = {request: None for by_name in asked for own in by_name.values() for request in own}
-        if not unique:
-            nothing: Scores = {name: [] for name in self.names}
-            return [nothing for _ in turns]
-        if self.scorer is None:
-            raise ValueError("a method asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
-        rendered = list(unique)
-        if self._template is not None:
-            rendered = [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in unique]
-        try:
-            scores = dict(zip(unique, self.scorer.logprobs(rendered), strict=True))
-        except Exception as error:
-            if not apart:
-                raise
-            if len(turns) == 1:
-                return [error_line(error)]
-            return [scores for turn in turns for scores in self.score([turn], apart=True)]
+        asked = [
+            {method.name: [*map(method.requests, method.measured(turns))] for method in self.methods}
+            for turns in played
+        ]
+        unique = {
+            request: None
+            for by_name in asked
+            for own in by_name.values()
+            for requests in own
+            for request in requests
+        }
+        scores = dict[ScoreRequest, TokenScores]()
+        if unique:
+            rendered = list(unique)
+            if self._template is not None:
+                rendered = [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in unique]
+            try:
+                scores = dict(zip(unique, self.scorer.logprobs(rendered), strict=True))
+            except Exception as error:
+                if not apart:
+                    raise
+                if len(played) == 1:
+                    return [error_line(error)]
+                return [scores for turns in played for scores in self.score([turns], apart=True)]
         return [
-            {name: [scores[request] for request in own] for name, own in by_name.items()} for by_name in asked
+            {name: [[scores[one] for one in requests] for requests in own] for name, own in by_name.items()}
+            for by_name in asked
         ]
 
-    def pay(self, episode: EpisodeRewards, turn: Turn, reward: float, scores: Scores | str) -> float:
+    def pay(
+        self, episode: EpisodeRewards, turns: Sequence[Turn], reward: float, scores: Scores | str
+    ) -> float:
         """Add a turn to its episode and return its reward, as far as it is known at that turn.
 
         Args:
-            episode: to which the turn is added.
-            turn: the next one.
+            episode: to which the last of `turns` is added.
+            turns: as `score` takes them.
             reward: the environment's.
-            scores: of what was asked about the turn; or why it could not be played or scored, which ends the
-                episode.
+            scores: of what was asked; or why the turn could not be played or scored, which ends the episode.
         """
+        turn = turns[-1]
         episode.actions.append(turn.action)
         episode.observations.append(turn.next_observation)
         episode.infos.append(turn.info)
@@ -202,12 +226,12 @@ class MethodStack:
             episode.end, episode.error = turn.end or "truncated", scores
         components: dict[str, float] = {}
         for method in self.methods:
-            signals, signal = episode.signals[method.name], math.nan
-            if not isinstance(scores, str):
-                signal = float(method.signal(turn, scores[method.name]))
-            elif not method.immediate:
-                signals[:] = [math.nan] * len(signals)
-            signals.append(signal if math.isfinite(signal) else math.nan)
+            signals = episode.signals[method.name]
+            if isinstance(scores, str):
+                signals += [math.nan] * (len(episode.actions) - len(signals))
+            else:
+                found = map(method.signal, method.measured(turns), scores[method.name])
+                signals += [signal if math.isfinite(signal) else math.nan for signal in map(float, found)]
             components[method.name] = signals[-1] if method.immediate else 0.0
             episode.paid[method.name].append(_nan_to_zero(components[method.name]))
         episode.rewards = self._components(turn.info, components)
@@ -230,7 +254,7 @@ class MethodStack:
     def info(self, episode: EpisodeRewards) -> Info:
         """The environment's last info with the methods' parts; always the same keys."""
         info = episode.infos[-1]
-        signals = {name: own[-1] if own else 0.0 for name, own in episode.signals.items()}
+        signals = {name: list(own) for name, own in episode.signals.items()}
         credits = {name: list(own) for name, own in episode.credits.items()}
         # An inner wrapper that has replaced the outcome keeps it in its metrics, with 0 as its component.
         outcome = math.fsum(episode.outcomes) if episode.over else 0.0
@@ -247,13 +271,8 @@ class MethodStack:
 
     def record(self, episode: EpisodeRewards) -> Episode:
         """An episode for reward methods and learners."""
-        shown, infos = episode.observations, episode.infos
-        parts = zip(shown[:-1], episode.actions, infos[:-1], shown[1:], infos[1:], strict=True)
-        turns = [Turn(*part) for part in parts]
-        if turns:
-            turns[-1] = turns[-1]._replace(end=episode.end)
         return Episode(
-            turns=turns,
+            turns=episode.turns,
             outcomes=episode.outcomes,
             signals=episode.signals,
             credits=episode.credits,
@@ -360,9 +379,9 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         could not score, its component is NaN and the reward leaves it out.
 
     Info:
-        As the environment's, with `signals` (each method's raw number at this turn), `credits` (each method's
-        `Credit`s; empty until the end) and, in `metrics`, `outcome` and for each method `NAME_unscored` (its
-        credits without a number).
+        As the environment's, with `signals` (each method's raw number of each turn, so far), `credits` (each
+        method's `Credit`s) and, in `metrics`, `outcome` and for each method `NAME_unscored` (its credits
+        without a number). Credits, and the signals of a method that pays at the end, are empty until then.
 
     Without a group, a method that compares the rollouts of a task uses statistics of earlier episodes (its
     docstring says which); they are part of the state. `VectorRewardWrapper` compares real groups.
@@ -418,9 +437,9 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         stack, episode = self._stack, self._current
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._interrupted = True
-        turn = episode.next_turn(action, observation, info, end_of(terminated, truncated))
-        (scores,) = stack.score([turn])
-        reward = stack.pay(episode, turn, float(reward), scores)
+        turns = episode.turns_with(action, observation, info, end_of(terminated, truncated))
+        (scores,) = stack.score([turns])
+        reward = stack.pay(episode, turns, float(reward), scores)
         for method in self.methods if episode.over else ():
             reward += stack.assign_credit(method, [episode])[0]
         self._interrupted = False
@@ -596,11 +615,12 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         for i in np.flatnonzero(begins).tolist():
             self._begin(i, observations[i])
         finals = dict(vector.finals)
-        turns = {}
+        played = dict[int, list[Turn]]()
         for i, episode in episodes.items():
             observation, info = finals.get(i, (observations[i], vector.infos_list[i]))
-            turns[i] = episode.next_turn(actions[i], observation, info, end_of(terminated[i], truncated[i]))
-        late = self._pay(turns, rewards)
+            end = end_of(terminated[i], truncated[i])
+            played[i] = episode.turns_with(actions[i], observation, info, end)
+        late = self._pay(played, rewards)
         for i in (*playing, *late):
             self.infos_list[i] = self._stack.info(self._episode(i))
         failed = [i for i in playing if episodes[i].error and not (terminated[i] or truncated[i])]
@@ -735,16 +755,16 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
             self._assign_credit({i: episode}, np.zeros(self.num_envs), at_reset=True)
         self.infos_list[i] = self._stack.info(episode)
 
-    def _pay(self, turns: dict[int, Turn], rewards: NDArray[np.float64]) -> list[int]:
-        """Add the turns, and their pay to `rewards`; return the environments paid without playing."""
+    def _pay(self, played: dict[int, list[Turn]], rewards: NDArray[np.float64]) -> list[int]:
+        """Add the last turns, and their pay to `rewards`; return the environments paid without playing."""
         stack = self._stack
-        outcomes: dict[int, Scores | str] = {i: self._error_of(turn.info) for i, turn in turns.items()}
+        outcomes: dict[int, Scores | str] = {i: self._error_of(own[-1].info) for i, own in played.items()}
         living = [i for i, error in outcomes.items() if not error]
-        scored = stack.score([turns[i] for i in living], apart=self._vector.errors == "truncate")
+        scored = stack.score([played[i] for i in living], apart=self._vector.errors == "truncate")
         outcomes |= zip(living, scored, strict=True)
-        for i, turn in turns.items():
-            rewards[i] = stack.pay(self._episode(i), turn, float(rewards[i]), outcomes[i])
-        return self._assign_credit({i: e for i in turns if (e := self._episode(i)).over}, rewards)
+        for i, turns in played.items():
+            rewards[i] = stack.pay(self._episode(i), turns, float(rewards[i]), outcomes[i])
+        return self._assign_credit({i: e for i in played if (e := self._episode(i)).over}, rewards)
 
     def _assign_credit(
         self, ended: Played, rewards: NDArray[np.float64], *, at_reset: bool = False

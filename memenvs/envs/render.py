@@ -34,7 +34,7 @@ def show_turn(
 
 def earned_lines(
     rewards: Mapping[str, float],
-    signals: Mapping[str, float],
+    signals: Mapping[str, Sequence[float]],
     credits: Mapping[str, Sequence[Any]],
     turn_rewards: Sequence[float],
 ) -> list[str]:
@@ -42,13 +42,12 @@ def earned_lines(
 
     Args:
         rewards: the components of the last turn.
-        signals: of each method at the last turn.
+        signals: of each method; the last one is shown.
         credits: of each method: `memenvs.rollout.records.Credit`s.
         turn_rewards: of every turn; shown where credits are known.
     """
     lines = [reward_line(rewards)]
-    if signals:
-        measured = ", ".join(f"{name} {value:.4g}" for name, value in signals.items())
+    if measured := ", ".join(f"{name} {values[-1]:.4g}" for name, values in signals.items() if values):
         lines.append(f"{YELLOW}signals{RESET} {measured}")
     if any(credits.values()):
         lines.append(f"{YELLOW}credits{RESET}")

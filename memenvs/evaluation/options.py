@@ -34,7 +34,7 @@ def check_methods(
             raise ValueError(f"scorer {scorer} is for reward methods; give --methods, or leave it out")
         return
     text_env_of(env)
-    wrapped = RewardWrapper(env, methods)
+    wrapped = RewardWrapper(env, methods, "lexical")
     wrapped.reset(seed=0)
     is_model = policy.startswith("hf:") if isinstance(policy, str) else hasattr(policy, "model")
     if scorer == "policy" and not is_model:

@@ -1,8 +1,8 @@
 """Sequences with a common prefix, which is read once, in one pass without padding, with gradients.
 
 A pass reads the tokens of many sequences as one row, each shared prefix once and nothing padded, so that the
-linear layers compute every token once. Attention alone knows which token is whose: `attend` shows a sequence
-the keys and values of its prefix and its own. Gradients are those of reading each sequence by itself.
+linear layers compute every token once. Attention alone knows which token is whose: `attend` shows a segment
+the keys and values of those before it and its own. Gradients are those of reading each sequence by itself.
 """
 
 from __future__ import annotations
@@ -30,55 +30,50 @@ UNKNOWN = ("s_aux", "position_bias", "cache")  # parts of attention that only ot
 LONG = 2_048  # tokens from which on scores kept for a gradient would take most of the memory
 
 
-class PrefixGroup(NamedTuple):
-    """Sequences that begin with the same tokens.
+class Segment(NamedTuple):
+    """Tokens `start` to `end` of sequence `row`, which follow those of segment number `before`, if any."""
 
-    Attributes:
-        prefix: number of tokens that all of them begin with; 0 for a sequence that shares nothing.
-        rows: their numbers, at least one.
-    """
-
-    prefix: int
-    rows: list[int]
+    row: int
+    start: int
+    end: int
+    before: int | None
 
 
-def group_by_prefix(sequences: Sequence[Ids], least: int = PREFIX) -> list[PrefixGroup]:
-    """Partition sequences into groups such that reading each group's prefix once saves the most tokens.
+def prefix_tree(sequences: Sequence[Ids]) -> list[Segment]:
+    """Segments that hold each token once, where a prefix that several sequences share is worth a segment.
 
-    A group of n sequences with a common prefix of p tokens saves p (n - 1), less `least` for its own row. In
-    lexicographic order the best groups are runs of neighbours, which dynamic programming finds exactly.
-
-    Prompts before sampling and training sequences of an update are grouped by it. A prefix is at least one
-    token shorter than each of its sequences, so that each row has a token to read.
+    A prefix that n sequences share for p more tokens than the segment before it saves p (n - 1), and is a
+    segment if that exceeds `PREFIX`. Prompts before sampling, the sequences of an update and a scorer's
+    requests are read so; each turn of a growing context continues the one before.
 
     Args:
         sequences: (T,) ids each.
-        least: tokens that a group must save.
 
     Returns:
-        Groups in lexicographic order of their sequences; every sequence is in exactly one.
+        Segments in lexicographic order, each after the one that it continues. A sequence ends in a segment of
+        its own, which no other continues; one without tokens has none.
     """
     starts = [np.ascontiguousarray(ids[:-1]) for ids in sequences]
-    order = lexicographic_order(starts)
+    order = [row for row in lexicographic_order(starts) if len(sequences[row])]
     shared = np.array([_common(starts[a], starts[b]) for a, b in itertools.pairwise(order)])
-    saved = np.zeros(len(order) + 1)  # by the first j sequences in that order
-    cuts: list[tuple[int, int]] = []  # where the last group of the first j begins, and its prefix
-    for j in range(1, len(order) + 1):
-        common = np.minimum.accumulate(shared[: j - 1][::-1])[::-1]  # of sequences i to j - 1, for i < j - 1
-        gains = saved[: j - 1] + common * np.arange(j - 1, 0, -1) - least
-        best = int(gains.argmax()) if j > 1 else -1
-        if j > 1 and gains[best] > saved[j - 1]:
-            saved[j] = gains[best]
-            cuts.append((best, int(common[best])))
-        else:
-            saved[j] = saved[j - 1]
-            cuts.append((j - 1, 0))
-    groups, j = list[PrefixGroup](), len(order)
-    while j:
-        start, prefix = cuts[j - 1]
-        groups.append(PrefixGroup(prefix, order[start:j]))
-        j = start
-    return groups[::-1]
+    segments = list[Segment]()
+    runs = list[tuple[int, int, int, int | None]]()
+    if order:
+        runs.append((0, len(order), 0, None))  # from, to, tokens before, and the segment that holds them
+    while runs:
+        first, last, start, before = runs.pop()
+        row = order[first]
+        if last - first == 1:
+            segments.append(Segment(row, start, len(sequences[row]), before))
+            continue
+        between = shared[first : last - 1]
+        common = int(between.min())
+        if (common - start) * (last - first - 1) > PREFIX:
+            segments.append(Segment(row, start, common, before))
+            start, before = common, len(segments) - 1
+        ends = [first, *(first + 1 + np.flatnonzero(between == common)).tolist(), last]
+        runs += [(a, b, start, before) for a, b in itertools.pairwise(ends)][::-1]
+    return segments
 
 
 def _common(a: Ids, b: Ids) -> int:
@@ -91,73 +86,59 @@ def _common(a: Ids, b: Ids) -> int:
 def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     """Numbers of sequences in batches for `PackedBatch`, each of at most `budget` tokens to compute.
 
-    Groups stay whole where they fit; a larger one is cut, and each part reads the prefix again. A sequence
-    longer than the budget is a batch of its own. The longest come first, so that what does not fit the memory
-    fails at once.
+    Sequences with a common prefix stay together where they fit; otherwise each batch reads the prefix again.
+    A sequence longer than the budget is a batch of its own. The largest batches come first, so that what does
+    not fit the memory fails at once.
 
     Args:
         sequences: (T,) ids each.
         budget: tokens, shared prefixes counted once; at least 1.
     """
-    parts: list[tuple[int, list[int]]] = []  # tokens to compute, and numbers of sequences
-    for prefix, rows in group_by_prefix(sequences):
-        tokens, part = prefix, list[int]()
-        for row in rows:
-            own = len(sequences[row]) - prefix
-            if part and tokens + own > budget:
-                parts.append((tokens, part))
-                tokens, part = prefix, []
-            tokens += own
-            part.append(row)
-        parts.append((tokens, part))
-    batches: list[list[int]] = []
-    used: list[int] = []
-    for tokens, part in sorted(parts, key=lambda one: -one[0]):
-        number = next((i for i, others in enumerate(used) if others + tokens <= budget), len(used))
-        if number == len(used):
-            used.append(0)
-            batches.append([])
-        used[number] += tokens
-        batches[number] += part
-    return batches
+    tree = prefix_tree(sequences)
+    below = [one.end - one.start for one in tree]  # tokens of a segment and all that continue it
+    for number, one in reversed([*enumerate(tree)]):
+        if one.before is not None:
+            below[one.before] += below[number]
+    continued = {one.before for one in tree}
+    batches = list[tuple[int, list[int]]]()
+    tokens, rows = 0, list[int]()
+    for number, (row, start, end, _) in enumerate(tree):
+        is_last = number not in continued
+        fits = start + below[number] <= budget
+        if rows and tokens + below[number] > budget and (is_last or fits):
+            batches.append((tokens, rows))
+            tokens, rows = start, []
+        tokens += end - start
+        if is_last:
+            rows.append(row)
+    batches.append((tokens, rows))
+    return [rows for _, rows in sorted(batches, key=lambda one: -one[0]) if rows]
 
 
 def packed_tokens(sequences: Sequence[Ids]) -> int:
     """Tokens of a `PackedBatch`: each shared prefix counts once."""
-    groups = group_by_prefix(sequences)
-    return sum(map(len, sequences)) - sum(prefix * (len(rows) - 1) for prefix, rows in groups)
-
-
-class Segment(NamedTuple):
-    """Tokens `start` to `end` of sequence `row`."""
-
-    row: int
-    start: int
-    end: int
+    return sum(one.end - one.start for one in prefix_tree(sequences))
 
 
 class AttentionCall(NamedTuple):
     """Segments whose attention is computed together, padded to the longest.
 
     Attributes:
-        segments: at least one.
-        prefix: number of the segment that precedes each of them; None: none.
+        rows: number of segments, at least one.
+        width: tokens of the longest.
+        before: numbers of the segments that precede each of them, in order.
     """
 
-    segments: list[Segment]
-    prefix: int | None
-
-    @property
-    def width(self) -> int:
-        """Tokens of the longest segment."""
-        return max(segment.end - segment.start for segment in self.segments)
+    rows: int
+    width: int
+    before: list[int]
 
 
 class PackedBatch:
     """Sequences as one row of N tokens: the segments of each attention call, one after the other.
 
     Attributes:
-        calls: of attention; those of shared prefixes and of sequences that share nothing come first.
+        calls: of attention.
         lengths: tokens of each segment.
         ids: (N,) tokens.
         positions: (N,) position of each token in its sequence.
@@ -171,29 +152,36 @@ class PackedBatch:
     """
 
     def __init__(self, sequences: Sequence[Ids], device: Any):
-        groups = [group for group in group_by_prefix(sequences) if len(sequences[group.rows[0]])]
-        first = [Segment(rows[0], 0, prefix or len(sequences[rows[0]])) for prefix, rows in groups]
-        self.calls = [AttentionCall(segments, None) for segments in _alike(first)]
-        numbers = {one.row: i for i, one in enumerate(one for call in self.calls for one in call.segments)}
-        for prefix, rows in groups:
-            if prefix:
-                rest = [Segment(row, prefix, len(sequences[row])) for row in rows]
-                self.calls += [AttentionCall(segments, numbers[rows[0]]) for segments in _alike(rest, prefix)]
-        segments = [one for call in self.calls for one in call.segments]
+        tree = prefix_tree(sequences)
+        siblings = dict[int | None, list[int]]()
+        for number, one in enumerate(tree):
+            siblings.setdefault(one.before, []).append(number)
+        together = [
+            (before, [numbers[i] for i in batch])
+            for before, numbers in siblings.items()
+            for batch in _alike([tree[i] for i in numbers])
+        ]
+        order = [number for _, numbers in together for number in numbers]
+        segments = [tree[number] for number in order]
         self.lengths = [one.end - one.start for one in segments]
-        ends = np.cumsum(self.lengths)
+        ends = np.cumsum(self.lengths).tolist()
         own = [np.arange(end - length, end) for end, length in zip(ends, self.lengths, strict=True)]
+        place = {number: i for i, number in enumerate(order)}
+        paths = dict[int | None, list[int]]({None: []})  # places of a segment and those before it
         self.places = [np.zeros(0, np.int64)] * len(sequences)
+        for number, one in enumerate(tree):
+            paths[number] = [*paths[one.before], place[number]]
+            if number not in siblings:
+                self.places[one.row] = np.concatenate([own[i] for i in paths[number]])
+        self.calls = list[AttentionCall]()
         index, inverse, padded = list[Any](), list[Any](), 0
-        for call in self.calls:
-            for _ in call.segments:
-                number = len(index)
-                row, length = segments[number].row, self.lengths[number]
-                before = [] if call.prefix is None else [own[call.prefix]]
-                self.places[row] = np.concatenate([*before, own[number]])
-                index.append(own[number][np.minimum(np.arange(call.width), length - 1)])
-                inverse.append(padded + np.arange(length))
-                padded += call.width
+        for before, numbers in together:
+            width = max(self.lengths[place[number]] for number in numbers)
+            self.calls.append(AttentionCall(len(numbers), width, paths[before]))
+            for tokens in (own[place[number]] for number in numbers):
+                index.append(tokens[np.minimum(np.arange(width), len(tokens) - 1)])
+                inverse.append(padded + np.arange(len(tokens)))
+                padded += width
         ids = [sequences[one.row][one.start : one.end] for one in segments]
         positions = [np.arange(one.start, one.end) for one in segments]
         self.ids, self.positions, self.index, self.inverse = (
@@ -213,10 +201,9 @@ class PackedBatch:
         return self._masks[key]
 
 
-def _alike(segments: Sequence[Segment], prefix: int = 0) -> list[list[Segment]]:
-    """Segments of like length together; attention copies the tokens of their prefix for each."""
-    batches = micro_batches([one.end - one.start for one in segments], CALL, ALIKE, prefix)
-    return [[segments[i] for i in batch] for batch in batches]
+def _alike(segments: Sequence[Segment]) -> list[list[int]]:
+    """Those of like length together, of segments that follow the same; attention copies that for each."""
+    return micro_batches([one.end - one.start for one in segments], CALL, ALIKE, segments[0].start)
 
 
 def read_packed(backbone: Any, batch: PackedBatch, cache: Any = None) -> Any:
@@ -291,19 +278,21 @@ def attend(
         query, key = query.to(value.dtype), key.to(value.dtype)
     rows = [states[0].transpose(0, 1).reshape(states.shape[2], -1) for states in (query, key, value)]
     index, inverse = packed.index.to(query.device), packed.inverse.to(query.device)
-    sizes = [len(call.segments) * call.width for call in packed.calls]
+    sizes = [call.rows * call.width for call in packed.calls]
     padded = [_Pad.apply(states, index, inverse).split(sizes) for states in rows]
     keys, values = (states.split(packed.lengths) for states in rows[1:])
     outputs = []
-    for number, (segments, prefix) in enumerate(packed.calls):
+    for number, (count, _, before) in enumerate(packed.calls):
         q, k, v = (
-            _by_head(states[number], len(segments), count)
-            for states, count in zip(padded, (heads, key_heads, key_heads), strict=True)
+            _by_head(states[number], count, of)
+            for states, of in zip(padded, (heads, key_heads, key_heads), strict=True)
         )
-        if prefix is not None:
+        if before:
             k, v = (
-                torch.cat([_by_head(before[prefix], 1, key_heads).expand(len(segments), -1, -1, -1), own], 2)
-                for before, own in ((keys, k), (values, v))
+                torch.cat(
+                    [*(_by_head(read[i], 1, key_heads).expand(count, -1, -1, -1) for i in before), own], 2
+                )
+                for read, own in ((keys, k), (values, v))
             )
         output = _attention(packed, q, k, v, dropout, sliding_window, softcap)
         outputs.append(output.transpose(1, 2).reshape(sizes[number], -1))

@@ -490,9 +490,7 @@ def to_record(episode: Episode, policy: Any = None, *, texts: bool = True) -> Re
     signals: Any = episode.signals
     credits = episode.credits
     if not (signals or credits):
-        names = last.get("signals", {})
-        signals = {name: [turn.info["signals"][name] for turn in turns] for name in names}
-        credits = last.get("credits", {})
+        signals, credits = last.get("signals", {}), last.get("credits", {})
     paid = {*signals, *credits}  # components that methods paid, which are in the credits
     components = [{name: v for name, v in turn.info["rewards"].items() if name not in paid} for turn in turns]
     privileged = first.get("privileged", {}) if texts else {}

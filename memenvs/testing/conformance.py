@@ -304,7 +304,7 @@ def test_methods_that_ask_for_log_probabilities_run(env, methods):
     skip_without_scoring_fields(env)
     _, *steps = play(RewardWrapper(env.unwrapped, METHODS[methods], "lexical"), SOME, seed=0)
     for step in steps:
-        assert np.isfinite([step[1], *step[4]["signals"].values()]).all()
+        assert np.isfinite([step[1], *itertools.chain(*step[4]["signals"].values())]).all()
 
 
 @given(replies=st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(max_size=300)), min_size=20, max_size=20))

@@ -78,7 +78,7 @@ def _earned(episode: Episode, k: int) -> Iterator[str]:
         rewards["outcome"] = 0.0
     for name, credits in episode.credits.items():
         rewards[name] = sum(c.value for c in credits if c.turn == k and c.value == c.value)
-    signals = {name: values[k] for name, values in episode.signals.items() if k < len(values)}
+    signals = {name: values[k : k + 1] for name, values in episode.signals.items()}
     if rewards:
         yield from earned_lines(rewards, signals, {}, [])
     if told := credits_of(episode.credits, k):

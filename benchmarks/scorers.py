@@ -53,6 +53,17 @@ def shared(count: int, rng: np.random.Generator) -> list[TokenPair]:
     return [TokenPair(prompt, ids(rng, 50, 300)) for prompt in prompts for _ in range(8)]
 
 
+def growing(count: int, rng: np.random.Generator) -> list[TokenPair]:
+    """Trajectories of 8 turns, 100 to 500 tokens each, with the same answer of 5 to 20 after every turn."""
+    pairs = []
+    for _ in range(count // 8):
+        answer, read = ids(rng, 5, 20), list[int]()
+        for _ in range(8):
+            read = [*read, *ids(rng, 100, 500)]
+            pairs.append(TokenPair(read, answer))
+    return pairs
+
+
 def ids(rng: np.random.Generator, least: int, most: int) -> list[int]:
     """Random token ids of random length."""
     return rng.integers(0, VOCABULARY, rng.integers(least, most + 1)).tolist()
@@ -140,9 +151,17 @@ def main() -> None:
     print("| requests | plain, CPU s (clock) | HFScorer | ratio | plain, MB | HFScorer | ratio |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     scorer.token_logprobs(mixed(2, np.random.default_rng(1)))  # warm
-    for name, make in (("of mixed length", mixed), ("8 continuations to a prompt", shared)):
+    for name, make in (
+        ("of mixed length", mixed),
+        ("8 continuations to a prompt", shared),
+        ("after each of 8 turns", growing),
+    ):
         pairs = make(args.requests, np.random.default_rng(0))
         row(f"{args.requests} {name}", pairs, scorer, args.plain_batch)
+    turns = [pairs[turn::8] for turn in range(8)]
+    apart = Cost(lambda: [scores for turn in turns for scores in scorer.token_logprobs(turn)])
+    together = Cost(lambda: scorer.token_logprobs(pairs))
+    print(f"turn by turn {apart.cpu:.1f} s, in one call {together.cpu:.1f}: {apart.cpu / together.cpu:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """A small language model reads a text chunk by chunk; the demo shows its notes and what each would be paid.
 
-It plays a task of the bundled world. Below each memory it prints TAMTRL's p_t, the mean probability of the
-memory's tokens under a teacher that sees only the evidence, and InfoMem's gain, how much the memory raises
-the answer's log-probability in nats a token. The agent is the shipped `smollm2-reader` (docs/agents.md);
-`--agent smollm2` is the model before training, whose notes help little.
+It plays a task of the bundled world. Below each memory it prints InfoMem's gain, how much the memory raises
+the answer's log-probability in nats a token, and at the end TAMTRL's p_t, the mean probability of each
+memory's tokens under a teacher that sees only the evidence. The agent is the shipped `smollm2-reader`
+(docs/agents.md); `--agent smollm2` is the model before training, whose notes help little.
 """
 
 import argparse
@@ -61,11 +61,12 @@ def main() -> None:
         )
         if not session.over:
             gain = information_gain(scorer, policy.template or "{prompt}", session.info["privileged"])
-            show(f"{DIM}  p_t {session.info['signals']['tamtrl']:.2f}, gain {gain:+.2f}{RESET}\n\n")
+            show(f"{DIM}  gain {gain:+.2f}{RESET}\n\n")
 
+    likely = ", ".join(f"{value:.2f}" for value in session.info["signals"]["tamtrl"][:-1])
     paid = ", ".join(f"{credit.value:.2f}" for credit in session.info["credits"]["tamtrl"])
-    exact = session.info["metrics"]["em"]
-    show(f"\ngold answer: {asked['target']}; exact match {exact:g}; TAMTRL pays its turns {paid}\n")
+    show(f"\ngold answer: {asked['target']}; exact match {session.info['metrics']['em']:g}\n")
+    show(f"TAMTRL's p_t of the memories {likely}; it pays the turns {paid}\n")
 
 
 def show_section(env: ChunkQAEnv, prompt: str) -> None:

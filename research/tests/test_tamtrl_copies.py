@@ -23,15 +23,15 @@ def scorer():
 def read(env, task, write):
     """p_t of each turn that showed evidence, under the memory that `write` makes of it; NaN if none."""
     observation, info = env.reset(seed=task, options={"task": task})
-    signals, over = [], False
+    kept, over = [], False
     while not over:
         chunk = observation.partition("<section>\n")[2].partition("\n</section>")[0]
         evidence = info["privileged"]["evidence_in_chunk"]
         observation, _, terminated, truncated, info = env.step(write(chunk, evidence) if evidence else "")
         if evidence:
-            signals.append(info["signals"]["tamtrl"] if info["privileged"]["memory"] else np.nan)
+            kept.append((info["turn"] - 1, bool(info["privileged"]["memory"])))
         over = terminated or truncated
-    return signals
+    return [info["signals"]["tamtrl"][turn] if written else np.nan for turn, written in kept]
 
 
 def of_evidence(chunk, evidence):

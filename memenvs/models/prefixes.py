@@ -8,7 +8,8 @@ the keys and values of those before it and its own. Gradients are those of readi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,17 +215,27 @@ def read_packed(backbone: Any, batch: PackedBatch, cache: Any = None) -> Any:
         batch: what to read.
         cache: an empty cache, which gets the keys and values (1, heads, N, D) of the tokens; None: none.
     """
+    kept = {"use_cache": False} if cache is None else cache_inputs(backbone, cache)
+    with attention(backbone, ATTENTION) as config:
+        # Not as an argument of the call: some models (Nemotron) hand none on to their layers.
+        config.packed_batch = batch
+        try:
+            output = backbone(input_ids=batch.ids[None], position_ids=batch.positions[None], **kept)
+        finally:
+            del config.packed_batch
+    return output.last_hidden_state[0]
+
+
+@contextmanager
+def attention(backbone: Any, name: str) -> Iterator[Any]:
+    """Let a model's layers use an attention implementation of transformers; their config."""
     config = backbone.config.get_text_config()
     before = config._attn_implementation
-    # Not as an argument of the call: some models (Nemotron) hand none on to their layers.
-    config._attn_implementation, config.packed_batch = ATTENTION, batch
-    kept = {"use_cache": False} if cache is None else cache_inputs(backbone, cache)
+    config._attn_implementation = name
     try:
-        output = backbone(input_ids=batch.ids[None], position_ids=batch.positions[None], **kept)
+        yield config
     finally:
         config._attn_implementation = before
-        del config.packed_batch
-    return output.last_hidden_state[0]
 
 
 def can_read_packed(backbone: Any) -> bool:

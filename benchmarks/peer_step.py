@@ -1,7 +1,10 @@
-"""One GRPO step of SmolLM2 in float32 with our policy or TRL's: processor seconds and peak memory.
+"""One GRPO step of SmolLM2 with our policy or TRL's: processor seconds and peak memory.
 
-python -m benchmarks.peer_step ours
-.venv-trainers/bin/python -m benchmarks.peer_step trl
+python -m benchmarks.peer_step ours [--dtype bfloat16]
+.venv-trainers/bin/python -m benchmarks.peer_step trl [--dtype bfloat16]
+
+In bfloat16 both step float32 weights: ours keeps them beside the model's, TRL's default (`autocast`) has no
+others. `--dtype bfloat16` of TRL has weights in bfloat16 alone, whose smallest steps are lost.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import torch
 import transformers
 
 from memenvs import TextVectorEnv
+from memenvs.baselines.update import make_optimizer, master_weights
 from memenvs.models import HFPolicy
 from memenvs.models.packaged import resolve
 
@@ -30,11 +34,11 @@ def prompts(tokenizer: Any) -> list[list[int]]:
     return [tokenizer(text)["input_ids"][:PROMPT] for text in observations]
 
 
-def ours() -> float:
+def ours(dtype: str) -> float:
     """Sample, one backward pass of the clipped surrogate, a step of AdamW; its processor seconds."""
-    policy = HFPolicy("smollm2", dtype="float32", chat=False)
+    policy = HFPolicy("smollm2", dtype=dtype, chat=False)
     rows = [np.array(ids) for ids in prompts(policy.tokenizer) for _ in range(COPIES)]
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=LR)
+    optimizer = make_optimizer([{"params": policy.parameters()}], lr=LR)
     advantages = np.random.default_rng(0).normal(size=len(rows))
     start = time.process_time()
     replies = policy.sample(rows, [np.random.default_rng(i) for i in range(len(rows))], REPLY)
@@ -47,12 +51,12 @@ def ours() -> float:
         weights, ratio = torch.from_numpy(own).float(), (output.logprobs - old).exp()
         loss = -torch.minimum(ratio * weights, ratio.clamp(0.8, 1.2) * weights).mean()
         loss.backward()
-    torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(master_weights(policy.parameters()), 1.0)
     optimizer.step()
     return time.process_time() - start
 
 
-def trl() -> float:
+def trl(dtype: str) -> float:
     """The first step of `GRPOTrainer` with the same sizes and random rewards; its processor seconds."""
     import datasets
     from trl import GRPOConfig, GRPOTrainer
@@ -62,7 +66,7 @@ def trl() -> float:
     config = GRPOConfig(
         output_dir="build/peer_step",
         use_cpu=True,
-        bf16=False,
+        bf16=dtype == "autocast",
         gradient_checkpointing=False,
         per_device_train_batch_size=PROMPTS * COPIES,
         num_generations=COPIES,
@@ -74,7 +78,9 @@ def trl() -> float:
         save_strategy="no",
     )
     trainer = GRPOTrainer(
-        model=transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        model=transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32
+        ),
         processing_class=tokenizer,
         args=config,
         train_dataset=datasets.Dataset.from_dict(
@@ -93,11 +99,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("who", choices=["ours", "trl"])
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "autocast"], default="float32")
     args = parser.parse_args()
+    if (args.who, args.dtype) == ("ours", "autocast"):
+        parser.error("autocast is TRL's; give bfloat16")
     torch.set_num_threads(1)
-    seconds = ours() if args.who == "ours" else trl()
+    seconds = ours(args.dtype) if args.who == "ours" else trl(args.dtype)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{args.who}: {seconds:.1f} CPU s, peak {peak:.2f} GB")
+    print(f"{args.who}, {args.dtype}: {seconds:.1f} CPU s, peak {peak:.2f} GB")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv, scoring_fields
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
-from memenvs.core.text import Template
 from memenvs.core.tools import Tool, ToolUse
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
@@ -42,8 +41,7 @@ LEGEND = ", ".join(
 )
 """What each symbol of a board means."""
 
-PROMPT = Template(
-    """\
+PROMPT = """\
 You are playing Sokoban. Push every box onto a target. A move takes you one square up, down, left or right; \
 moving into a box pushes it if the square behind it is free. You cannot pull boxes or push two at once.
 
@@ -53,10 +51,7 @@ Symbols: {legend}
 
 You have {turns} turns and may make up to {actions} moves per turn. Think first, then write this turn's moves:
 <think>…</think><answer>{example}</answer>
-""",
-    required=("board",),
-    optional=("legend", "turns", "actions", "example"),
-)
+"""
 
 PROMPT_BY_TOOLS = """\
 You are playing Sokoban. Push every box onto a target with the tool `move`. A move takes you one square up, \
@@ -172,7 +167,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self.chosen = choose_levels(self.levels, min_solution, most)
         example = listed((0, 3, 0))
         self._prompt = functools.partial(
-            PROMPT.fill, legend=LEGEND, turns=max_turns, actions=max_actions, example=example
+            PROMPT.format, legend=LEGEND, turns=max_turns, actions=max_actions, example=example
         )
         first = self.levels.boards[self.chosen[0]]
         text = len(self._prompt(board=to_text(first))) + first.size

@@ -11,16 +11,30 @@ from memenvs.core.lazy import LazyFields
 
 
 def test_fields_equal_a_dictionary_and_travel_as_one():
-    fields = LazyFields({"turn": 1, "prompt": lambda: "Who?"})
-    plain = {"turn": 1, "prompt": "Who?"}
-    assert fields == plain
-    assert plain == fields
-    for other in (
-        pickle.loads(pickle.dumps(fields)),
-        copy.deepcopy(fields),
-        json.loads(json.dumps({**fields})),
-    ):
-        assert other == plain
+    given, plain = {"turn": 1, "prompt": lambda: "Who?"}, {"turn": 1, "prompt": "Who?"}
+    for fields in (LazyFields(given), LazyFields(lambda: given)):
+        assert fields == plain
+        assert plain == fields
+        for other in (
+            pickle.loads(pickle.dumps(fields)),
+            copy.deepcopy(fields),
+            json.loads(json.dumps({**fields})),
+        ):
+            assert other == plain
+
+
+def test_fields_of_sokoban_read_after_the_episode_are_those_of_their_turn():
+    env = gym.make("MemSokoban-v0", max_turns=4)
+    played = []
+    for read in (dict, lambda fields: fields):
+        infos = [read(env.reset(seed=3)[1]["privileged"])]
+        for move in ("up", "left", "down", "right"):
+            infos.append(read(env.step(f"<answer>{move}</answer>")[4]["privileged"]))
+        played.append(infos)
+        env.reset(seed=4)
+    at_once, late = played
+    assert [dict(fields) for fields in late] == at_once
+    assert len({fields["prompt_with_history"] for fields in at_once}) == 4  # the last one answers the fourth
 
 
 @pytest.mark.parametrize("memory_mode", ["rewrite", "callback", "structured", "a_mem", "react"])

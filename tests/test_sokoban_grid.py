@@ -190,6 +190,25 @@ def test_many_boards_are_single_ones_in_every_autoreset_mode(mode, channels_firs
     assert ended > 20
 
 
+# Two levels without a known solution: in the second, the boxes are frozen from the start.
+PAIRS = "#######\n#     #\n# $$  #\n#  @..#\n#######\n\n#######\n# $$  #\n#  @..#\n#     #\n#######\n"
+
+
+def test_many_boards_of_two_boxes_are_lost_where_single_ones_are(tmp_path):
+    (tmp_path / "levels.txt").write_text(PAIRS)
+    kwargs = {"levels": str(tmp_path / "levels.txt"), "level_split": None, "max_steps": 20}
+    ours = SokobanVectorEnv(num_envs=8, **kwargs)
+    theirs = SyncVectorEnv([lambda: SokobanGridEnv(**kwargs)] * 8)
+    assert_equal(ours.reset(seed=0), theirs.reset(seed=0))
+    rng, lost = np.random.default_rng(0), []
+    for _ in range(100):
+        actions = rng.integers(0, 4, 8)
+        mine = ours.step(actions)
+        assert_equal(mine, theirs.step(actions))
+        lost.append(mine[4]["deadlocked"].mean())
+    assert 0 < np.mean(lost) < 1
+
+
 def assert_equal(ours, theirs):
     """Compare what a reset or a step returned; of infos, the values their masks call valid."""
     *arrays, infos = ours

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from reference_values import cases
 
-from memenvs.sokoban import LETTERS, Board, Generator, LevelSet, is_deadlocked, parse, solve
+from memenvs.sokoban import LETTERS, Board, BoardBatch, Generator, LevelSet, is_deadlocked, parse, solve
 from memenvs.sokoban.board import BOX, FAR, PLAYER, TARGET, read_masks
-from memenvs.sokoban.solver import PushBound
+from memenvs.sokoban.solver import PushBound, are_deadlocked
 
 SHIPPED = Path(__file__).parents[1] / "data" / "sokoban_6x6_1box.npz"
 
@@ -83,6 +83,20 @@ def test_a_box_in_a_corner_is_unsolvable():
 
 def test_more_boxes_than_targets_are_unsolvable():
     assert solve(parse("######\n#@$. #\n# $  #\n#    #\n######")).status == "unsolvable"
+
+
+def test_many_boards_are_lost_as_each_of_them_is_and_stay_lost():
+    levels, rng = LevelSet(np.stack(random_boards(300))), np.random.default_rng(0)
+    batch, before = BoardBatch(levels.boards), np.zeros(300, bool)
+    for _ in range(30):
+        lost = are_deadlocked(batch.cells, levels.dead)
+        assert lost.tolist() == [is_deadlocked(board) for board in batch.cells]
+        assert lost[before].all()
+        batch.step(rng.integers(0, 4, 300))
+        before = lost
+    assert (
+        ((batch.cells & BOX != 0) & levels.dead).any((1, 2)).sum() < lost.sum() < 300
+    )  # some are only frozen
 
 
 def test_a_solved_board_takes_no_moves():

@@ -127,7 +127,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
         - `_privileged()`: the fields above, plain data; `{}` by default, which is enough to train on the
           outcome alone. Called at `reset` and after every turn. A field may be a function without arguments,
-          which is called when the field is first read (see `LazyFields`).
+          which is called when the field is first read, and so may all of them (see `LazyFields`).
         - `_context()`: how the observation follows the previous one; `context` by default.
         - `_task_id()`: the task's id; its number by default.
         - `tool_use()`: how an agent that calls tools plays it; see `memenvs.core.tools`.
@@ -181,7 +181,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     def gold_reply(self) -> str:
         """What an agent that knows the answer would reply now."""
 
-    def _privileged(self) -> dict[str, Any]:
+    def _privileged(self) -> dict[str, Any] | Callable[[], dict[str, Any]]:
         """What only a trainer may see; always the same keys, plain data. Empty is enough for the outcome."""
         return {}
 
@@ -256,16 +256,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             teacher_global: the same with all evidence; by default `teacher`.
         """
         reply, ended = self._last.reply or "", bool(self.episode.end)
-        return {
-            "memory": memory,
-            "memory_span": [0, len(reply)] if reply and not ended else None,
-            "reply": reply if ended else "",
-            "prompt_with_memory": with_memory,
-            "prompt_without_memory": without_memory,
-            "prompt_with_history": with_memory,
-            "teacher_prompt": "" if ended else teacher,
-            "teacher_prompt_global": "" if ended else teacher if teacher_global is None else teacher_global,
-        }
+        return scoring_fields(reply, ended, memory, with_memory, without_memory, teacher, teacher_global)
 
     def _restored(self) -> None:
         """Rebuild what is derived from the episode after `set_state`."""
@@ -390,6 +381,28 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             "metrics": {name: float(metrics[name]) for name in names} if ended else metrics,
             "privileged": LazyFields(self._privileged()),
         }
+
+
+def scoring_fields(
+    reply: str,
+    ended: bool,
+    memory: str,
+    with_memory: Text,
+    without_memory: Text,
+    teacher: Text,
+    teacher_global: Text | None = None,
+) -> dict[str, Any]:
+    """`TextEnv._rewritten_fields` of a last reply that has ended the episode, or has not."""
+    return {
+        "memory": memory,
+        "memory_span": [0, len(reply)] if reply and not ended else None,
+        "reply": reply if ended else "",
+        "prompt_with_memory": with_memory,
+        "prompt_without_memory": without_memory,
+        "prompt_with_history": with_memory,
+        "teacher_prompt": "" if ended else teacher,
+        "teacher_prompt_global": "" if ended else teacher if teacher_global is None else teacher_global,
+    }
 
 
 def check_task(options: Mapping[str, Any], n_tasks: int) -> None:

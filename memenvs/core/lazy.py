@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 
@@ -12,16 +13,21 @@ class LazyFields(Mapping[str, Any]):
     It equals a dictionary of the same values; a copy or a pickle of it holds all values, computed.
 
     Args:
-        fields: values by name. A function without arguments is called on the first read, and what it returns
-            is kept, so it must not depend on anything that changes later.
+        fields: values by name, or a function that returns them. A function without arguments, here and among
+            the values, is called on the first read, and what it returns is kept, so it must not depend on
+            anything that changes later.
 
     >>> fields = LazyFields({"turn": 1, "prompt": lambda: "Who wrote it?"})
     >>> fields["prompt"], fields == {"turn": 1, "prompt": "Who wrote it?"}
     ('Who wrote it?', True)
     """
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = dict(fields)
+    def __init__(self, fields: Mapping[str, Any] | Callable[[], Mapping[str, Any]]) -> None:
+        self._given = fields
+
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        return dict(self._given() if callable(self._given) else self._given)
 
     def __getitem__(self, name: str) -> Any:
         value = self._fields[name]

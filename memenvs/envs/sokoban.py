@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,10 +14,9 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv, scoring_fields
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
-from memenvs.core.text import Template, first_pair, in_order
 from memenvs.core.tools import Tool, ToolUse
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
@@ -42,8 +41,7 @@ LEGEND = ", ".join(
 )
 """What each symbol of a board means."""
 
-PROMPT = Template(
-    """\
+PROMPT = """\
 You are playing Sokoban. Push every box onto a target. A move takes you one square up, down, left or right; \
 moving into a box pushes it if the square behind it is free. You cannot pull boxes or push two at once.
 
@@ -53,10 +51,7 @@ Symbols: {legend}
 
 You have {turns} turns and may make up to {actions} moves per turn. Think first, then write this turn's moves:
 <think>…</think><answer>{example}</answer>
-""",
-    required=("board",),
-    optional=("legend", "turns", "actions", "example"),
-)
+"""
 
 PROMPT_BY_TOOLS = """\
 You are playing Sokoban. Push every box onto a target with the tool `move`. A move takes you one square up, \
@@ -69,18 +64,6 @@ Symbols: {legend}
 """
 
 NO_MOVES = "Your reply contained no <answer>…</answer> with moves."
-
-FEEDBACK = Template(
-    """\
-
-{remark}The board is now:
-
-{board}
-
-{left}
-""",
-    required=("remark", "board", "left"),
-)
 
 
 @dataclass
@@ -184,7 +167,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self.chosen = choose_levels(self.levels, min_solution, most)
         example = listed((0, 3, 0))
         self._prompt = functools.partial(
-            PROMPT.fill, legend=LEGEND, turns=max_turns, actions=max_actions, example=example
+            PROMPT.format, legend=LEGEND, turns=max_turns, actions=max_actions, example=example
         )
         first = self.levels.boards[self.chosen[0]]
         text = len(self._prompt(board=to_text(first))) + first.size
@@ -249,7 +232,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self._deadlocked = is_deadlocked(self._board.grid)
         self._solution = level.moves or ()
         board, target = to_text(level.board), listed(self._solution)
-        self._start, self._text = self._prompt(board=board), self._board.text()
+        self._start = self._before = self._prompt(board=board)
+        self._text = self._board.text()
         self._evidence = f"\nA shortest solution from the start: {target}\n" if target else ""
         self._fixed = {
             "question": f"{GOAL}\n\n{board}",
@@ -274,7 +258,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         if episode.moved_box != pushes:
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
         self._text = board.text()
-        self._last_feedback = FEEDBACK.fill(remark=moves.remark, board=self._text, left=left)
+        self._last_feedback = f"\n{moves.remark}The board is now:\n\n{self._text}\n\n{left}\n"
+        self._before = episode.history
         episode.history += reply + self._last_feedback
         return rewards
 
@@ -311,13 +296,17 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             "deadlocked": self._deadlocked,
         }
 
-    def _privileged(self) -> dict[str, Any]:
-        return {
-            "deadlocked": self._deadlocked,
-            "solution": list(self._solution),
-            "state": self._text,
-            **self._fixed,
-            **self._appended_fields(self._start, self.episode.history, self._evidence),
+    def _privileged(self) -> Callable[[], dict[str, Any]]:
+        fixed, solution, start, evidence = self._fixed, self._solution, self._start, self._evidence
+        deadlocked, text, now, before = self._deadlocked, self._text, self.episode.history, self._before
+        reply, ended = self._last.reply or "", bool(self.episode.end)
+        memory, prompt = ("", before) if ended else (reply, now)
+        return lambda: {
+            "deadlocked": deadlocked,
+            "solution": list(solution),
+            "state": text,
+            **fixed,
+            **scoring_fields(reply, ended, memory, prompt, start, now + evidence),
         }
 
     def _task_id(self) -> str:
@@ -388,17 +377,16 @@ def read_moves(reply: str, most: int) -> Moves:
     a thought, or with text around it, is played but is not well formed. Moves beyond `most` are not played,
     and the reply is still well formed.
     """
-    remark, pairs = "", in_order(reply, "think", "answer")
-    if pairs:
-        answer = pairs[1]
-    else:
-        thought = first_pair(reply, "think")
-        found = first_pair(reply, "answer", thought.end if thought else 0)
-        if found is None:
-            return Moves((), False, f"{NO_MOVES} ")
-        answer, remark = found, "Write one thought and one list of moves, and nothing else. "
+    before, _, rest = reply.partition("<think>")
+    _, thought, behind = rest.partition("</think>")
+    between, _, rest = (behind if thought else reply).partition("<answer>")
+    answer, found, after = rest.partition("</answer>")
+    if not found:
+        return Moves((), False, f"{NO_MOVES} ")
+    well_formed = bool(thought) and not (before + between + after).strip()
+    remark = "" if well_formed else "Write one thought and one list of moves, and nothing else. "
     actions: list[int] = []
-    for word in map(str.strip, answer.text.split(SEPARATOR)):
+    for word in map(str.strip, answer.split(SEPARATOR)):
         action = _ACTIONS.get(word.lower())
         if action is not None:
             actions.append(action)
@@ -410,7 +398,7 @@ def read_moves(reply: str, most: int) -> Moves:
         return Moves((), False, remark + "Your list of moves was empty. ")
     if len(actions) > most:
         remark += f"Only the first {most} moves were made. "
-    return Moves(tuple(actions[:most]), bool(pairs), remark)
+    return Moves(tuple(actions[:most]), well_formed, remark)
 
 
 @dataclass(frozen=True)

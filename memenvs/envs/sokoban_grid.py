@@ -27,7 +27,8 @@ from memenvs.envs.sokoban import (
     replay,
 )
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
-from memenvs.sokoban.board import CELLS
+from memenvs.sokoban.engine import planes
+from memenvs.sokoban.solver import are_deadlocked
 
 Planes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -114,7 +115,8 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         self._playing = Board(self.levels.boards[self._level])
         self._moves: list[int] = []
         self._over = False
-        self._deadlocked = self.starts_deadlocked(self._level)
+        unknown = bool(self.levels.lengths[self._level] < 0)  # a level with a known solution is not lost
+        self._deadlocked = unknown and is_deadlocked(self._playing.grid)
         return self._observe(), self._info(False)
 
     def step(self, action: Any) -> tuple[Planes, float, bool, bool, dict[str, Any]]:
@@ -172,10 +174,6 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         check_task({**options, "task": 0 if task is None else task}, len(self.chosen))
         return None if task is None else int(task)
 
-    def starts_deadlocked(self, level: int) -> bool:
-        """Whether a level cannot be solved from its start; one with a known solution is not searched."""
-        return bool(self.levels.lengths[level] < 0) and is_deadlocked(self.levels.boards[level])
-
     @property
     def _board(self) -> Board:
         if self._playing is None:
@@ -224,7 +222,8 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = single.action_space
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
-        self._single = single
+        self._single, levels = single, single.levels
+        self._starts_deadlocked = (levels.lengths < 0) & are_deadlocked(levels.boards, levels.dead)
         self._generators: list[np.random.Generator] = [np.random.default_rng() for _ in range(num_envs)]
         self._drawn: list[list[int]] = [[] for _ in range(num_envs)]
         self._boards: BoardBatch | None = None
@@ -275,18 +274,17 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(
                 f"actions are ({self.num_envs},) integers, 0 up, 1 down, 2 left, 3 right, got {actions!r}"
             )
-        starting = over if mode is AutoresetMode.NEXT_STEP and over.any() else None
-        step = boards.step(moves, None if starting is None else ~starting)
-        rewards = self._single.weights.totals(step)
+        step = boards.step(moves)
+        rewards, terminated = self._single.weights.totals(step), step.solved
         self._steps += 1
-        for row in np.flatnonzero(step.moved_box):
-            self._deadlocked[row] = is_deadlocked(boards.cells[row])
-        terminated, truncated = step.solved.copy(), ~step.solved & (self._steps >= self._single.max_steps)
-        if starting is not None:
-            self._begin(np.flatnonzero(starting))
-            rewards[starting] = 0.0
-            terminated &= ~starting
-            truncated &= ~starting
+        truncated = (self._steps >= self._single.max_steps) & ~terminated
+        pushed = np.flatnonzero(step.moved_box & (self._deadlocked == 0.0))  # a lost board stays lost
+        dead = self._single.levels.dead[self._level[pushed]]
+        self._deadlocked[pushed] = are_deadlocked(boards.cells[pushed], dead)
+        if over.any():
+            rows = np.flatnonzero(over)
+            self._begin(rows)
+            rewards[rows], terminated[rows], truncated[rows] = 0.0, False, False
         self._over = terminated | truncated
         infos = self._infos(np.ones(self.num_envs, np.bool_), terminated)
         if mode is AutoresetMode.SAME_STEP and self._over.any():
@@ -315,7 +313,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         else:
             self._boards.replace(rows, levels)
         self._steps[rows] = 0
-        self._deadlocked[rows] = [self._single.starts_deadlocked(level) for level in self._level[rows]]
+        self._deadlocked[rows] = self._starts_deadlocked[self._level[rows]]
         self._over = self._over.copy()
         self._over[rows] = False
 
@@ -344,7 +342,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         }
 
     def _observe(self) -> Any:
-        return planes(self._playing().cells, self._single.channels_first)
+        return self._playing().planes(self._single.channels_first)
 
     def _infos(self, mask: Mask, terminated: Mask | None = None) -> dict[str, Any]:
         """The infos of the single environments as arrays, with Gymnasium's `_key` masks."""
@@ -352,22 +350,6 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         values = {"level": self._level, "steps": self._steps, "success": success}
         values = {name: value.copy() for name, value in {**values, "deadlocked": self._deadlocked}.items()}
         return {**values, **{f"_{name}": mask.copy() for name in values}}
-
-
-_LANES = np.zeros((16, 8), np.uint8)  # one plane a cell kind, and one that is never shown
-_LANES[CELLS, range(7)] = 1
-_LANES_AS_WORDS = _LANES.view(np.uint64).ravel()
-
-
-def planes(cells: NDArray[np.uint8], channels_first: bool = False) -> Planes:
-    """One-hot planes of boards (…, H, W): (…, H, W, 7) or (…, 7, H, W) uint8.
-
-    Planes: wall, floor, target, box on target, box, player, player on target. Each square is looked up as one
-    64-bit word, which is what makes this fast; the eighth byte is cut off, so the array is not contiguous.
-    """
-    words = _LANES_AS_WORDS.take(cells)
-    lanes = words.view(np.uint8).reshape(*cells.shape, 8)[..., :7]
-    return np.moveaxis(lanes, -1, -3) if channels_first else lanes
 
 
 def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:

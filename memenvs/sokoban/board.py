@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 FLOOR, WALL, BOX, TARGET, PLAYER = 0, 1, 2, 4, 8
+LINE_END = b"\x10"  # behind each row, where a board is kept as the text it is shown as
 MAX_SIDE = 64  # squares
 
 CELLS = (WALL, FLOOR, TARGET, BOX | TARGET, BOX, PLAYER, PLAYER | TARGET)
@@ -65,20 +66,25 @@ def parse(text: str, vocabulary: Vocabulary = XSB) -> Grid:
 
 def to_text(board: Grid, vocabulary: Vocabulary = LETTERS) -> str:
     """Write a board, one row per line, without a line end after the last row."""
-    return rows_to_text(board.tobytes(), board.shape[1], vocabulary)
+    return cells_to_text(lines(board)[:-1], vocabulary)
 
 
-def rows_to_text(cells: bytes | bytearray, width: int, vocabulary: Vocabulary) -> str:
-    """`to_text` of cell codes, row by row."""
-    text = codecs.charmap_decode(cells, "strict", _symbols(vocabulary))[0]
-    return "\n".join([text[i : i + width] for i in range(0, len(text), width)])
+def lines(board: Grid) -> bytes:
+    """Cell codes row by row, each row with `LINE_END` behind it."""
+    cells, width = board.tobytes(), board.shape[1]
+    return b"".join([cells[i : i + width] + LINE_END for i in range(0, len(cells), width)])
+
+
+def cells_to_text(cells: bytes | bytearray, vocabulary: Vocabulary) -> str:
+    """The symbols of cell codes and line ends."""
+    return codecs.charmap_decode(cells, "strict", _symbols(vocabulary))[0]
 
 
 @lru_cache
 def _symbols(vocabulary: Vocabulary) -> str:
-    """The symbol of each cell code."""
+    """The symbol of each cell code, and of the line end."""
     symbols = dict(zip(CELLS, vocabulary, strict=True))
-    return "".join(symbols.get(cell, " ") for cell in range(16))
+    return "".join(symbols.get(cell, " ") for cell in range(16)) + "\n"
 
 
 def check_levels(boards: Grid) -> None:

@@ -16,15 +16,18 @@ import numpy.typing as npt
 
 from memenvs.sokoban.board import (
     BOX,
+    CELLS,
     LETTERS,
+    LINE_END,
     PLAYER,
     TARGET,
     WALL,
     Grid,
-    rows_to_text,
+    cells_to_text,
+    lines,
 )
 
-Bools = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.int64]
 STAY, MOVE, PUSH, PUSH_ON, PUSH_OFF = range(5)
 
 
@@ -47,8 +50,15 @@ GAIN = (0, 0, 0, 1, -1)
 FLIP_AHEAD = (0, PLAYER, PLAYER | BOX, PLAYER | BOX, PLAYER | BOX)
 FLIP_BEYOND = (0, 0, BOX, BOX, BOX)
 
+# A square as a word of eight bytes: its one-hot planes in the order of CELLS, then its cell code.
+_BYTES = np.zeros((16, 8), np.uint8)
+_BYTES[CELLS, range(7)] = 1
+_BYTES[:, 7] = range(16)
+_WORDS: Words = _BYTES.view("<i8").ravel()
+
 _KIND, _GAIN = np.frombuffer(KIND, np.uint8), np.array(GAIN, np.int16)
-_FLIP_AHEAD, _FLIP_BEYOND = np.array(FLIP_AHEAD, np.uint8), np.array(FLIP_BEYOND, np.uint8)
+_AHEAD = _WORDS[[pair >> 4 ^ FLIP_AHEAD[kind] for pair, kind in enumerate(KIND)]]
+_BEYOND = _WORDS[[pair & 15 ^ FLIP_BEYOND[kind] for pair, kind in enumerate(KIND)]]
 
 
 class Step(NamedTuple):
@@ -76,7 +86,7 @@ class Board:
     """One board, stepped in plain Python.
 
     Attributes:
-        cells: the codes row by row, in a bytearray with one more row of walls that is not shown.
+        cells: the codes row by row, each row ended by `LINE_END`, and one more row of line ends.
         shape: height and width in squares.
         player: the player's index in `cells`.
         placed: boxes on targets.
@@ -90,19 +100,21 @@ class Board:
 
     def __init__(self, board: Grid) -> None:
         self.shape: tuple[int, int] = (board.shape[0], board.shape[1])
-        # The cell beyond a wall of the last row is looked up too, so it must exist.
-        self.cells = bytearray(board.tobytes() + bytes([WALL]) * board.shape[1])
-        self.player = int(np.flatnonzero(board & PLAYER)[0])
+        # The cell beyond a wall of the last row is looked up too, so it must exist. A line end is only ever
+        # beyond a wall, whose index in KIND it does not change.
+        self.cells = bytearray(lines(board) + LINE_END * (self.shape[1] + 1))
+        self.player = max(map(self.cells.find, (PLAYER, PLAYER | TARGET)))
         self.placed = self.cells.count(BOX | TARGET)
-        self.targets = int(np.count_nonzero(board & TARGET))
+        self.targets = self.placed + sum(map(self.cells.count, (TARGET, PLAYER | TARGET)))
         # A dict, so that -1 is an error and not "right".
-        self._delta = dict(enumerate(_deltas(board.shape[1])))
+        self._delta = dict(enumerate(_deltas(self.shape[1] + 1)))
 
     @property
     def grid(self) -> Grid:
         """The board now, (H, W) uint8, a copy."""
         height, width = self.shape
-        return np.frombuffer(bytes(self.cells), np.uint8, height * width).reshape(self.shape)
+        rows = np.frombuffer(bytes(self.cells), np.uint8).reshape(height + 1, width + 1)
+        return rows[:height, :width]
 
     @property
     def solved(self) -> bool:
@@ -111,8 +123,7 @@ class Board:
 
     def text(self) -> str:
         """The board now as text in `LETTERS`, one row per line."""
-        height, width = self.shape
-        return rows_to_text(self.cells[: height * width], width, LETTERS)
+        return cells_to_text(self.cells[: -self.shape[1] - 2], LETTERS)
 
     def step(self, action: int) -> Step:
         """Move the player; raises KeyError for an action that is not 0 to 3."""
@@ -135,8 +146,7 @@ class BoardBatch:
 
     Attributes:
         cells: the boards now, (N, H, W) uint8: a view, which `step` and `replace` change in place.
-        placed: boxes on targets, (N,).
-        targets: targets, empty or not, (N,).
+        empty: targets without a box, (N,).
 
     Args:
         boards: (N, H, W) uint8, each bordered, with one player; copied.
@@ -145,41 +155,52 @@ class BoardBatch:
     def __init__(self, boards: Grid) -> None:
         count, height, width = boards.shape
         # A pad of one row, as in Board. At any other border the cell beyond lies in a neighbour's wall.
-        self._flat = np.full(count * height * width + width, WALL, np.uint8)
-        self.cells: Grid = self._flat[: count * height * width].reshape(boards.shape)
+        self._flat = np.full(count * height * width + width, _WORDS[WALL], _WORDS.dtype)
+        self._words = self._flat[:-width].reshape(boards.shape)
+        self.cells: Grid = self._words.view(np.uint8).reshape(*boards.shape, 8)[..., 7]
         self._start = np.arange(count, dtype=np.intp) * (height * width)
         self._player = np.empty(count, np.intp)
-        self.placed = np.empty(count, np.int16)
-        self.targets = np.empty(count, np.int16)
+        self.empty = np.empty(count, np.int16)
         self._delta = np.array(_deltas(width), np.intp)
         self.replace(np.arange(count), boards)
 
     def replace(self, rows: npt.NDArray[np.intp], boards: Grid) -> None:
         """Put new boards (R, H, W), bordered and with one player, in the places `rows` (R,)."""
-        self.cells[rows] = boards
+        self._words[rows] = _WORDS.take(boards)
         flat = boards.reshape(len(boards), -1)
         self._player[rows] = self._start[rows] + (flat & PLAYER).argmax(1)
-        self.placed[rows] = (flat == BOX | TARGET).sum(1)
-        self.targets[rows] = ((flat & TARGET) != 0).sum(1)
+        self.empty[rows] = (flat & (TARGET | BOX) == TARGET).sum(1)
 
-    def step(self, actions: npt.NDArray[np.integer], active: Bools | None = None) -> Step:
-        """Move the player of each board where `active` (all by default); the other boards do not change.
+    def planes(self, channels_first: bool = False) -> Grid:
+        """`planes` of the boards now, in an array of their own."""
+        return _planes(self._words.copy(), channels_first)
 
-        `actions`, 0 to 3, and `active` are (N,).
-        """
+    def step(self, actions: npt.NDArray[np.integer]) -> Step:
+        """Move the player of each board; `actions` (N,) are 0 to 3."""
         flat, player = self._flat, self._player
         delta = self._delta.take(actions)
-        if active is not None:
-            delta *= active
         ahead = player + delta
         beyond = ahead + delta
-        cell_ahead, cell_beyond = flat.take(ahead), flat.take(beyond)
-        kind = _KIND.take((cell_ahead << 4) | cell_beyond)
+        pair = flat.take(ahead) >> 52 | flat.take(beyond) >> 56  # the codes, as in KIND
+        kind = _KIND.take(pair)
         moved = kind != STAY
-        flat[player] ^= moved.view(np.uint8) << 3  # clears the PLAYER bit
-        flat[ahead] ^= _FLIP_AHEAD.take(kind)
-        flat[beyond] ^= _FLIP_BEYOND.take(kind)
+        flat[player] = _WORDS.take(flat.take(player) >> 56 ^ moved * PLAYER)
+        flat[ahead] = _AHEAD.take(pair)
+        flat[beyond] = _BEYOND.take(pair)
         delta *= moved
         player += delta
-        self.placed += _GAIN.take(kind)
-        return Step(moved, kind >= PUSH, kind == PUSH_ON, kind == PUSH_OFF, self.placed == self.targets)
+        self.empty -= _GAIN.take(kind)
+        return Step(moved, kind >= PUSH, kind == PUSH_ON, kind == PUSH_OFF, self.empty == 0)
+
+
+def planes(cells: Grid, channels_first: bool = False) -> Grid:
+    """One-hot planes of boards (…, H, W): (…, H, W, 7) or (…, 7, H, W) uint8, not contiguous.
+
+    Planes: wall, floor, target, box on target, box, player, player on target.
+    """
+    return _planes(_WORDS.take(cells), channels_first)
+
+
+def _planes(words: Words, channels_first: bool) -> Grid:
+    shown = words.view(np.uint8).reshape(*words.shape, 8)[..., :7]  # without the cell codes
+    return np.moveaxis(shown, -1, -3) if channels_first else shown

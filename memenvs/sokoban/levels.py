@@ -15,13 +15,26 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from memenvs.core.files import whole_file
-from memenvs.sokoban.board import FLOOR, LETTERS, WALL, XSB, Grid, LevelError, check_levels, parse, to_text
+from memenvs.sokoban.board import (
+    FLOOR,
+    LETTERS,
+    TARGET,
+    WALL,
+    XSB,
+    Grid,
+    LevelError,
+    check_levels,
+    parse,
+    to_text,
+)
 
 FORMAT, VERSION = "memenvs sokoban levels", 1
 
@@ -70,6 +83,19 @@ class LevelSet:
 
     def __iter__(self) -> Iterator[Level]:
         return (self[index] for index in range(len(self)))
+
+    @cached_property
+    def dead(self) -> npt.NDArray[np.bool_]:
+        """The squares from which a box, alone on its board, reaches no target: (L, H, W)."""
+        floor, live = (self.boards & WALL == 0).ravel(), (self.boards & TARGET != 0).ravel()
+        width = self.boards.shape[2]
+        while True:
+            # A pull needs floor for the box and for the player.
+            pulled = [np.roll(live, by) & np.roll(floor, -by) for by in (1, -1, width, -width)]
+            grown = live | floor & np.logical_or.reduce(pulled)
+            if (grown == live).all():
+                return (floor & ~live).reshape(self.boards.shape)
+            live = grown
 
     def split(self, name: str) -> LevelSet:
         """The levels of one split."""

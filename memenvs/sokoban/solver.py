@@ -16,7 +16,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from memenvs.sokoban.board import FAR, BoardLayout, Grid, read_masks, squares
+import numpy as np
+import numpy.typing as npt
+
+from memenvs.sokoban.board import BOX, FAR, TARGET, WALL, BoardLayout, Grid, read_masks, squares
 
 Status = Literal["solved", "unsolvable", "limit"]
 
@@ -64,11 +67,12 @@ def frozen_boxes(layout: BoardLayout, boxes: int) -> int:
     width = layout.width
     across, along = layout.stuck
     frozen = boxes
-    while True:
+    while frozen:
         kept = frozen & (across | frozen << 1 | frozen >> 1) & (along | frozen << width | frozen >> width)
         if kept == frozen:
-            return frozen
+            break
         frozen = kept
+    return frozen
 
 
 def lost(layout: BoardLayout, boxes: int) -> bool:
@@ -80,6 +84,25 @@ def is_deadlocked(board: Grid) -> bool:
     """Whether a board (H, W) is certainly lost; the analysis of its walls and targets is cached."""
     layout, boxes, _ = read_masks(board)
     return lost(layout, boxes)
+
+
+def are_deadlocked(boards: Grid, dead: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """`is_deadlocked` of boards (N, H, W), with their dead squares (N, H, W) as `LevelSet.dead` has them."""
+    shape, width = boards.shape, boards.shape[2]
+    boards, dead = boards.ravel(), dead.ravel()
+    wall, boxes = boards & WALL != 0, boards & BOX != 0
+    lost = boxes & dead
+    # A box that touches no other one is frozen only on a dead square.
+    if (boxes[1:] & boxes[:-1]).any() or (boxes[width:] & boxes[:-width]).any():
+        axes = [(by, dead[: -2 * by] & dead[2 * by :]) for by in (1, width)]
+        kept, frozen = boxes, ~boxes
+        while (kept != frozen).any():  # as in `frozen_boxes`
+            kept, frozen = kept.copy(), kept
+            stop = wall | frozen
+            for by, dead_on_both in axes:
+                kept[by:-by] &= stop[: -2 * by] | stop[2 * by :] | dead_on_both
+        lost |= frozen & (boards & TARGET == 0)
+    return lost.reshape(shape).any((1, 2))
 
 
 class BudgetSpent(Exception):

@@ -3,6 +3,7 @@
 import builtins
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -207,10 +208,14 @@ def test_what_methods_measured_and_paid_stands_at_each_turn(policy, typed, capsy
     typed(*["a memory"] * 20)
     named = ["--methods", "TAMTRL", '["InfoMem", {"beta": 0.1}]', "--scorer", "lexical"]
     assert main([*READING, "--policy", policy, *named]) == 0
-    *turns, last = capsys.readouterr().out.split("\nsignals tamtrl ")
-    assert len(turns) > 2
-    assert "credits\n  turn 1: " in last
-    assert ", infomem +" in last
+    _, _, last = capsys.readouterr().out.partition("credits\n")
+    turns = last.splitlines()[:4]
+    assert [line.partition(":")[0] for line in turns] == [f"  turn {number}" for number in range(1, 5)]
+    assert all(
+        re.search(r" in all, tamtrl \+\S+(, infomem \+\S+)?; signals tamtrl 0\.\d+", line)
+        for line in turns[:3]
+    )
+    assert ", infomem +" in turns[3]
 
 
 def test_a_model_is_the_scorer_of_its_own_methods_and_keeps_its_tokens(tiny_model, tmp_path):

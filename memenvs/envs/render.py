@@ -42,18 +42,25 @@ def earned_lines(
 
     Args:
         rewards: the components of the last turn.
-        signals: of each method; the last one is shown.
+        signals: of each method and turn; those of the last turn are shown, or with credits those of all.
         credits: of each method: `memenvs.rollout.records.Credit`s.
         turn_rewards: of every turn; shown where credits are known.
     """
     lines = [reward_line(rewards)]
-    if measured := ", ".join(f"{name} {values[-1]:.4g}" for name, values in signals.items() if values):
-        lines.append(f"{YELLOW}signals{RESET} {measured}")
     if any(credits.values()):
         lines.append(f"{YELLOW}credits{RESET}")
         for turn, reward in enumerate(turn_rewards):
-            lines.append(f"  turn {turn + 1}: {reward:+.2f} in all{credits_of(credits, turn)}")
+            measured = signals_at(signals, turn)
+            earned = f"  turn {turn + 1}: {reward:+.2f} in all{credits_of(credits, turn)}"
+            lines.append(f"{earned}; signals {measured}" if measured else earned)
+    elif measured := signals_at(signals, -1):
+        lines.append(f"{YELLOW}signals{RESET} {measured}")
     return lines
+
+
+def signals_at(signals: Mapping[str, Sequence[float]], turn: int) -> str:
+    """What each method that has measured turns measured at one of them."""
+    return ", ".join(f"{name} {values[turn]:.4g}" for name, values in signals.items() if values)
 
 
 def credits_of(credits: Mapping[str, Sequence[Any]], turn: int) -> str:

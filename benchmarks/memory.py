@@ -1,6 +1,6 @@
 """Bytes of environments, tasks and records; one task set in many processes; a large set built and opened.
 
-python -m benchmarks.memory [--environments 10000] [--tasks 100000] [--processes 16]
+python -m benchmarks.memory [--environments 10000] [--tasks 100000] [--documents 0] [--processes 16]
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--environments", type=int, default=10_000, help="in one process")
     parser.add_argument("--tasks", type=int, default=100_000, help="of 200 documents, built and opened")
+    parser.add_argument(
+        "--documents", type=int, default=0, help="of a sentence each, for the set to draw from"
+    )
     parser.add_argument("--processes", type=int, default=16, help="that open the same set")
     args = parser.parse_args()
     for name in ENV_IDS:
@@ -69,9 +72,14 @@ def main() -> None:
         print(f"an episode of reading of {turns} turns: {size:,} bytes a record")
         reading.TASKS = args.tasks
         cpu = processor()
-        tasks, seconds = reading.build(None, Path(folder) / "set")
+        more = [(f"Mile {i}", f"The stone at mile {i} is {i % 97} feet high.") for i in range(args.documents)]
+        tasks, seconds = reading.build(None, Path(folder) / "set", more)
         cpu = processor() - cpu
-        print(f"{args.tasks:,} tasks of 200 documents: built in {seconds:.0f} s ({cpu:.0f} CPU s)")
+        print(
+            f"{args.tasks:,} tasks of 200 of {tasks.n_documents:,} documents: built in {seconds:.0f} s "
+            f"({cpu:.0f} CPU s)",
+            flush=True,
+        )
         for one in (open_tasks("world-train"), tasks):
             of_tasks, of_documents = (
                 one.card.files[f"{name}.arrow"]["bytes"] for name in ("tasks", "documents")

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
@@ -48,8 +49,8 @@ def main() -> None:
     imports()
 
 
-def build(source: str | None, out: Path) -> tuple[TaskSet, float]:
-    """The whole build, including reading and writing."""
+def build(source: str | None, out: Path, more: Sequence[tuple[str, str]] = ()) -> tuple[TaskSet, float]:
+    """The whole build, including reading and writing; `more` are titles and texts to draw from besides."""
     started = time.perf_counter()
     pool = read_hotpotqa(source) if source else world(entities=2000, count=512)
     draft = among_distractors(
@@ -59,7 +60,7 @@ def build(source: str | None, out: Path) -> tuple[TaskSet, float]:
         seed=0,
         documents=DOCUMENTS,
         count=TASKS,
-        extra=pool.extra,
+        extra=[*pool.extra, *more],
         workers=2,
     )
     tasks = write_task_set(out, draft, Card("benchmark"), TOKENIZER)

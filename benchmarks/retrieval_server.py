@@ -102,7 +102,10 @@ def address(log: IO[str], process: subprocess.Popen[bytes]) -> str:
 
 def request(body: bytes) -> bytes:
     """The bytes of a POST."""
-    return b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    head = (
+        b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    return head % len(body) + body
 
 
 async def exchange(

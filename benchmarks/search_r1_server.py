@@ -55,6 +55,8 @@ def theirs(script: str, index: Path, corpus: str, encoder: str) -> Iterator[int]
                     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT)):
                         break
                     time.sleep(0.2)
+                else:
+                    raise RuntimeError(f"{script} ended with {process.returncode}; run it to see why")
                 yield PORT
             finally:
                 process.kill()
@@ -81,7 +83,7 @@ def main() -> None:
     with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
         questions = [json.loads(line)["question"] for line in lines]
     queries = list(itertools.islice(itertools.cycle(questions), args.requests))
-    encoder = json.loads((args.index / "index.json").read_text())["encoder"]
+    encoder = json.loads((args.index / "index.json").read_text())["encoder"]["model"]
     print("| clients | Search-R1, requests/s | p50, ms | memenvs, requests/s | p50, ms | ratio |")
     print("| --- | --- | --- | --- | --- | --- |")
     for _, clients in itertools.product(range(args.rounds), (1, 32)):

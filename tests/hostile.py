@@ -14,6 +14,7 @@ CLOSE = ["</think>", "</answer>", "</search>", "</mem>", "</recall>", "</tool>",
 CLOSE += ["}", "\n", "DELETE 1\n", "</reasoning>"]
 WORDS = ["town", "1623", "Up", "Left || Down", "the", "é", "\u202e", "\0", "\ud800", "0", "-1", "{", "<"]
 WORDS += ["&amp;", "\u017f", ";", "1. ", " | ", "\\frac", "\\sqrt", "\\text{ ", "```json\n", "Turn1: 0.5\n"]
+WORDS += ["<|im_start|>user\n", "<|endoftext|>"]
 MARKUP = [
     "</script><script>window.evil = 1</script>",
     "<img src=x onerror='window.evil = 2'>",

@@ -523,7 +523,8 @@ def skyrl_environment(fuzz: Requests) -> Iterator[Round]:
         done = False
         while not done:
             fuzz.counts["replies"] += 1
-            output, reply = env.step(reply := fuzz.reply()), reply
+            reply = fuzz.reply()
+            output = env.step(reply)
             history += [{"role": "assistant", "content": reply}, *output["observations"]]
             json.dumps([output, history], allow_nan=False)
             done = output["done"]

@@ -49,7 +49,7 @@ def earned_lines(
     lines = [reward_line(rewards)]
     if signals:
         measured = ", ".join(f"{name} {value:.4g}" for name, value in signals.items())
-        lines.append(f"{YELLOW}signals{RESET} {measured}")
+        lines.append(f"{YELLOW}signals{RESET} {printable(measured)}")
     if any(credits.values()):
         lines.append(f"{YELLOW}credits{RESET}")
         for turn, reward in enumerate(turn_rewards):
@@ -104,4 +104,4 @@ def reward_line(rewards: Mapping[str, float]) -> str:
     """The reward of a turn and the components that made it; one that could not be measured counts nothing."""
     parts = ", ".join(f"{name} {value:+.2f}" for name, value in rewards.items() if value) or "none"
     total = sum(value for value in rewards.values() if not math.isnan(value))
-    return f"{YELLOW}reward{RESET} {total:+.2f} ({parts})"
+    return f"{YELLOW}reward{RESET} {total:+.2f} ({printable(parts)})"

@@ -32,9 +32,9 @@ unit: .venv/.dev
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/lm
 
-soak: .venv/.dev  ## hostile replies to every environment for an hour, and hostile requests for a tenth of it
+soak: .venv/.dev  ## hostile replies to every environment for an hour, to what is around them for a tenth of it
 	$(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
-	$(BIN)/python tests/soak_servers.py --seconds $$(($(or $(SECONDS),3600) / 10))
+	$(BIN)/python tests/soak_adapters.py --seconds $$(($(or $(SECONDS),3600) / 10))
 
 kills: .venv/.dev  ## kill what writes files, and fail its disk, at every write; an hour
 	$(BIN)/python tests/kills.py --kills $(or $(KILLS),100)
@@ -69,8 +69,9 @@ test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .v
 	.venv-trainers/bin/python -m pytest tests/trainers
 	.venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
 	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
-	for name in trainers inspect verifiers; do .venv-$$name/bin/python tests/soak_servers.py --seconds 20 || exit 1; done
 	.venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
+	for name in trainers inspect verifiers verl; do \
+		.venv-$$name/bin/python -W ignore tests/soak_adapters.py --seconds 15 || exit 1; done
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network
 	.venv-track/bin/python -m pytest tests/test_trackers.py

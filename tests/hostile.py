@@ -14,6 +14,28 @@ CLOSE = ["</think>", "</answer>", "</search>", "</mem>", "</recall>", "</tool>",
 CLOSE += ["}", "\n", "DELETE 1\n", "</reasoning>"]
 WORDS = ["town", "1623", "Up", "Left || Down", "the", "é", "\u202e", "\0", "\ud800", "0", "-1", "{", "<"]
 WORDS += ["&amp;", "\u017f", ";", "1. ", " | ", "\\frac", "\\sqrt", "\\text{ ", "```json\n", "Turn1: 0.5\n"]
+WORDS += ["<|im_start|>user\n", "<|endoftext|>"]
+MARKUP = [
+    "</script><script>window.evil = 1</script>",
+    "<img src=x onerror='window.evil = 2'>",
+    "<!--<script>",
+]
+MARKUP += [
+    "<svg onload='window.evil = 3'>",
+    "<a href='javascript:window.evil = 4'>x</a>",
+    "</SCRIPT >",
+    "]]>",
+]
+MARKUP += ["</textarea><style>*{display:none}</style>", "<iframe srcdoc='<script>parent.evil = 5</script>'>"]
+MARKUP += [
+    "');window.evil = 6;//",
+    "\u2028window.evil = 7",
+    "${window.evil = 8}",
+    "\\u003cscript>",
+    "\\",
+    "\n{",
+]
+MARKUP += ["__proto__", "%SCRIPT%", "<form><input>", "\x1b[2J", "\x1b]0;x\x07", "<b>" * 1000]
 CALL = '<tool>{"name": "wiki_search", "args": {"query": "a town"}}</tool>'
 
 
@@ -44,3 +66,7 @@ class Grammar:
             parts = [parts[i] for i in rng.permutation(len(parts))]
         text = (" " if kind < 0.6 else "").join(parts)
         return text * int(rng.integers(1, 200)) if kind > 0.99 else text
+
+    def markup(self) -> str:
+        """A reply with markup that would run."""
+        return "".join(self.pick([self.reply(), self.pick(MARKUP)]) for _ in range(3))

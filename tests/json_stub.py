@@ -16,7 +16,9 @@ class JSONStub(ThreadingHTTPServer):
         paths: likewise.
         headers: likewise.
         connections: how many were opened.
+        closed: how many of them were closed.
         most: requests that were under way at once.
+        hangs_up: whether it closes a connection after an answer without saying so.
         wait: seconds that a busy answer asks for.
     """
 
@@ -27,7 +29,8 @@ class JSONStub(ThreadingHTTPServer):
         if answer:
             self.answer = answer
         self.lock, self.bodies, self.paths, self.headers = threading.Lock(), [], [], []
-        self.connections = self.under_way = self.most = 0
+        self.connections = self.closed = self.under_way = self.most = 0
+        self.hangs_up = False
         self.wait = None
         self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
 
@@ -38,6 +41,10 @@ class JSONStub(ThreadingHTTPServer):
     def __enter__(self):
         self.thread.start()
         return self
+
+    def shutdown_request(self, request):
+        super().shutdown_request(request)
+        self.closed += 1
 
     def __exit__(self, *error):
         self.shutdown()
@@ -69,10 +76,9 @@ class _Handler(BaseHTTPRequestHandler):
         answer = stub.answer(self.path, fields)
         with stub.lock:
             stub.under_way -= 1
-        if answer is None:
-            self.close_connection = True
-        else:
+        if answer is not None:
             self.send(*answer)
+        self.close_connection |= answer is None or stub.hangs_up
 
     def do_CONNECT(self):
         self.server.paths.append(self.path)

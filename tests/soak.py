@@ -4,7 +4,8 @@ Every id, memory mode and form plays episodes of replies from a grammar of tags,
 markup, broken text and right answers: alone, under each reward method, under stacks of them, in groups. It
 fails if a reply raises, leaves the observation space, earns without bound or succeeds without an answer; if
 blanks behind a reply, or another case of an answer, change what it earns; if the time of a parser or a method
-grows faster than its text, to a megabyte; or if memory keeps growing. Servers have `tests/soak_servers.py`.
+grows faster than its text, to a megabyte; or if memory keeps growing. Servers, trainers
+and the viewer have `tests/soak_adapters.py`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
 """slime's generate function: a group is collected, and each turn becomes a sample with its credit.
 
-slime needs CUDA to be installed, so its modules are stand-ins with the fields and calls of its repository
-(commit 624b824, August 2026).
+slime needs CUDA to be installed, so its modules are stand-ins (`slime_stub`).
 """
 
-import asyncio
-import enum
 import itertools
-import sys
-from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,17 +12,16 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from replay import Replay
+from slime_stub import Status, install, play
 from transformers import AutoTokenizer
 
 from memenvs.adapters.common import read_credit
-from memenvs.adapters.slime import generate
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models.chat import ChatTokens
 from memenvs.rollout.engine import collect
 from memenvs.wrappers import VectorRewardWrapper
 
-END = "<|im_end|>"
 READING = {"env": "MemChunkQA-v0", "settings": {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}}
 TAMTRL = {**READING, "methods": ["TAMTRL"], "scorer": "lexical", "credit": {"reward": "tamtrl"}}
 SEARCH = {
@@ -40,32 +32,6 @@ SEARCH = {
 ASK = "<think></think><search>the mayor of the town</search>"
 
 
-class Status(enum.Enum):
-    PENDING, COMPLETED, FAILED = "pending", "completed", "failed"
-
-
-@dataclass
-class Sample:
-    """The fields of `slime.utils.types.Sample` that are used."""
-
-    group_index: int | None = None
-    index: int | None = None
-    rollout_id: int | None = None
-    prompt: Any = ""
-    tokens: list[int] = field(default_factory=list)
-    response_length: int = 0
-    label: str | None = None
-    reward: float | None = None
-    loss_mask: list[int] | None = None
-    rollout_log_probs: list[float] | None = None
-    remove_sample: bool = False
-    status: Status = Status.PENDING
-    metadata: dict = field(default_factory=dict)
-
-
-Sample.Status = Status
-
-
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model):
     return AutoTokenizer.from_pretrained(tiny_model)
@@ -73,53 +39,7 @@ def tokenizer(tiny_model):
 
 @pytest.fixture
 def slime(monkeypatch, tokenizer):
-    """Stand-ins for the modules of slime: `say(prompt)` gives each reply, and the calls in `fail` fail."""
-    server = SimpleNamespace(say=None, fail=(), prompts=[])
-
-    async def post(url, payload):
-        assert url == "http://router/generate"
-        server.prompts.append(tokenizer.decode(payload["input_ids"]))
-        if len(server.prompts) in server.fail:
-            raise OSError("the router is down")
-        ids = tokenizer.encode(server.say(server.prompts[-1]) + END, add_special_tokens=False)
-        ids = ids[: payload["sampling_params"]["max_new_tokens"]]
-        pairs = [[-0.5, token, None] for token in ids]
-        return {"text": "", "meta_info": {"finish_reason": {"type": "stop"}, "output_token_logprobs": pairs}}
-
-    parts = {
-        "slime.rollout.sglang_rollout": {
-            "GenerateState": lambda args: SimpleNamespace(tokenizer=tokenizer),
-            "get_model_url": lambda args, name: "http://router/generate",
-        },
-        "slime.utils.http_utils": {"post": post},
-        "slime.utils.types": {"Sample": Sample},
-    }
-    for name in ("slime", "slime.rollout", "slime.utils"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    for name, values in parts.items():
-        module = ModuleType(name)
-        vars(module).update(values)
-        monkeypatch.setitem(sys.modules, name, module)
-    return server
-
-
-def play(settings, seeds, size=4, **options):
-    """The samples of each rollout of a group for each seed, as slime plays them."""
-    args = SimpleNamespace(memenvs=settings, n_samples_per_prompt=size, rollout_max_context_len=None)
-    params = {"max_new_tokens": 64, "temperature": 1.0}
-
-    async def go():
-        return await asyncio.gather(
-            *(
-                generate(
-                    args, Sample(group, group * size + i, metadata={"seed": seed}), dict(params), **options
-                )
-                for group, seed in enumerate(seeds)
-                for i in range(size)
-            )
-        )
-
-    return asyncio.run(go())
+    return install(monkeypatch, tokenizer)
 
 
 def test_each_turn_of_a_reader_has_the_advantage_of_our_own_learner(slime, tokenizer):

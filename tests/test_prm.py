@@ -33,7 +33,7 @@ def random_prm(tiny_model, tmp_path_factory):
     return save_prm(tmp_path_factory.mktemp("prm") / "random", tiny_model)
 
 
-def episode(turns, context="rewrite", outcome=0.0):
+def episode(turns, context="rewrite", outcome=1.0):
     """An episode of (observation, reply) pairs; where prompts are appended, of (what came back, reply)."""
     made, shown, came = [], "", ""
     for k, (text, action) in enumerate(turns):
@@ -137,7 +137,7 @@ def test_every_environments_turns_are_scored(env_id, three_quarters):
     env = gym.make(env_id)
     if not isinstance(env.unwrapped, memenvs.TextEnv):
         pytest.skip("its actions are no text")
-    env = PRM(env, model=three_quarters)
+    env = PRM(env, model=three_quarters, outcome="keep")
     info = play_episode(env, make_policy("gold", env), task=0, seed=0)
     credits = info["credits"]["prm"]
     assert [credit.turn for credit in credits] == list(range(len(info["turn_rewards"])))

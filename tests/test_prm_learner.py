@@ -64,7 +64,7 @@ def test_it_learns_to_predict_success_on_held_out_tasks(tiny_model, played, tmp_
     assert last["eval_base_accuracy"] < 0.9
     assert last["eval_loss"] < 0.5 * last["eval_base_loss"]
     # As a reward method: one of the held-out kind of task, played well and not at all.
-    env = PRM(gym.make("MemSokoban-v0", max_turns=4), model=str(tmp_path / "run" / "last"))
+    env = PRM(gym.make("MemSokoban-v0", max_turns=4), model=str(tmp_path / "run" / "last"), outcome="keep")
     paid = {
         name: play_episode(env, make_policy(name, env), task=40, seed=0)["turn_rewards"][:1]
         for name in ("gold", "silent")
@@ -100,7 +100,7 @@ def test_an_adapter_can_be_trained_instead_of_the_weights(tiny_model, played, tm
     pytest.importorskip("peft")
     run(tiny_model, tmp_path / "run", played, lora_rank=2)
     assert not (tmp_path / "run" / "last" / "policy" / "model.safetensors").exists()
-    env = PRM(gym.make("MemSokoban-v0", **SOKOBAN), model=str(tmp_path / "run" / "last"))
+    env = PRM(gym.make("MemSokoban-v0", **SOKOBAN), model=str(tmp_path / "run" / "last"), outcome="keep")
     info = play_episode(env, make_policy("silent", env), task=0, seed=0)
     assert all(0 < credit.value < 1 for credit in info["credits"]["prm"])
 
@@ -116,8 +116,8 @@ def test_grpo_compares_the_probabilities_of_all_turns_of_a_task(tiny_model, play
     run(tiny_model, tmp_path / "prm", played)
     args = grpo.GRPOArgs(
         model=str(tiny_model), out=tmp_path / "grpo", env_args=SOKOBAN, reward="turn-pool", steps=1, groups=2,
-        methods=json.dumps([["PRM", {"model": str(tmp_path / "prm" / "last")}]]), group_size=2, num_envs=4,
-        max_new_tokens=4, track=(),
+        methods=json.dumps([["PRM", {"model": str(tmp_path / "prm" / "last"), "outcome": "keep"}]]),
+        group_size=2, num_envs=4, max_new_tokens=4, track=(),
     )  # fmt: skip
     grpo.train(grpo.prepare(args), args)
     (line,) = [json.loads(line) for line in (args.out / "log.jsonl").read_text().splitlines()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from json_stub import JSONStub
@@ -53,6 +54,15 @@ def test_a_search_speaks_the_protocol(server):
     hits = client(server).search(["a", "b"], 3)
     assert server.bodies == [{"queries": ["a", "b"], "topk": 3, "return_scores": True}]
     assert hits == ([["id of a"], ["id of b"]], [[0.5], [0.5]])
+
+
+def test_a_connection_that_the_server_has_closed_costs_no_try(server):
+    server.hangs_up, retriever = True, client(server, tries=1)
+    for count in (1, 2):
+        retriever.search(["a"], 1)
+        while server.closed < count:
+            time.sleep(0.01)
+    assert server.connections == 2
 
 
 def test_a_passage_that_a_search_returned_is_found_by_id(server):

@@ -16,7 +16,7 @@ import pytest
 from command_line import view as main
 from viewer_runs import EVIL, play_runs, read_with, write
 
-from memenvs.rollout.records import Episode, text_reply
+from memenvs.rollout.records import Credit, Episode, text_reply
 from memenvs.view import write_report
 from memenvs.view.follow import progress
 from memenvs.view.report import make_report
@@ -221,10 +221,12 @@ def test_the_terminal_compares_many_similar_lines():
     assert list(line_diff(before, after))[-1] == f"+ line 4 says {19_999 * 11}"
 
 
-def test_the_terminal_shows_no_control_characters_of_a_reply(tmp_path, capsys):
+def test_the_terminal_shows_no_control_characters_of_a_file(tmp_path, capsys):
+    evil = "\x1b]0;x\x07\u202ecod.exe"
+    named = {"signals": {evil: [1.0]}, "credits": {evil: [Credit(0, 1.0)]}, "metrics": {evil: 1.0}}
     write(
         tmp_path / "e.jsonl",
-        [Episode(task="a\x1b[2J", replies=[text_reply("\x1b]0;x\x07\u202ecod.exe")], turn_rewards=[0])],
+        [Episode(task="a\x1b[2J", replies=[text_reply(evil)], turn_rewards=[0], **named)],
     )
     for more in ([], ["--episode", "0"]):
         assert main([str(tmp_path / "e.jsonl"), "--terminal", *more]) == 0

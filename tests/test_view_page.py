@@ -2,16 +2,14 @@
 
 import json
 import re
-import shutil
 import time
 
 import pytest
+from browser import chromium
 from viewer_runs import EVIL, play_runs, read_with, write
 
 from memenvs.rollout.records import Credit, Episode, read_episodes, text_reply
 from memenvs.view import write_report
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -24,21 +22,10 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    webdriver = pytest.importorskip("selenium.webdriver", reason="they want the extra dev-browser")
-    if not CHROMIUM or not shutil.which("chromedriver"):
-        pytest.skip("there is no chromium with its chromedriver (apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (
-        *("headless", "no-sandbox", "disable-gpu", "no-first-run", "disable-background-networking"),
-        *("disable-component-update", "disable-sync", "disable-quic", "disable-dev-shm-usage"),
-        f"user-data-dir={tmp_path_factory.mktemp('profile')}",
-        "window-size=1200,900",
-    ):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
+    try:
+        driver = chromium(tmp_path_factory.mktemp("profile"))
+    except ImportError as error:
+        pytest.skip(f"{error}; selenium is in the extra dev-browser")
     yield driver
     driver.quit()
 

@@ -49,8 +49,8 @@ class PRMMethod(ScoreMethod):
 
         p_k = sigmoid(w h_k + b)    h_k: the model's state when it has read turn k's prompt and reply
 
-    TAMTRL's baseline PRM (appendix B.2) pays R_k = p_k r, which is `outcome="multiply"`; its advantage over
-    the turns of a task (eq. 7) is the learner's `--reward turn-pool`. The paper's model is a BERT; ours is
+    TAMTRL's baseline PRM (appendix B.2) pays R_k = p_k r, r the outcome; its advantage over the turns of a
+    task (eq. 7) is the learner's `--reward turn-pool`. The paper's model is a BERT; ours is
     a causal model that `memenvs train prm` has trained. It reads observations and replies
     alone, of any text environment: where prompts are appended, the whole episode so far; where
     they are rewritten, the turn by itself.
@@ -61,8 +61,8 @@ class PRMMethod(ScoreMethod):
     Args:
         model: folder of a checkpoint of `memenvs train prm`, such as `runs/prm/last`; loaded once a
             process, when it is first asked.
-        outcome: `"keep"` pays probabilities beside the environment's outcome, `"replace"` instead of it, and
-            `"multiply"` pays each probability times the outcome instead.
+        outcome: `"multiply"` pays each probability times the environment's outcome. `"keep"` pays
+            probabilities beside the outcome and `"replace"` instead of it, however an episode ends.
         weight: weight of a probability in the reward.
         device: torch device; None: a GPU if there is one.
         dtype: see `memenvs.models.loading.load_model`.
@@ -73,7 +73,7 @@ class PRMMethod(ScoreMethod):
     """
 
     model: str
-    outcome: Outcome = "keep"
+    outcome: Outcome = "multiply"
     weight: float = 1.0
     device: str | None = None
     dtype: Dtype = "auto"

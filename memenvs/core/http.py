@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -104,11 +105,11 @@ class JSONClient:
         return self._request("GET", path, None, read)
 
     def _request(self, method: str, path: str, body: bytes | None, read: Callable[[Any], T]) -> T:
-        began, last, wait = time.monotonic(), "", 0.0
+        began, last, asked = time.monotonic(), "", 0.0
         for attempt in range(self._tries):
             if attempt:
-                time.sleep(min(max(self._pause * 2 ** (attempt - 1), wait), MAX_PAUSE))
-            wait = 0.0
+                time.sleep(min(max(self._pause * 2 ** (attempt - 1), asked), MAX_PAUSE))
+            asked = 0.0
             try:
                 response, content = self._exchange(method, path, body)
             except (OSError, HTTPException) as error:
@@ -120,7 +121,7 @@ class JSONClient:
                 if response.status not in RETRIED:
                     raise RequestRefused(f"{self.url} refused the request, {last}")
                 after = response.getheader("Retry-After", "")
-                wait = float(after) if after.isdecimal() else 0.0
+                asked = float(after) if after.isdecimal() else 0.0
                 continue
             try:
                 return read(json.loads(content))
@@ -156,7 +157,9 @@ class JSONClient:
             self._close()
             self._process = os.getpid()
         try:
-            return self._idle.pop()
+            while (connection := self._idle.pop()).sock is not None and wait([connection.sock], 0):
+                connection.close()  # the server has closed it, as many do after some seconds
+            return connection
         except IndexError:
             connection = self._kind(*self._address, timeout=self._timeout)
         if self._tunnel is not None:

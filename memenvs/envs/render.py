@@ -60,7 +60,7 @@ def earned_lines(
 
 def signals_at(signals: Mapping[str, Sequence[float]], turn: int) -> str:
     """What each method that has measured turns measured at one of them."""
-    return ", ".join(f"{name} {values[turn]:.4g}" for name, values in signals.items() if values)
+    return printable(", ".join(f"{name} {values[turn]:.4g}" for name, values in signals.items() if values))
 
 
 def credits_of(credits: Mapping[str, Sequence[Any]], turn: int) -> str:
@@ -110,4 +110,4 @@ def reward_line(rewards: Mapping[str, float]) -> str:
     """The reward of a turn and the components that made it; one that could not be measured counts nothing."""
     parts = ", ".join(f"{name} {value:+.2f}" for name, value in rewards.items() if value) or "none"
     total = sum(value for value in rewards.values() if not math.isnan(value))
-    return f"{YELLOW}reward{RESET} {total:+.2f} ({parts})"
+    return f"{YELLOW}reward{RESET} {total:+.2f} ({printable(parts)})"

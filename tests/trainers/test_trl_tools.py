@@ -1,7 +1,6 @@
 """TRL's GRPOTrainer calls memenvs' environments as tools: what it trains on, rewards and credits."""
 
 import inspect
-import json
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` in
 import datasets
 import trl
 from scripted_trl import END, ByTurn, make_trainer, weights
+from scripted_trl import tool_call as call
 from transformers import AutoTokenizer
 
 from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, tool_episode
@@ -25,11 +25,6 @@ pytestmark = [
 
 ASK = [{"role": "user", "content": ""}]
 GOLD = open_tasks("world-test")[0].answers[0][0]  # "1623"
-
-
-def call(name, **arguments):
-    """A tool call as Qwen3 writes it."""
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 ROWS = ({"prompt": ASK, "seed": 3, "task": 0},) * 2

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
 import datasets
 import torch
 import trl
@@ -62,11 +61,14 @@ class Kept:
 
 
 class Scripted:
-    """Says what stands in `script`: a list of replies for each call, used again and again."""
+    """Says what `script` gives: a list of replies for each call, or calls it for every reply."""
 
     script = None
 
     def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        if callable(self.script):
+            replies = [self.script() for _ in prompt_ids]
+            return [self.processing_class.encode(reply + END) for reply in replies], None
         made = super()._generate_single_turn(prompt_ids, *args, **kwargs)
         if self.script is None:
             return made
@@ -109,6 +111,11 @@ def make_trainer(kind, model, out, rows, script=None, tools=False, options=None,
     made = kind(model=str(model), args=args, train_dataset=dataset, processing_class=tokenizer, **parts)
     made.script = script
     return made
+
+
+def tool_call(name, **arguments):
+    """A tool call as Qwen3 writes it."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def weights(trainer):

@@ -1,9 +1,10 @@
-"""Hostile requests to every server, and hostile answers to every client, for some seconds.
+"""Hostile requests to every server, hostile answers to every client and trainer, hostile texts to the viewer.
 
 It covers what its environment has the libraries for, and says what it left out: `make soak` runs it in .venv
-(the retrieval server, the client of chat endpoints), `make test-trainers` in those of OpenEnv, MCP, verifiers
-and inspect-ai. It fails if a server dies, hangs, or answers 500 where the code is ours; if a client raises
-anything but its own error; or if a hostile reply ends an episode with an error.
+(the retrieval server, the client of chat endpoints, slime, the viewer), `make test-trainers` in those of the
+other trainers. It fails if a server dies, hangs, or answers 500 where the code is ours; if a client raises
+anything but its own error; if a hostile reply ends an episode with an error, or gives a number that is not
+finite; or if a report is broken or runs what it shows.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import io
+import itertools
 import json
 import logging
 import math
@@ -19,17 +22,27 @@ import sys
 import tempfile
 import threading
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+from browser import chromium
 from chat_stub import ChatStub
 from hostile import Grammar
+from tiny_model import save_tiny_model
+from viewer_runs import write
 
 from memenvs.adapters.endpoint import EpisodeAgent
+from memenvs.commands import main as main_command
 from memenvs.core.http import ServerError
+from memenvs.rollout.records import Credit, Episode, RecordEpisodes, text_reply
+from memenvs.rollout.scripted import play_episode
+from memenvs.view import write_report
 
 ROOT = Path(__file__).parents[1]
 TASKS = f"lexical:{ROOT / 'data' / 'world-test'}"
@@ -74,6 +87,15 @@ class Requests(Grammar):
         """A reply of whole characters, for servers of others that take nothing else."""
         self.counts["replies"] += 1
         return self.reply().encode(errors="replace").decode()
+
+    def seed(self) -> int:
+        """A seed of an episode."""
+        return int(self.rng.integers(2**31))
+
+    def markup(self) -> str:
+        """See `Grammar.markup`; counted."""
+        self.counts["replies"] += 1
+        return super().markup()
 
     def value(self, depth: int = 0) -> Any:
         """A value of JSON."""
@@ -304,7 +326,7 @@ def chat_endpoint(fuzz: Requests) -> Iterator[Round]:
 
     def play() -> None:
         try:
-            earned = asyncio.run(fuzz.pick(agents).run({"seed": int(fuzz.rng.integers(2**31))}, base_url=url))
+            earned = asyncio.run(fuzz.pick(agents).run({"seed": fuzz.seed()}, base_url=url))
         except ServerError as error:
             earned = {str(error): math.nan if "\n" in str(error) else 0.0}
         assert all(map(math.isfinite, earned.values())), earned
@@ -363,12 +385,260 @@ def inspect_task(fuzz: Requests) -> Iterator[Round]:
     yield play
 
 
-PARTS = (retrieval_server, openenv_server, mcp_server, chat_endpoint, verifiers_environment, inspect_task)
+READING = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}
+SEARCHING = {"tasks": "world-test", "k": 1, "max_turns": 3}
+TURN = {"reward": "turn"}
+TRAINED = [
+    {"env": "MemChunkQA-v0", "settings": READING, "methods": ["TAMTRL"], "credit": {"reward": "tamtrl"}},
+    {"env": "MemSearchQA-v0", "settings": SEARCHING, "methods": ["SearchRewards"], "credit": TURN},
+    {"env": "MemSearchQA-v0", "settings": {**SEARCHING, "memory_mode": "rewrite"}, "credit": {}},
+    {"env": "MemSokoban-v0", "settings": {"max_turns": 3}, "credit": TURN},
+]
+"""What the trainers play that compare a group."""
+
+
+@contextlib.contextmanager
+def tiny(window: int = 1024) -> Iterator[Path]:
+    """The folder of a tiny model; needs torch and transformers."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield save_tiny_model(Path(folder) / "tiny", window)
+
+
+@contextlib.contextmanager
+def verl_loop(fuzz: Requests) -> Iterator[Round]:
+    """verl's worker plays the rollouts of two prompts."""
+    import pytest
+    from transformers import AutoTokenizer
+    from verl_stub import Servers, Worker
+
+    with tiny() as model:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+
+        def play() -> None:
+            servers, entry = Servers(tokenizer, lambda turn, prompt: fuzz.text()), fuzz.pick(TRAINED)
+            with pytest.MonkeyPatch.context() as patch:
+                worker = Worker(patch, tokenizer, servers, {**entry, "scorer": "policy"})
+                worker.play(seeds={"one": fuzz.seed(), "two": fuzz.seed()})
+            rows = [row for own in worker.rows.values() for _, row in own]
+            assert worker.statuses == ["finished"] * 2
+            assert not any(row["extra_fields"]["reward_extra_info"]["failed"] for row in rows)
+            assert all(row["rm_scores"].isfinite().all() for row in rows), entry
+
+        yield play
+
+
+@contextlib.contextmanager
+def slime_function(fuzz: Requests) -> Iterator[Round]:
+    """slime's custom generate function plays a group."""
+    import pytest
+    import slime_stub
+    from transformers import AutoTokenizer
+
+    with tiny() as model, pytest.MonkeyPatch.context() as patch:
+        slime_stub.install(patch, AutoTokenizer.from_pretrained(model)).say = lambda prompt: fuzz.text()
+
+        def play() -> None:
+            entry = {**fuzz.pick(TRAINED), "scorer": "lexical"}
+            samples = [one for own in slime_stub.play(entry, [fuzz.seed()]) for one in own]
+            assert all(one.status is slime_stub.Status.COMPLETED for one in samples), entry
+            assert all(math.isfinite(one.reward) for one in samples), entry
+
+        yield play
+
+
+@contextlib.contextmanager
+def trl_trainer(fuzz: Requests) -> Iterator[Round]:
+    """TRL's trainer learns from rollouts, and from environments whose tools it calls."""
+    from scripted_trl import ByTurn, make_trainer, tool_call
+
+    from memenvs.adapters.trl import EpisodeRollout, SearchTools, SokobanTools, episode_return, seed_rows
+    from memenvs.core.vector import TextVectorEnv
+    from memenvs.wrappers import VectorRewardWrapper
+
+    def called() -> str:
+        moves = [("search", "query"), ("answer", "answer"), ("move", "moves"), (fuzz.text(), fuzz.text())]
+        tool, argument = fuzz.pick(moves)
+        call = tool_call(tool, **{argument: fuzz.pick([fuzz.text(), fuzz.value()])})
+        return fuzz.pick([fuzz.text(), call, call + fuzz.text(), call])
+
+    def rolling(entry: dict[str, Any]) -> dict[str, Any]:
+        venv: Any = TextVectorEnv(entry["env"], 2, autoreset_mode="Disabled", **entry["settings"])
+        if methods := entry.get("methods"):
+            venv = VectorRewardWrapper(venv, methods, "lexical", 2)
+        parts = {"rollout_func": EpisodeRollout(venv), "reward_funcs": episode_return}
+        return {"script": fuzz.text, "credit": entry["credit"], **parts}
+
+    tools = [
+        {"script": called, "tools": True, "environment_factory": kind} for kind in (SearchTools, SokobanTools)
+    ]
+    shared = {"rows": seed_rows([0]), "options": {"max_completion_length": 1000}}
+    with tiny(2048) as model:
+        trainers = [
+            make_trainer(ByTurn, model, model / "out", **shared, **own)
+            for own in (*map(rolling, TRAINED), *tools)
+        ]
+
+        def play() -> None:
+            trainer, seed = fuzz.pick(trainers), fuzz.seed()
+            row = {"prompt": [{"role": "user", "content": ""}], "seed": seed}  # of the tools
+            rows = seed_rows([seed]) if trainer.rollout_func else [row]
+            batch = trainer._generate_and_score_completions(rows * 2)
+            assert batch["advantages"].isfinite().all()
+            assert trainer.rewards[-1].isfinite().all()
+            trainer.batches, trainer.rewards = [], []
+
+        yield play
+
+
+@contextlib.contextmanager
+def trl_tools(fuzz: Requests) -> Iterator[Round]:
+    """The tools alone, called with any JSON: TRL hides what a tool raises."""
+    from memenvs.adapters.trl import SearchTools, SokobanTools
+
+    search, sokoban = SearchTools(methods=["SearchRewards"]), SokobanTools()
+    tools = [(search, search.search), (search, search.answer), (sokoban, sokoban.move)]
+
+    def play() -> None:
+        for env in (search, sokoban):
+            env.reset(seed=fuzz.seed())
+        for _ in range(10):
+            env, tool = fuzz.pick(tools)
+            fuzz.counts["replies"] += 1
+            assert isinstance(tool(fuzz.value()), str)
+        assert all(math.isfinite(env.get_reward()) for env in (search, sokoban))
+
+    yield play
+
+
+@contextlib.contextmanager
+def skyrl_environment(fuzz: Requests) -> Iterator[Round]:
+    """SkyRL-gym's environments, stepped as its generator steps them."""
+    from memenvs.adapters.skyrl import SkyRLEnv
+
+    def play() -> None:
+        entry = fuzz.pick(TRAINED)
+        config = {"env": entry["env"], "env_args": entry["settings"], "methods": entry.get("methods", [])}
+        env = SkyRLEnv({**config, "scorer": "lexical", "step_wise": True}, {"seed": fuzz.seed()})
+        history, _ = env.init([{"role": "user", "content": ""}])
+        done = False
+        while not done:
+            fuzz.counts["replies"] += 1
+            reply = fuzz.reply()
+            output = env.step(reply)
+            history += [{"role": "assistant", "content": reply}, *output["observations"]]
+            json.dumps([output, history], allow_nan=False)
+            done = output["done"]
+        assert all(map(math.isfinite, env.get_metrics().values())), env.get_metrics()
+
+    yield play
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and the texts inside those that hold JSON."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[Any] = []
+        self.texts: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found.append((tag, *attrs))
+        self.texts += [""] * self._json
+
+    def handle_data(self, data: str) -> None:
+        if self._json:
+            self.texts[-1] += data
+
+    @property
+    def _json(self) -> bool:
+        return any(("type", "application/json") in element for element in self.found[-1:])
+
+
+def write_pages(fuzz: Requests, folder: Path, text: Callable[[], str]) -> list[Path]:
+    """A report of two episodes in both its forms, whose texts are made so; the pages."""
+    path, numbers = folder / "episodes.jsonl", [0.5, math.nan, math.inf, -1e308]
+    entry, (name, other) = fuzz.pick(TRAINED), (text(), text())
+    env = gym.make(entry["env"], **entry["settings"])
+    play_episode(RecordEpisodes(env, path), lambda *_: text(), seed=fuzz.seed())
+    made = Episode(
+        task=text(), env=text(), error=text(), end="failed", turn_rewards=[fuzz.pick(numbers)] * 2,
+        replies=[text_reply(text()), text_reply(f"<think>{text()}</think>{text()}")],
+        metrics={name: fuzz.pick(numbers), "__proto__": 1.0}, signals={name: [fuzz.pick(numbers), 1.0]},
+        credits={name: [Credit(0, 1.0, (0, 9), text()), Credit(1, math.nan, None, text())], other: []},
+    )  # fmt: skip
+    write(path, [made])
+    pages = [folder / "report.html", folder / "folder" / "report.html"]
+    for page in (pages[0], pages[1].parent):
+        write_report([path], page)
+    return pages
+
+
+@contextlib.contextmanager
+def viewer(fuzz: Requests) -> Iterator[Round]:
+    """`memenvs view`: a text adds no element, breaks no JSON, and writes nothing but itself to a terminal."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    def read(text: Callable[[], str]) -> list[list[str]]:
+        with tempfile.TemporaryDirectory() as folder:
+            pages = [
+                Elements(page.read_text(encoding="utf-8")) for page in write_pages(fuzz, Path(folder), text)
+            ]
+            block = (Path(folder) / "folder" / "episodes" / "0.js").read_text(encoding="utf-8")
+            assert not {"\u2028", "\u2029"} & set(block)
+            texts = [json.loads(block.removeprefix("memenvsBlock(0,").removesuffix(");\n"))]
+            for one in itertools.chain(texts, *(page.texts for page in pages)):
+                for line in filter(None, one.split("\n")):
+                    json.loads(line, parse_constant=refuse)
+            for more in ([], ["--episode", "0"], ["--episode", "1"]):
+                with contextlib.redirect_stdout(io.StringIO()) as shown:
+                    assert main_command(["view", folder, "--terminal", *more]) == 0
+                raw = {c for c in shown.getvalue() if unicodedata.category(c) in ("Cc", "Cf")} - {"\n"}
+                assert not raw, (raw, more, [line for line in shown.getvalue().split("\n") if raw & {*line}])
+        return [[tag for tag, *_ in page.found] for page in pages]
+
+    plain = read(lambda: "a")
+
+    def play() -> None:
+        assert read(fuzz.markup) == plain
+
+    yield play
+
+
+@contextlib.contextmanager
+def viewer_in_chromium(fuzz: Requests) -> Iterator[Round]:
+    """The same pages in a browser: nothing in them runs."""
+    with tempfile.TemporaryDirectory() as profile:
+        driver = chromium(profile)
+
+        def play() -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                page = fuzz.pick(write_pages(fuzz, Path(folder), fuzz.markup))
+                for view in ("", "#e0", "#e1"):
+                    driver.get("about:blank")
+                    driver.get(f"file://{page}{view}")
+                    ran = "return [window.evil, document.images.length, document.forms.length]"
+                    assert driver.execute_script(ran) == [None, 0, 0], view
+                    assert driver.find_elements("css selector", "main .turn" if view else "tr.row"), view
+                assert not [one for one in driver.get_log("browser") if one["level"] == "SEVERE"]
+
+        yield play
+        driver.quit()
+
+
+PARTS = {part.__name__: part for part in (
+    retrieval_server, openenv_server, mcp_server, chat_endpoint, verifiers_environment, inspect_task,
+    verl_loop, slime_function, trl_trainer, trl_tools, skyrl_environment, viewer, viewer_in_chromium,
+)}  # fmt: skip
 
 
 def main() -> None:
-    """Soak every part that can be made here, in turn."""
+    """Soak every part that can be made here, each for an equal time."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="part", default=[*PARTS], help=", ".join(PARTS))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -376,19 +646,19 @@ def main() -> None:
     fuzz, left_out = Requests(args.seed), []
     with contextlib.ExitStack() as stack:
         rounds: dict[str, Round] = {}
-        for part in PARTS:
+        for name in args.parts:
             try:
-                rounds[part.__name__] = stack.enter_context(part(fuzz))
+                rounds[name] = stack.enter_context(PARTS[name](fuzz))
             except ImportError as error:
-                left_out.append(f"{part.__name__} ({error})")
-        start = time.monotonic()
-        while time.monotonic() - start < args.seconds:
-            for name, play in rounds.items():
-                play()
-                fuzz.counts[f"rounds of {name}"] += 1
-    sys.stdout.write(
-        f"{dict(fuzz.counts)}, seed {args.seed}: nothing failed\nleft out: {'; '.join(left_out)}\n"
-    )
+                left_out.append(f"{name} ({error})")
+        spent = dict.fromkeys(rounds, 0.0)
+        while sum(spent.values()) < args.seconds or not all(spent.values()):
+            name, began = min(spent, key=lambda one: spent[one]), time.monotonic()
+            rounds[name]()
+            spent[name] += time.monotonic() - began
+            fuzz.counts[f"rounds of {name}"] += 1
+    missing = "; ".join(left_out) or "nothing"
+    sys.stdout.write(f"{dict(fuzz.counts)}, seed {args.seed}: nothing failed\nleft out: {missing}\n")
 
 
 if __name__ == "__main__":

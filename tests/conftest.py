@@ -1,5 +1,6 @@
 """Shared by several test files: small task sets, a tiny encoder, a tiny corpus, and paths of real data."""
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -46,6 +47,18 @@ WORLD = [
     ("p10", "Beyoncé", "sang in Houston"),
     ("p0", "Moth", "a winged insect that comes out at night"),
 ]
+
+
+@contextlib.contextmanager
+def files_up_to(size):
+    """Let no file of this process grow beyond `size` bytes, as on a full disk."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="session")

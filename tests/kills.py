@@ -33,6 +33,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -45,6 +46,7 @@ from chat_stub import ChatStub
 FAULTS = ("kill", "torn", "full", "error", "limit", "moment")
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.truncate"}
 TAKES_ROOM = {"open", "write", "os.mkdir", "os.symlink"}
+LONGEST = 300.0  # seconds of a run, which then hangs
 VOLATILE = re.compile(rb'"(time|[a-z_/]*seconds[a-z_]*|[a-z_/]*per_second)": ?[-0-9.e+]+')
 
 
@@ -194,7 +196,7 @@ def forked(case: Case, folder: Path, fault: str = "", n: float = 0) -> Outcome:
     os.set_blocking(ours, False)
     ended = status = 0
     while not ended:
-        if fault == "moment" and time.monotonic() > began + n:
+        if time.monotonic() > began + (n if fault == "moment" else LONGEST):
             os.killpg(pid, signal.SIGKILL)
         with contextlib.suppress(BlockingIOError):
             said += os.read(ours, 65_536)
@@ -290,12 +292,13 @@ class Disturbed:
 
     def points(self, fault: str, kills: int, rng: random.Random) -> list[float]:
         """When a fault happens: at which changes, at which size, after how many seconds."""
-        if fault == "limit":
-            longest = max(max(some) for some in self.sizes.values())
-            return [longest * k / kills for k in range(kills)]
         if fault == "moment":
             return [rng.uniform(0, self.whole.seconds) for _ in range(kills)]
-        return sorted({float(1 + self.whole.count * k // kills) for k in range(kills)})
+        places = list(range(1, self.whole.count + 1))
+        if fault == "limit":  # in the middle of every file, and before its last byte
+            sizes = set().union(*self.sizes.values()) - {0}
+            places = sorted({size // 2 for size in sizes} | {size - 1 for size in sizes})
+        return sorted({float(places[len(places) * k // kills]) for k in range(kills)})
 
     def wrong(self, fault: str, n: float) -> list[str]:
         """Disturb a run, start it again, and say what was wrong."""
@@ -490,12 +493,14 @@ def import_everything() -> None:
     import faiss
     import sentence_transformers  # noqa: F401
     import torch
+    import tqdm
 
     import memenvs.baselines.grpo
     import memenvs.baselines.sft
     import memenvs.commands.build
     import memenvs.evaluation.run  # noqa: F401
 
+    tqdm.tqdm.set_lock(threading.RLock())  # its own is shared by forked processes, a killed one keeps it
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
 

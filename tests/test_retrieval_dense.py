@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from conftest import files_up_to
 
 pytest.importorskip("faiss")
 pytest.importorskip("sentence_transformers")
@@ -142,6 +143,38 @@ def test_a_build_killed_after_its_last_passage_encodes_nothing_again(corpus, enc
         0,
         sorted(path.name for path in folder.iterdir()),
     )
+
+
+def test_rows_that_were_deleted_with_their_file_are_encoded_again(corpus, encoder, folder, tmp_path):
+    for dies_after in (2, 0):
+        with pytest.raises(KeyboardInterrupt):
+            build_index(corpus, tmp_path, "flat", Dying(encoder, calls=dies_after))
+        if dies_after:
+            (tmp_path / "vectors.npy.partial").unlink()
+    build_index(corpus, tmp_path, "flat", encoder)
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), np.load(folder / "vectors.npy"), atol=1e-5)
+
+
+def test_the_vectors_have_their_room_on_the_disk_before_the_first_is_encoded(corpus, encoder, tmp_path):
+    if not hasattr(os, "posix_fallocate"):
+        pytest.skip("this system cannot reserve room on a disk")
+    dying = Dying(encoder, calls=0)
+    with pytest.raises(KeyboardInterrupt):
+        build_index(corpus, tmp_path, "flat", dying)
+    status = (tmp_path / "vectors.npy.partial").stat()
+    assert status.st_blocks * 512 >= status.st_size > 4 * 1_200 * encoder.dimension
+
+
+def test_an_index_whose_end_does_not_fit_on_the_disk_is_an_error(corpus, encoder, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "index")
+    build_index(corpus, copy, "hnsw", encoder)
+    size = (copy / "index.faiss").stat().st_size
+    (copy / "index.faiss").unlink()
+    with files_up_to(size - 100), pytest.raises(OSError, match=r"is the disk full.*index\.faiss"):
+        build_index(corpus, copy, "hnsw", encoder)
+    assert not list(copy.glob("*index.*"))
+    build_index(corpus, copy, "hnsw", encoder)
+    DenseRetriever(copy, encoder)
 
 
 def test_a_second_kind_of_index_needs_no_encoding(folder, corpus, encoder, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from json_stub import JSONStub
 
 from memenvs.build.index import build_index
+from memenvs.core.http import ServerError
 from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.dense import DenseRetriever
@@ -207,6 +208,13 @@ def test_an_endpoint_encodes_with_prefixes_to_unit_vectors(endpoint):
     assert (endpoint.paths[-1], endpoint.headers[-1]["Authorization"]) == ("/v1/embeddings", "Bearer secret")
     assert endpoint.bodies[-1] == {"model": "tiny", "input": ["q abc", "q "]}
     assert encoder.passages([]).shape == (0, 2)
+
+
+def test_a_vector_without_a_direction_is_refused(monkeypatch):
+    monkeypatch.setattr("memenvs.core.http.time.sleep", lambda seconds: None)
+    with JSONStub(lambda path, fields: (200, {"data": [{"index": 0, "embedding": [0, 0]}]})) as server:
+        with pytest.raises(ServerError, match="a vector of zeros or NaN"):
+            load_encoder(f"openai:tiny@{server.url}", None, None, 256, None)
 
 
 def test_texts_beyond_a_request_keep_their_order(endpoint):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from conftest import WORLD
+from conftest import WORLD, files_up_to
 
 pytest.importorskip("bm25s")
 
@@ -81,6 +81,15 @@ def test_two_builds_are_equal_to_the_byte(world, tmp_path):
     files = [p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*") if p.is_file()]
     assert files
     assert all((tmp_path / "one" / f).read_bytes() == (tmp_path / "two" / f).read_bytes() for f in files)
+
+
+def test_an_index_whose_end_does_not_fit_on_the_disk_leaves_the_one_before(tmp_path):
+    corpus = Corpus.from_passages([(str(number), "the moth engine") for number in range(1_000)])
+    build_index(corpus, tmp_path, "lexical")
+    size = (tmp_path / "bm25" / "data.csc.index.npy").stat().st_size
+    with files_up_to(size - 100), pytest.raises(OSError, match=r"is the disk full.*bm25"):
+        build_index(corpus, tmp_path, "lexical")
+    LexicalRetriever.open(tmp_path)  # the index before
 
 
 def test_a_corpus_with_another_hash_is_refused_with_both_hashes(world, tmp_path):

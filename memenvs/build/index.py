@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from memenvs.core.data import checked
-from memenvs.core.files import read_json, whole_folder, write_json
+from memenvs.core.files import check_written, read_json, whole_folder, write_json
+from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
 from memenvs.retrieval.dense import (
     INDEX,
@@ -88,6 +89,8 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
 def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
     with whole_folder(out / BM25) as new:
         index_words(corpus).save(new, show_progress=False)
+        with check_written():
+            require("bm25s", "search").BM25.load(new, mmap=True)
         (out / CARD).unlink(missing_ok=True)
     return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 

@@ -139,6 +139,19 @@ def path_in_errors(path: str | Path | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def check_written() -> Iterator[None]:
+    """Open a file in this block once NumPy or FAISS wrote it: both miss a disk that is full at its end.
+
+    Raises:
+        OSError: the file was cut short.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        raise OSError(errno.ENOSPC, "The file was cut short; is the disk full?") from error
+
+
+@contextlib.contextmanager
 def damage_in_one_line(place: str | Path) -> Iterator[None]:
     """Turn the error of safetensors for damaged weights into one that names the file.
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from memenvs.core.data import decode
-from memenvs.core.files import check_file, describe, read_sealed, whole_file, write_sealed
+from memenvs.core.files import check_file, check_written, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
 from memenvs.tasks.taskset import read_arrow
@@ -191,7 +191,8 @@ def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:
             np.save(file, numbers)
     files = {name: describe(folder / name) for name in (PASSAGES, ORDER, RANK)}
     write_sealed(folder / CARD, {"count": len(ids), "sha256": digest, "files": files})
-    return Corpus.open(folder)
+    with check_written():
+        return Corpus.open(folder)
 
 
 def _write_arrow(sink: Any, passages: Iterable[Passage]) -> str:

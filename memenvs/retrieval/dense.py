@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.files import read_json, whole_file, write_json
+from memenvs.core.files import check_written, read_json, whole_file, write_json
 from memenvs.core.optional import require
 from memenvs.core.processes import map_on_ray
 from memenvs.core.progress import Progress
@@ -183,6 +183,8 @@ def build_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path
         made.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
     with whole_file(path) as partial:
         faiss.write_index(made, str(partial))
+        with check_written():
+            faiss.read_index(str(partial), faiss.IO_FLAG_MMAP_IFC)
 
 
 def open_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path) -> Find:
@@ -230,12 +232,15 @@ def encode_corpus(
     partial = folder / (VECTORS + ".partial")
     if done < len(corpus):
         if not partial.exists():
+            (folder / PROGRESS).unlink(missing_ok=True)  # its rows are gone
             done = 0
-        if done:
-            vectors = np.lib.format.open_memmap(partial, "r+")
-        else:
-            shape = (len(corpus), encoder.dimension)
-            vectors = np.lib.format.open_memmap(partial, "w+", np.float32, shape)
+        if not done:
+            with whole_file(partial) as fresh:
+                np.lib.format.open_memmap(fresh, "w+", np.float32, (len(corpus), encoder.dimension))
+                if hasattr(os, "posix_fallocate"):
+                    with fresh.open("r+b") as file:  # without holes, which a full disk answers with SIGBUS
+                        os.posix_fallocate(file.fileno(), 0, fresh.stat().st_size)
+        vectors = np.lib.format.open_memmap(partial, "r+")
         if done:
             sys.stderr.write(f"{len(corpus):,} passages: {done:,} kept, {len(corpus) - done:,} to encode\n")
         with Progress(len(corpus), "passages", done=done, leave=True) as progress:

@@ -188,7 +188,10 @@ class EndpointEncoder(PrefixedEncoder):
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
             if vectors.ndim != 2 or len(vectors) != len(texts):
                 raise ValueError(f"vectors of shape {vectors.shape} for {len(texts)} texts")
-            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            if not (norms > 0).all():
+                raise ValueError("a vector of zeros or NaN")
+            return vectors / norms
 
         return self._client.post("/embeddings", {"model": self._name, "input": texts}, read)
 

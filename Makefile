@@ -32,7 +32,7 @@ unit: .venv/.dev
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/lm
 
-soak: .venv/.dev  ## hostile replies to every environment for an hour, to what is around them for a tenth of it
+soak: .venv/.dev  ## hostile replies to every environment for an hour, to servers, clients and the viewer for a tenth of that
 	$(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
 	$(BIN)/python tests/soak_adapters.py --seconds $$(($(or $(SECONDS),3600) / 10))
 

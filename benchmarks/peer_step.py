@@ -3,8 +3,8 @@
 python -m benchmarks.peer_step ours [--dtype bfloat16]
 .venv-trainers/bin/python -m benchmarks.peer_step trl [--dtype bfloat16]
 
-In bfloat16 both step float32 weights: ours keeps them beside the model's, TRL's default (`autocast`) has no
-others. `--dtype bfloat16` of TRL has weights in bfloat16 alone, whose smallest steps are lost.
+In bfloat16 ours keeps float32 master weights beside the model's; TRL's default (`autocast`) has float32
+weights alone. With `--dtype bfloat16` TRL has bfloat16 weights alone, and the smallest updates are lost.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Run benchmarks and write their ratios into the first table of docs/benchmarks.md.
 
-python -m benchmarks.ratios [reading search …]
+python -m benchmarks.ratios [reading search "sokoban_peers --levels FILE" …]
+
+Without names all run; `search_r1_server` has no defaults, and ends with its usage.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ RATIOS = {
     "search": {"BM25 query by query, bm25s": r"query by query.* ([\d.]+)x"},
     "scorers": {"score after each of 8 turns in one call, turn by turn": r"^turn by turn .*: ([\d.]+)$"},
     "search_r1_server": {
-        "retrieval server, one client, Search-R1's": r"^\| 1 \| .* ([\d.]+) \|",
-        "retrieval server, 32 clients, Search-R1's": r"^\| 32 \| .* ([\d.]+) \|",
+        "retrieval server, one client, Search-R1's": r"^1 clients, least ratio ([\d.]+)",
+        "retrieval server, 32 clients, Search-R1's": r"^32 clients, least ratio ([\d.]+)",
     },
     "asynchronous": {"1,000 waiting episodes, `asyncio.to_thread`": r"^ratio ([\d.]+)"},
 }

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def build(source: str | None, out: Path, more: Sequence[tuple[str, str]] = ()) -> tuple[TaskSet, float]:
-    """The whole build, including reading and writing; `more` are titles and texts to draw from besides."""
+    """The whole build, including reading and writing; `more`: titles and texts of other documents to draw."""
     started = time.perf_counter()
     pool = read_hotpotqa(source) if source else world(entities=2000, count=512)
     draft = among_distractors(

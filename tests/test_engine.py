@@ -9,6 +9,7 @@ from test_rollout import RandomMoves, venv_of
 from memenvs.rollout.engine import Answer, Engine, collect
 from memenvs.rollout.records import Episode, text_reply, to_record
 from memenvs.rollout.session import NO_REPLY, Session
+from memenvs.wrappers import VectorRewardWrapper
 
 SEARCH = {"tasks": "world-test"}
 
@@ -38,20 +39,27 @@ class Stream(RandomMoves):
 
 
 class Texts:
-    """A policy over texts that answers with the number of its environment; environment 1 gets no reply."""
+    """A policy over texts that answers with the number of its environment; environment 1 gets no reply.
 
-    def __init__(self):
-        self.waiting = []
+    It gets as many as `before`, and then none.
+    """
+
+    def __init__(self, before=0):
+        self.waiting, self.left = [], before
 
     def ask(self, request):
         self.waiting.append(request.env_index)
 
     def answered(self):
         indices, self.waiting = self.waiting, []
-        return [
-            Answer(index, error="no\nserver") if index == 1 else Answer(index, text_reply(str(index)))
-            for index in indices
-        ]
+        return [self._answer(index) for index in indices]
+
+    def _answer(self, index):
+        if index == 1:
+            self.left -= 1
+            if self.left < 0:
+                return Answer(index, error="no\nserver")
+        return Answer(index, text_reply(str(index)))
 
 
 def texts_of(episodes):
@@ -108,6 +116,17 @@ def test_an_episode_without_a_reply_fails_alone():
     assert {seed for seed, episode in episodes.items() if episode.end == "failed"} >= {1}
     assert {episode.error for episode in episodes.values()} == {"", "no server"}
     assert all(len(episode.turns) > 1 for episode in episodes.values() if not episode.error)
+
+
+def test_an_episode_that_fails_before_its_end_has_no_signals_of_methods_that_measure_there():
+    venv = venv_of("MemChunkQA-v0", 2, tasks="world-test", n_documents=6, chunk_size=300)
+    engine = Engine(VectorRewardWrapper(venv, ["TAMTRL", "IGPO"], "lexical"), Texts(before=2))
+    groups = engine.play([[Session(episode=Episode(seed=seed))] for seed in range(2)])
+    whole, failed = sorted((session.episode for (session,) in groups), key=lambda one: one.error)
+    assert (failed.end, failed.error, len(failed.turns)) == ("failed", "no server", 2)
+    assert np.isnan(failed.signals["tamtrl"]).tolist() == [True] * 2
+    assert not np.isnan([*failed.signals["igpo"], *whole.signals["tamtrl"]]).any()
+    assert len(whole.signals["tamtrl"]) == len(whole.turns) > 2
 
 
 def test_an_episode_plays_the_task_of_its_number_and_otherwise_what_its_seed_draws():

@@ -213,7 +213,7 @@ def test_an_endpoint_encodes_with_prefixes_to_unit_vectors(endpoint):
 def test_a_vector_without_a_direction_is_refused(monkeypatch):
     monkeypatch.setattr("memenvs.core.http.time.sleep", lambda seconds: None)
     with JSONStub(lambda path, fields: (200, {"data": [{"index": 0, "embedding": [0, 0]}]})) as server:
-        with pytest.raises(ServerError, match="a vector of zeros or NaN"):
+        with pytest.raises(ServerError, match="a vector of zeros, NaN or infinity"):
             load_encoder(f"openai:tiny@{server.url}", None, None, 256, None)
 
 

@@ -60,17 +60,21 @@ class RewardMethod(Comparison):
         """The continuations whose log-probabilities it needs at this turn; none by default."""
         return []
 
+    @property
+    def asks(self) -> bool:
+        """Whether it asks a scorer for log-probabilities."""
+        return type(self).requests is not RewardMethod.requests
+
     def measures(self, turn: Turn) -> bool:
         """Whether a turn has a signal: where it was scored if the method needs scores, otherwise always.
 
         A method that does not override `signal` has none.
         """
-        own = type(self)
-        if own.signal is RewardMethod.signal:
+        if type(self).signal is RewardMethod.signal:
             return False
-        return own.requests is RewardMethod.requests or bool(self.requests(turn))
+        return not self.asks or bool(self.requests(turn))
 
-    def measured(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+    def turns_to_measure(self, turns: Sequence[Turn]) -> Sequence[Turn]:
         """Those of an episode's turns so far whose signal is to be measured after the last of them."""
         if self.immediate:
             return turns[-1:]

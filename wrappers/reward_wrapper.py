@@ -131,7 +131,7 @@ class MethodStack:
             )
         self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
         self.scorer: Any = make_scorer(scorer)
-        asking = [one.name for one in self.methods if type(one).requests is not RewardMethod.requests]
+        asking = [method.name for method in self.methods if method.asks]
         if asking and self.scorer is None:
             raise ValueError(f"{asking[0]} asks for log-probabilities; give a scorer, e.g. scorer='lexical'")
         self._scorer_spec = scorer
@@ -178,7 +178,7 @@ class MethodStack:
                 that fails again.
         """
         asked = [
-            {method.name: [*map(method.requests, method.measured(turns))] for method in self.methods}
+            {one.name: [*map(one.requests, one.turns_to_measure(turns))] for one in self.methods}
             for turns in played
         ]
         unique = {
@@ -230,7 +230,7 @@ class MethodStack:
             if isinstance(scores, str):
                 signals += [math.nan] * (len(episode.actions) - len(signals))
             else:
-                found = map(method.signal, method.measured(turns), scores[method.name])
+                found = map(method.signal, method.turns_to_measure(turns), scores[method.name])
                 signals += [signal if math.isfinite(signal) else math.nan for signal in map(float, found)]
             components[method.name] = signals[-1] if method.immediate else 0.0
             episode.paid[method.name].append(_nan_to_zero(components[method.name]))
@@ -271,10 +271,11 @@ class MethodStack:
 
     def record(self, episode: EpisodeRewards) -> Episode:
         """An episode for reward methods and learners."""
+        unknown = [math.nan] * len(episode.actions)
         return Episode(
             turns=episode.turns,
             outcomes=episode.outcomes,
-            signals=episode.signals,
+            signals={name: own + unknown[len(own) :] for name, own in episode.signals.items()},
             credits=episode.credits,
             turn_rewards=self._turn_rewards(episode),
             error=episode.error,
@@ -394,8 +395,9 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
             default the model reads the bare prompt.
 
     Raises:
-        ValueError: no or unknown methods, two with one name, no such scorer, a template without `{prompt}`;
-            and at `reset`, an environment that does not give what a method needs.
+        ValueError: no or unknown methods, two with one name, no such scorer, no scorer for a method that
+            asks, a template without `{prompt}`; and at `reset`, an environment that does not give what a
+            method needs.
     """
 
     def __init__(

@@ -127,7 +127,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
 
         - `_privileged()`: the fields above, plain data; `{}` by default, which is enough to train on the
           outcome alone. Called at `reset` and after every turn. A field may be a function without arguments,
-          which is called when the field is first read, and so may all of them (see `LazyFields`).
+          which is called when the field is first read; or one function makes all fields (see `LazyFields`).
         - `_context()`: how the observation follows the previous one; `context` by default.
         - `_task_id()`: the task's id; its number by default.
         - `tool_use()`: how an agent that calls tools plays it; see `memenvs.core.tools`.
@@ -392,7 +392,7 @@ def scoring_fields(
     teacher: Text,
     teacher_global: Text | None = None,
 ) -> dict[str, Any]:
-    """`TextEnv._rewritten_fields` of a last reply that has ended the episode, or has not."""
+    """The fields of `TextEnv._rewritten_fields`; `ended`: whether `reply` ended the episode."""
     return {
         "memory": memory,
         "memory_span": [0, len(reply)] if reply and not ended else None,

@@ -140,7 +140,9 @@ def path_in_errors(path: str | Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def check_written() -> Iterator[None]:
-    """Open a file in this block once NumPy or FAISS wrote it: both miss a disk that is full at its end.
+    """Report a file that was cut short, around a block that opens what NumPy, FAISS or bm25s has written.
+
+    They do not notice a disk that is full at the file's end.
 
     Raises:
         OSError: the file was cut short.
@@ -148,7 +150,7 @@ def check_written() -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError) as error:
-        raise OSError(errno.ENOSPC, "The file was cut short; is the disk full?") from error
+        raise OSError(errno.ENOSPC, f"The file was cut short ({error}); is the disk full?") from error
 
 
 @contextlib.contextmanager

@@ -42,7 +42,8 @@ def earned_lines(
 
     Args:
         rewards: the components of the last turn.
-        signals: of each method and turn; those of the last turn are shown, or with credits those of all.
+        signals: of each method and turn; only the last turn's are shown, or every turn's once credits are
+            known.
         credits: of each method: `memenvs.rollout.records.Credit`s.
         turn_rewards: of every turn; shown where credits are known.
     """
@@ -59,7 +60,7 @@ def earned_lines(
 
 
 def signals_at(signals: Mapping[str, Sequence[float]], turn: int) -> str:
-    """What each method that has measured turns measured at one of them."""
+    """The signals of one turn by method; a method without signals is left out."""
     return printable(", ".join(f"{name} {values[turn]:.4g}" for name, values in signals.items() if values))
 
 

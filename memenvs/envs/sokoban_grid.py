@@ -223,7 +223,9 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
         self._single, levels = single, single.levels
-        self._starts_deadlocked = (levels.lengths < 0) & are_deadlocked(levels.boards, levels.dead)
+        self._starts_deadlocked = levels.lengths < 0  # as in the single environment
+        unknown = np.flatnonzero(self._starts_deadlocked)
+        self._starts_deadlocked[unknown] = are_deadlocked(levels.boards[unknown], levels.dead[unknown])
         self._generators: list[np.random.Generator] = [np.random.default_rng() for _ in range(num_envs)]
         self._drawn: list[list[int]] = [[] for _ in range(num_envs)]
         self._boards: BoardBatch | None = None

@@ -9,7 +9,6 @@ import gymnasium as gym
 
 from memenvs.core.env import text_env_of
 from memenvs.wrappers import RewardWrapper
-from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_scorer, plain_method
 from memenvs.wrappers.scorers import HFScorer, Scorer
 
@@ -34,14 +33,14 @@ def check_methods(
             raise ValueError(f"scorer {scorer} is for reward methods; give --methods, or leave it out")
         return
     text_env_of(env)
-    wrapped = RewardWrapper(env, methods, "lexical")
+    wrapped = RewardWrapper(env, methods, "lexical")  # any scorer: the right one is checked below
     wrapped.reset(seed=0)
     is_model = policy.startswith("hf:") if isinstance(policy, str) else hasattr(policy, "model")
     if scorer == "policy" and not is_model:
         raise ValueError(
             "scorer policy is the model that plays, of --policy hf:MODEL; give lexical or hf:MODEL"
         )
-    asking = [one for one in wrapped.methods if type(one).requests is not RewardMethod.requests]
+    asking = [method for method in wrapped.methods if method.asks]
     if asking and scorer is None and not is_model:
         name, _ = plain_method(asking[0])
         raise ValueError(f"{name} needs log-probabilities; add --scorer lexical or --scorer hf:MODEL")

@@ -41,11 +41,11 @@ class Segment(NamedTuple):
 
 
 def prefix_tree(sequences: Sequence[Ids]) -> list[Segment]:
-    """Segments that hold each token once, where a prefix that several sequences share is worth a segment.
+    """Split sequences into segments, so that a prefix that several of them share is read once.
 
     A prefix that n sequences share for p more tokens than the segment before it saves p (n - 1), and is a
-    segment if that exceeds `PREFIX`. Prompts before sampling, the sequences of an update and a scorer's
-    requests are read so; each turn of a growing context continues the one before.
+    segment if that exceeds `PREFIX`. Used for prompts before sampling, the sequences of an update and a
+    scorer's requests; each turn of a growing context continues the one before.
 
     Args:
         sequences: (T,) ids each.
@@ -85,11 +85,12 @@ def _common(a: Ids, b: Ids) -> int:
 
 
 def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
-    """Numbers of sequences in batches for `PackedBatch`, each of at most `budget` tokens to compute.
+    """Numbers of sequences in batches for `PackedBatch`, each of about `budget` tokens to compute, or fewer.
 
     Sequences with a common prefix stay together where they fit; otherwise each batch reads the prefix again.
-    A sequence longer than the budget is a batch of its own. The largest batches come first, so that what does
-    not fit the memory fails at once.
+    A batch exceeds the budget where a short prefix is worth a segment among all sequences and not among its
+    own. A sequence longer than the budget is a batch of its own; one without tokens is in none. The largest
+    batches come first, so that what does not fit the memory fails at once.
 
     Args:
         sequences: (T,) ids each.
@@ -101,19 +102,18 @@ def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
         if one.before is not None:
             below[one.before] += below[number]
     continued = {one.before for one in tree}
-    batches = list[tuple[int, list[int]]]()
-    tokens, rows = 0, list[int]()
+    batches, tokens, rows = list[list[int]](), 0, list[int]()
     for number, (row, start, end, _) in enumerate(tree):
         is_last = number not in continued
         fits = start + below[number] <= budget
         if rows and tokens + below[number] > budget and (is_last or fits):
-            batches.append((tokens, rows))
+            batches.append(rows)
             tokens, rows = start, []
         tokens += end - start
         if is_last:
             rows.append(row)
-    batches.append((tokens, rows))
-    return [rows for _, rows in sorted(batches, key=lambda one: -one[0]) if rows]
+    batches += [rows] if rows else []
+    return sorted(batches, key=lambda rows: -packed_tokens([sequences[row] for row in rows]))
 
 
 def packed_tokens(sequences: Sequence[Ids]) -> int:

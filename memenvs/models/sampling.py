@@ -348,7 +348,8 @@ def attend_once(
 ) -> tuple[Any, None]:
     """Attention of one new token of each row to those in the cache, in the form that transformers calls.
 
-    On a CPU `scaled_dot_product_attention` takes seven times as long for one query in bfloat16.
+    On a CPU `scaled_dot_product_attention` takes seven times as long as these two products for one query in
+    bfloat16.
 
     Args:
         module: the layer.
@@ -365,13 +366,16 @@ def attend_once(
     """
     rows, heads, _, size = query.shape
     # The heads that share keys follow each other, so that keys are not repeated.
-    asked = (query * (size**-0.5 if scaling is None else scaling)).float().view(rows * key.shape[1], -1, size)
-    scores = torch.bmm(asked, key.flatten(0, 1).float().transpose(1, 2))
+    wide = torch.promote_types(value.dtype, torch.float32)
+    asked = (
+        (query * (size**-0.5 if scaling is None else scaling)).to(wide).reshape(rows * key.shape[1], -1, size)
+    )
+    scores = torch.bmm(asked, key.flatten(0, 1).to(wide).transpose(1, 2))
     if softcap is not None:
         scores = scores.div(softcap).tanh().mul(softcap)
     if attention_mask is not None:
         scores = scores.view(rows, heads, -1).masked_fill(~attention_mask[:, 0], -torch.inf).view_as(scores)
-    found = torch.bmm(scores.softmax(-1), value.flatten(0, 1).float())
+    found = torch.bmm(scores.softmax(-1), value.flatten(0, 1).to(wide))
     return found.view(rows, 1, heads, -1).to(value.dtype), None
 
 

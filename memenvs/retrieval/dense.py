@@ -230,10 +230,10 @@ def encode_corpus(
     }
     done = check_encoded(folder, plan)
     partial = folder / (VECTORS + ".partial")
+    if not partial.exists() and not (folder / VECTORS).exists():
+        (folder / PROGRESS).unlink(missing_ok=True)  # its rows are gone
+        done = 0
     if done < len(corpus):
-        if not partial.exists():
-            (folder / PROGRESS).unlink(missing_ok=True)  # its rows are gone
-            done = 0
         if not done:
             with whole_file(partial) as fresh:
                 np.lib.format.open_memmap(fresh, "w+", np.float32, (len(corpus), encoder.dimension))

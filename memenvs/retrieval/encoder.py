@@ -189,8 +189,8 @@ class EndpointEncoder(PrefixedEncoder):
             if vectors.ndim != 2 or len(vectors) != len(texts):
                 raise ValueError(f"vectors of shape {vectors.shape} for {len(texts)} texts")
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            if not (norms > 0).all():
-                raise ValueError("a vector of zeros or NaN")
+            if not ((norms > 0) & np.isfinite(norms)).all():
+                raise ValueError("a vector of zeros, NaN or infinity")
             return vectors / norms
 
         return self._client.post("/embeddings", {"model": self._name, "input": texts}, read)

@@ -133,11 +133,12 @@ class Episode:
         turns: (K,) what was read, replied and returned. In an episode read from a file the infos hold what
             the file has of them.
         outcomes: (K,) the outcome component of each turn, as the environment paid it.
-        signals: the signal (K,) of each turn, by name of a reward method.
+        signals: the signal (K,) of each turn, by name of a reward method; NaN where it is not measured, or
+            not yet.
         credits: credits by name of a reward method; empty until it has assigned them.
         turn_rewards: (K,) the reward of every turn; final when every method has assigned its credits.
-        error: why it could not be played or scored to its end; empty otherwise. Signals that depend on later
-            turns are then NaN at every turn, the others at the turn that failed.
+        error: why it could not be played or scored to its end; empty otherwise. Signals of methods that pay
+            at the end are then NaN at every turn, the others at the turn that failed.
         end: how it ended; `"failed"` if the environment or a scorer raised an error.
         group: name of its group, which is the seed of the task that its members play.
         task: the task's id.

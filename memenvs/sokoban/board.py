@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 FLOOR, WALL, BOX, TARGET, PLAYER = 0, 1, 2, 4, 8
-LINE_END = b"\x10"  # behind each row, where a board is kept as the text it is shown as
+LINE_END = b"\x10"  # ends each row of a board that is kept as it is printed
 MAX_SIDE = 64  # squares
 
 CELLS = (WALL, FLOOR, TARGET, BOX | TARGET, BOX, PLAYER, PLAYER | TARGET)

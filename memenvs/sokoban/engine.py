@@ -33,7 +33,7 @@ STAY, MOVE, PUSH, PUSH_ON, PUSH_OFF = range(5)
 
 def _effect(ahead: int, beyond: int) -> int:
     """What a step does, from the cell ahead of the player and the one beyond it (both cell codes)."""
-    if ahead & (WALL | PLAYER):  # a delta of 0, no step, finds the player ahead
+    if ahead & WALL:
         return STAY
     if not ahead & BOX:
         return MOVE

@@ -72,7 +72,7 @@ class Judged(JudgeMethod):
     """A judge without calls: their time is the endpoint's."""
 
     def __init__(self) -> None:
-        super().__init__("http://localhost:1/v1", "none")
+        super().__init__("http://localhost:1/v1", "none", rubric="general")
 
     def assign_credit(self, episodes: Sequence[Any]) -> list[list[Any]]:
         """Assign nothing."""

@@ -232,8 +232,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self._deadlocked = is_deadlocked(self._board.grid)
         self._solution = level.moves or ()
         board, target = to_text(level.board), listed(self._solution)
-        self._start = self._before = self._prompt(board=board)
-        self._text = self._board.text()
+        self._start, self._text = self._prompt(board=board), self._board.text()
         self._evidence = f"\nA shortest solution from the start: {target}\n" if target else ""
         self._fixed = {
             "question": f"{GOAL}\n\n{board}",
@@ -259,7 +258,6 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             self._deadlocked = not board.solved and is_deadlocked(board.grid)
         self._text = board.text()
         self._last_feedback = f"\n{moves.remark}The board is now:\n\n{self._text}\n\n{left}\n"
-        self._before = episode.history
         episode.history += reply + self._last_feedback
         return rewards
 
@@ -298,9 +296,9 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def _privileged(self) -> Callable[[], dict[str, Any]]:
         fixed, solution, start, evidence = self._fixed, self._solution, self._start, self._evidence
-        deadlocked, text, now, before = self._deadlocked, self._text, self.episode.history, self._before
+        deadlocked, text, now = self._deadlocked, self._text, self.episode.history
         reply, ended = self._last.reply or "", bool(self.episode.end)
-        memory, prompt = ("", before) if ended else (reply, now)
+        memory, prompt = ("", now[: -len(reply + self._last_feedback)]) if ended else (reply, now)
         # What `_appended_fields` gives, but made only when a field is read: a step takes 9 us.
         return lambda: {
             "deadlocked": deadlocked,

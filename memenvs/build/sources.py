@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
-from memenvs.build.draft import TEXTS, Draft
+from memenvs.build.draft import TEXTS, Draft, item_rng
 from memenvs.build.examples import Pool, among_distractors
 from memenvs.build.graphs import graph_walks
 from memenvs.build.haystack import read_prose
+from memenvs.build.holdout import divide
 from memenvs.build.multi import mix, multi
 from memenvs.build.niah import niah
 from memenvs.build.readers.ama_bench import read_ama_bench
@@ -91,15 +92,19 @@ class Source:
                     found.setdefault("num_tasks" if name == "count" else name, option)
         return found
 
-    def draft(self, tokenizer: TextTokenizer, **chosen: Any) -> Draft:
+    def drafts(self, tokenizer: TextTokenizer, holdout: int = 0, **chosen: Any) -> list[Draft]:
         """The tasks, not written yet.
 
         Args:
             tokenizer: counts the tokens.
+            holdout: questions to set aside, chosen by the seed; `num_tasks` counts the other tasks.
             **chosen: of `options`; those that are left out have their defaults.
 
+        Returns:
+            One draft; with `holdout` a second one, of the questions set aside (see `divide`).
+
         Raises:
-            ValueError: an option out of range, or a file that is not of the source's form.
+            ValueError: an option out of range, a file that is not of the source's form, or too few questions.
         """
         options = self.options
         for name, value in chosen.items():
@@ -112,16 +117,34 @@ class Source:
             given["prose"], essays = read_prose(chosen.get("essays"))
             inputs += essays
         if isinstance(several := chosen.get("source"), (list, tuple)):
+            if holdout and self.make is multi:
+                raise ValueError(
+                    "--holdout: a question would be in tasks on both sides; build each --source with "
+                    "--holdout, and join the sets whose names end in -holdout apart"
+                )
             given["sources"] = [open_questions(source) for source in several]
             inputs += [source.file for source in given["sources"]]
-        made = _call(self.make, given)
+        if not holdout:
+            return [replace(self._drawn(_call(self.make, given), given), inputs=inputs)]
+        generated = inspect.signature(self.make).parameters.get("count")
+        count = given["count"] or (generated.default if generated else None)
+        made = _call(self.make, {**given, "count": count and count + holdout})
+        split = given.get("split", "train")
+        rng = item_rng(given.get("seed", 0), f"{split}\0holdout", 0)
+        rest, held = divide(made, holdout, rng)
+        apart = {**given, "count": None, "split": f"{split}-holdout"}
+        drafts = [self._drawn(rest, given), self._drawn(held, apart)]
+        return [replace(draft, inputs=inputs) for draft in drafts]
+
+    def _drawn(self, made: Draft | Pool | KeptContexts, given: Mapping[str, Any]) -> Draft:
+        """The tasks of what `make` has made."""
         if isinstance(made, KeptContexts):
-            made = _call(keep_contexts, {**given, "kept": made})
-        elif isinstance(made, Pool):
-            if chosen.get("documents") is None and chosen.get("tokens") is None:
-                given["documents"] = made.documents
-            made = _call(among_distractors, {**given, "examples": made.examples, "extra": made.extra})
-        return replace(made, inputs=inputs)
+            return _call(keep_contexts, {**given, "kept": made})
+        if isinstance(made, Pool):
+            size = given.get("documents") or (None if given.get("tokens") else made.documents)
+            drawn = {**given, "documents": size, "examples": made.examples, "extra": made.extra}
+            return _call(among_distractors, drawn)
+        return made
 
 
 def _call(step: Callable[..., Any], given: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, make_dataclass
+from dataclasses import field, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,7 @@ from memenvs.build.ruler import FILES
 from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
 from memenvs.cli import REQUIRED, USER_ERRORS, Parameter, closest_first, parse, report_error, shell_form
-from memenvs.core.data import Count, Whole, checked
+from memenvs.core.data import Count, Whole, check, checked
 from memenvs.core.files import path_in_errors, resolved
 from memenvs.core.processes import Workers
 from memenvs.data import bundled_names
@@ -26,13 +26,14 @@ from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.sokoban import Generator
 from memenvs.sokoban.generator import Split
-from memenvs.tasks.taskset import CARD, Card, open_tasks
+from memenvs.tasks.taskset import CARD, HOLDOUT, Card, open_tasks
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 EPILOG = """\
 examples:
   memenvs build hotpotqa --source hotpot_train_v1.1.json --documents 200 --out data/hotpot200
   memenvs build memagent --source eval_200.json --out data/eval200
+  memenvs build hotpotqa --source hotpot_train_v1.1.json --documents 50 --holdout 500 --out data/hotpot
   memenvs build jsonl --source questions.jsonl --pool documents.jsonl --documents 50 --out data/mine
   memenvs build niah --variant multikey_1 --tokens 32768 --num-tasks 500 --out data/niah32k
   memenvs build ruler --kind vt cwe fwe --tokens 32768 --num-tasks 500 --out data/ruler32k
@@ -58,12 +59,21 @@ def _of_source(name: str) -> Callable[..., list[str]]:
     """The function that builds the task sets of a source, with the source's own options."""
     source = SOURCES[name]
 
-    def build(*, tasks: Any, out: Path, tokenizer: str = GENERAL, export: tuple[Form, ...] = ()) -> list[str]:
+    def build(
+        *,
+        tasks: Any,
+        out: Path,
+        holdout: Whole = 0,
+        tokenizer: str = GENERAL,
+        export: tuple[Form, ...] = (),
+    ) -> list[str]:
+        check("--holdout", holdout, Whole)
         own = vars(tasks)
         calls = _each_kind(out, own) if name == "ruler" else [(out, own)]
         for folder, _ in calls:
-            check_replaceable(folder)  # before the work, and again when it is done
-        return [_task_set(name, folder, given, tokenizer, export) for folder, given in calls]
+            for one in (folder, _held_out(folder))[: 2 if holdout else 1]:
+                check_replaceable(one)  # before the work, and again when it is done
+        return [_task_set(name, folder, given, holdout, tokenizer, export) for folder, given in calls]
 
     fields = []
     for option, (kind, default, text) in source.options.items():
@@ -77,6 +87,8 @@ def _of_source(name: str) -> Callable[..., list[str]]:
     Args:
         tasks: The tasks to build.
         out: folder to write; an existing task set is replaced.
+        holdout: set this many questions aside, which --num-tasks does not count, in a second task set: the
+            folder OUT-holdout.
         tokenizer: tokenizer for all counts: general (within 5% of Qwen's on real prose), world (for toy
             models), a tokenizer.json, a folder or a hub id.
         export: also write the task set in these formats.
@@ -102,13 +114,25 @@ def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str
     ]
 
 
-def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, export: Sequence[Form]) -> str:
-    """Build and write a task set; return the text to print."""
+def _held_out(out: Path) -> Path:
+    """The folder of the questions that were set aside."""
+    return Path(f"{out}{HOLDOUT}")
+
+
+def _task_set(
+    name: str, out: Path, given: dict[str, Any], holdout: int, tokenizer: str, export: Sequence[Form]
+) -> str:
+    """Build and write a task set, and one of the questions set aside; return the text to print."""
     source, counter = SOURCES[name], load_tokenizer(tokenizer)
-    draft = source.draft(counter, **given)
+    drafts = source.drafts(counter, holdout, **given)
     arguments = {"seed": 0, **_without_paths(given), "tokenizer": counter.name}
+    if holdout:
+        arguments["holdout"] = holdout
     card = Card(name, arguments=arguments, licence=source.licence, citation=source.citation)
-    written = write_task_set(out, draft, card, counter, exports=export)
+    if holdout:
+        set_aside = replace(card, arguments={**arguments, "part": "holdout"})
+        write_task_set(_held_out(out), drafts[1], set_aside, counter, exports=export)
+    written = write_task_set(out, drafts[0], card, counter, exports=export)
     counts, env_args = written.card.counts, {"tasks": str(out)}
     if not counts["documents"]:
         env_args["retriever"] = "lexical:CORPUS"
@@ -130,6 +154,7 @@ def _task_set(name: str, out: Path, given: dict[str, Any], tokenizer: str, expor
             f"({size:.1f} MB){unscored}",
             lengths,
             *(f"also {FORMS[form][0]}" for form in export),
+            *([f"{holdout:,} more tasks in {_held_out(out)}, set aside to evaluate on"] if holdout else []),
             f"play one: {_play_command(written.card.environment, **env_args)}",
         ]
     )

@@ -34,6 +34,7 @@ BUILD_AGAIN = "build it again"
 SEPARATOR = "; "
 """Between the questions of a task with several objectives."""
 CARD, DOCUMENTS, TASKS = "card.json", "documents.arrow", "tasks.arrow"
+HOLDOUT = "-holdout"  # ends the name of a set of questions that were set aside (`memenvs build --holdout`)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,123 @@
+"""Questions that are set aside for evaluation, from any source."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from memenvs.build.contexts import KeptContexts
+from memenvs.build.draft import Draft
+from memenvs.build.examples import Example, Pool, usable
+
+S = TypeVar("S", Draft, Pool, KeptContexts)
+Keys = Sequence[Iterable[Hashable]]
+
+
+def divide(made: S, count: int, rng: np.random.Generator) -> tuple[S, S]:
+    """What is left of a source's questions, and `count` questions that are set aside.
+
+    A question that comes again, in any case of letters, is on one side. Questions about one text, or with
+    the same evidence, stay together too, as far as whole groups of them fit into `count`. The distractors of
+    the rest are never paragraphs of a question that was set aside; those of the questions that were set aside
+    come from the whole pool.
+
+    Raises:
+        ValueError: there are not so many questions that differ from the others.
+    """
+    if isinstance(made, Draft):
+        of_tasks = [
+            [(task.question, task.answers, task.evidence or tuple(sorted(task.documents)))]
+            for task in made.tasks
+        ]
+        chosen = _choose([of_tasks], count, rng)
+        rest, held = _parted(made.tasks, chosen)
+        return replace(made, tasks=rest), replace(made, tasks=held)
+    if isinstance(made, Pool):
+        examples = list(made.examples)
+        asked = [[_asked(one)] for one in examples]
+        needed = [
+            [*text, frozenset(one.paragraphs[i] for i in one.evidence)]
+            for one, text in zip(examples, asked, strict=True)
+        ]
+        chosen = _choose([needed, asked], count, rng)
+        left, aside = _parted(examples, chosen)
+        others = dict.fromkeys(part for one in left for part in one.paragraphs)
+        return replace(made, examples=left), replace(made, examples=aside, extra=[*made.extra, *others])
+    every = list(made.examples)  # those that cannot be scored stay with the rest, which counts them
+    examples = list(usable(every, made.source))
+    asked = [[_asked(one)] for one in examples]
+    read = [
+        [*text, *([one.paragraphs] if one.paragraphs else [])]
+        for one, text in zip(examples, asked, strict=True)
+    ]
+    alone = [[(_asked(one), one.paragraphs)] for one in examples]  # the same words ask another text for more
+    chosen = _choose([read, alone], count, rng)
+    aside = _parted(examples, chosen)[1]
+    ids = {one.id for one in aside}
+    return (
+        replace(made, examples=[one for one in every if one.id not in ids]),
+        replace(made, examples=aside),
+    )
+
+
+def _asked(example: Example) -> str:
+    return " ".join(example.question.casefold().split())
+
+
+def _choose(tiers: Sequence[Keys], count: int, rng: np.random.Generator) -> set[int]:
+    """`count` items by number, in whole groups: of the first tier as far as they fit, then of the next.
+
+    Args:
+        tiers: the keys of every item; items that share a key are of one group.
+        count: items to choose.
+        rng: orders the groups.
+    """
+    chosen: set[int] = set()
+    for keys in tiers:
+        groups = [group for group in _groups(keys) if chosen.isdisjoint(group)]
+        for number in rng.permutation(len(groups)).tolist():
+            if len(chosen) + len(groups[number]) <= count:
+                chosen.update(groups[number])
+    most = len(_groups(tiers[-1])) - 1
+    if len(chosen) < count or most < 1 or len(chosen) == len(tiers[-1]):
+        raise ValueError(
+            f"--holdout {count}: there are {len(tiers[-1]):,} questions, {most + 1:,} of them different; "
+            "set fewer aside, or give a larger source"
+        )
+    return chosen
+
+
+def _groups(keys: Keys) -> list[list[int]]:
+    """Items by number, together where they share a key, directly or through others."""
+    parents: list[int] = []
+    first: dict[Hashable, int] = {}
+
+    def root(item: int) -> int:
+        while parents[item] != item:
+            parents[item] = parents[parents[item]]
+            item = parents[item]
+        return item
+
+    for item, own in enumerate(keys):
+        parents.append(item)
+        for key in own:
+            parents[root(item)] = root(first.setdefault(key, item))
+    groups = defaultdict[int, list[int]](list)
+    for item in range(len(parents)):
+        groups[root(item)].append(item)
+    return list(groups.values())
+
+
+T = TypeVar("T")
+
+
+def _parted(items: Sequence[T], chosen: set[int]) -> tuple[list[T], list[T]]:
+    """The items that were not chosen, and those that were, in their order."""
+    return (
+        [one for number, one in enumerate(items) if number not in chosen],
+        [one for number, one in enumerate(items) if number in chosen],
+    )

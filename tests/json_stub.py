@@ -91,6 +91,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         if status == 429 and self.server.wait is not None:
             self.send_header("Retry-After", self.server.wait)
+        else:
+            self.send_header("Retry-After-Ms", "1")  # so that tests of retries take no time
         self.end_headers()
         self.wfile.write(data)
 

@@ -1,8 +1,24 @@
-"""Errors in one line: those of other libraries may have many."""
+"""Errors of servers, and errors in one line: those of other libraries may have many."""
 
 from __future__ import annotations
 
 MAX_ERROR_CHARS = 500
+
+
+class ServerError(ConnectionError):
+    """A server did not answer, or not in its protocol."""
+
+
+class RequestRefused(ServerError, ValueError):
+    """A server answered with an HTTP status that another try would not change.
+
+    Attributes:
+        status: the HTTP status.
+    """
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def one_line(error: object) -> str:

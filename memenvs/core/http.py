@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from memenvs.core.data import Count, checked
-from memenvs.core.errors import error_line
+from memenvs.core.errors import RequestRefused, ServerError, error_line
 
 RETRIED = (408, 409, 429, 500, 502, 503, 504)
 MAX_REPLY = 256_000_000  # bytes
@@ -24,14 +24,6 @@ MAX_PAUSE = 30.0  # seconds
 TOKEN_FILE = "MEMENVS_TOKEN_FILE"  # the environment variable that names the file with a retriever's token
 
 T = TypeVar("T")
-
-
-class ServerError(ConnectionError):
-    """A server did not answer, or not in its protocol."""
-
-
-class RequestRefused(ServerError, ValueError):
-    """A server answered with an HTTP status that another try would not change."""
 
 
 class JSONClient:
@@ -119,7 +111,7 @@ class JSONClient:
             if response.status != 200:
                 last = " ".join(f"HTTP {response.status}: {_reason(content)}".split())  # one line
                 if response.status not in RETRIED:
-                    raise RequestRefused(f"{self.url} refused the request, {last}")
+                    raise RequestRefused(f"{self.url} refused the request, {last}", response.status)
                 after = response.getheader("Retry-After", "")
                 asked = float(after) if after.isdecimal() else 0.0
                 continue

@@ -3,7 +3,7 @@
 import json
 import math
 
-from memenvs.adapters.common import public_info
+from memenvs.adapters.common import turn_record
 from memenvs.wrappers import Credit
 
 INFO = {
@@ -19,11 +19,11 @@ INFO = {
 
 def test_a_reason_is_told_without_what_it_quotes():
     reason = "unreadable: not an object alone but 'The answer is 1623, so'"
-    shown = public_info({**INFO, "credits": {"judge": [Credit(0, math.nan, reason=reason)]}})
+    shown = turn_record({**INFO, "credits": {"judge": [Credit(0, math.nan, reason=reason)]}})
     (credit,) = shown["credits"]["judge"]
     assert (credit["turn"], credit["value"], credit["reason"]) == (0, None, "unreadable")
     assert "1623" not in json.dumps(shown)
 
 
 def test_without_methods_there_are_no_credits():
-    assert public_info(INFO) == {name: value for name, value in INFO.items() if name != "privileged"}
+    assert turn_record(INFO) == {name: value for name, value in INFO.items() if name != "privileged"}

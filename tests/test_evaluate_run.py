@@ -648,9 +648,30 @@ def test_a_function_from_observation_and_info_to_a_reply_is_a_policy():
     assert summary.metrics["success"].interval.mean == 1.0
 
 
+@pytest.mark.parametrize("env", ["MemChunkQA-v0", "MemSearchQA-v0", "MemToolQA-v0", "MemSokoban-v0"])
+def test_a_policy_does_not_see_what_only_a_trainer_may_see(env):
+    seen = []
+
+    def policy(observation, info):
+        seen.append(info)
+        return ""
+
+    methods = ["SearchRewards"] if env == "MemSearchQA-v0" else ()
+    evaluate(env, policy, tasks="0", methods=methods)
+    assert seen
+    assert not any({"privileged", "events", "signals"} & info.keys() for info in seen)
+    assert all({"context", "feedback", "turn", "rewards"} <= info.keys() for info in seen)
+
+
+def test_the_table_says_that_a_policy_sees_privileged_information():
+    args = {"tasks": "world-test"}
+    summaries = [evaluate("MemToolQA-v0", name, env_args=args, tasks="0") for name in ("gold", "lexical")]
+    assert ["sees privileged" in str(summary) for summary in summaries] == [True, False]
+
+
 OWN = """
 def answer(observation, info):
-    return "<answer>" + str(info["privileged"]["target"]) + "</answer>"
+    return "<answer>" + str(info["task"]) + "</answer>"
 
 class Counter:
     def __init__(self, env):

@@ -1,5 +1,7 @@
 """The policy without a model on every environment that asks a question: it looks before it answers."""
 
+import dataclasses
+
 import gymnasium as gym
 import pytest
 
@@ -46,12 +48,14 @@ def test_nothing_is_answered_from_nothing():
 
 def test_each_of_several_questions_is_answered_from_its_own_best_line():
     env = gym.make("MemSearchQA-v0", tasks="world-test").unwrapped
-    told = {"question": "Where was Ada born?; Who built the Tower of Lun?", "answers": [["x"], ["y"]]}
+    env.reset(options={"task": 0})
+    two = {"question": "Where was Ada born?; Who built the Tower of Lun?", "answers": (("x",), ("y",))}
+    env.questions = [dataclasses.replace(env.questions[0], **two)]
     observation = (
         "<information>Doc 1(Title: Ada) Ada was born in Oxford.\n"
         "Doc 2(Title: Tower of Lun) It was built by Bob Stone.</information>\n\n"
     )
-    reply = LexicalSearcher(env)(observation, {"turn": 1, "privileged": told})
+    reply = LexicalSearcher(env)(observation, {"turn": 1})
     assert reply == "<think></think><answer>Oxford; Bob Stone</answer>"
 
 

@@ -35,7 +35,7 @@ def test_a_suite_is_built_and_played_and_its_scores_are_a_row(tmp_path, capsys):
     head, _, row = table(capsys.readouterr().out)
     assert head == ["policy", "short needles", "Sokoban"]
     # Wilson for 3 successes of 3: 3 / (3 + 3.84) = 0.44
-    assert row == ["gold", "1.00 [0.44, 1.00]", "1.00 [0.44, 1.00]"]
+    assert row == ["gold (sees privileged information)", "1.00 [0.44, 1.00]", "1.00 [0.44, 1.00]"]
     result = read_suite(tmp_path / "gold" / "suite.json")
     assert (result.suite, result.policy, result.samples) == ("small", "gold", 1)
     assert result.scores["Sokoban"].tasks == 3

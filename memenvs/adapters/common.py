@@ -10,7 +10,7 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import check_arguments, make_env, parameters_of
-from memenvs.core.env import Info
+from memenvs.core.env import Info, public_info
 from memenvs.core.spaces import UnicodeText
 from memenvs.wrappers import RewardMethod, RewardWrapper
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
@@ -82,8 +82,8 @@ def read_credit(
     return known[reward], how
 
 
-def public_info(info: Info) -> dict[str, Any]:
-    """What a trainer may see of a turn, as JSON: nothing privileged, None for NaN.
+def turn_record(info: Info) -> dict[str, Any]:
+    """The part of `public_info` that adapters pass on for a turn, as JSON, with None for NaN.
 
     Returns:
         `task`, `turn` (turns played), `context`, `rewards` (the components of this turn), `turn_rewards`
@@ -91,17 +91,14 @@ def public_info(info: Info) -> dict[str, Any]:
         reward methods, `credits` by method: a list of `turn`, `value`, `span`,
         `reason` and `advantage` (a value that is not to be normalised again).
     """
-    names = ("task", "turn", "context", "rewards", "turn_rewards", "metrics")
-    shown = {name: info[name] for name in names}
-    if "credits" in info:
-        shared = ("turn", "value", "span", "advantage")
+    names = ("task", "turn", "context", "rewards", "turn_rewards", "metrics", "credits")
+    public = public_info(info)
+    shown = {name: public[name] for name in names if name in public}
+    if "credits" in shown:
+        fields = ("turn", "value", "span", "advantage", "reason")
         shown["credits"] = {
-            # After its colon a reason may quote a judge that has read the answer.
-            method: [
-                {name: getattr(credit, name) for name in shared} | {"reason": credit.reason.partition(":")[0]}
-                for credit in credits
-            ]
-            for method, credits in info["credits"].items()
+            method: [{name: getattr(credit, name) for name in fields} for credit in credits]
+            for method, credits in shown["credits"].items()
         }
     return plain(shown)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from memenvs.adapters.common import open_env
 from memenvs.core.asynchronous import AsyncTextEnv, in_thread
+from memenvs.core.env import public_info
 from memenvs.core.http import JSONClient, key_in
 from memenvs.models.endpoint import Completion, TextConversation, ToolConversation
 
@@ -89,7 +90,7 @@ class EpisodeAgent:
                 return str(found["id"]), prompts.reader(found)
 
             while not over:
-                prompts.observe(observation, info)
+                prompts.observe(observation, public_info(info))
                 fields = {**self._body, **prompts.fields, "messages": prompts.messages}
                 name, completion = await in_thread(client.post, "/chat/completions", fields, read)
                 ids.append(name)

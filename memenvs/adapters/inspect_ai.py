@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memenvs import ENV_IDS
-from memenvs.adapters.common import open_with_pictures, public_info
+from memenvs.adapters.common import open_with_pictures, turn_record
 from memenvs.core.env import text_env_of
 from memenvs.core.optional import check_version
 from memenvs.rollout.records import text_reply
@@ -71,7 +71,7 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
 
     Where the environment gives a fresh prompt every turn, the model reads nothing else, and the messages of
     the sample are all prompts and replies in turn. `metadata["turns"]` holds
-    `memenvs.adapters.common.public_info` of the reset and of every turn; the transcript shows it after each
+    `memenvs.adapters.common.turn_record` of the reset and of every turn; the transcript shows it after each
     reply.
     """
 
@@ -126,7 +126,7 @@ def episode() -> Scorer:
 
 
 def _log(state: TaskState, session: Session) -> None:
-    turn = {**public_info(session.info), "over": session.over}
+    turn = {**turn_record(session.info), "over": session.over}
     state.metadata["turns"].append(turn)
     if session.episode.replies:
         transcript().info(turn, source="memenvs")

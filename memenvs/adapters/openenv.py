@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import memenvs
-from memenvs.adapters.common import open_env, public_info
+from memenvs.adapters.common import open_env, turn_record
 from memenvs.cli import read_arguments
 from memenvs.core.env import MAX_REPLY_CHARS, text_env_of
 from memenvs.core.optional import check_version
@@ -48,7 +48,7 @@ class MemObservation(Observation):
 
     `context` and `feedback` are those of the info (see `memenvs.TextEnv`): a client that keeps a chat sends
     `feedback` as the next message where the context is `"append"`, otherwise `text` alone. `reward` is the
-    turn's; `done` is either end; `metadata` are those of `memenvs.adapters.common.public_info`.
+    turn's; `done` is either end; `metadata` are those of `memenvs.adapters.common.turn_record`.
     """
 
     text: str
@@ -148,7 +148,7 @@ class MemEnvironment(Environment):
             self.num_tasks(split)  # raises for another split
         text, info = self._env.reset(seed=seed, options=None if index is None else {"task": index})
         self._state = MemState(episode_id=episode_id, task=info["task"])
-        return MemObservation(text=text, context=info["context"], metadata=public_info(info))
+        return MemObservation(text=text, context=info["context"], metadata=turn_record(info))
 
     def step(self, action: MemAction, timeout_s: float | None = None, **kwargs: Any) -> MemObservation:
         """Play a reply."""
@@ -161,7 +161,7 @@ class MemEnvironment(Environment):
             truncated=truncated,
             reward=float(reward),
             done=terminated or truncated,
-            metadata=public_info(info),
+            metadata=turn_record(info),
         )
 
     @property

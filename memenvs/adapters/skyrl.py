@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from memenvs.adapters.common import TextEnvironment, open_env, plain, public_info
+from memenvs.adapters.common import TextEnvironment, open_env, plain, turn_record
 from memenvs.core.data import convert
 from memenvs.core.optional import check_version
 
@@ -36,7 +36,7 @@ class SkyRLEnv(BaseTextEnv):
 
     A step's reward is that of its turn, the sum of its components; with `step_wise` it is 0 until the last
     step, which gets the return, because step-wise training reads only the last step's reward. The
-    metadata of a step are those of `memenvs.adapters.common.public_info`; `get_metrics` has the environment's
+    metadata of a step are those of `memenvs.adapters.common.turn_record`; `get_metrics` has the environment's
     metrics, `return`, and `reward/NAME`, a component's sum over the episode. The metadata of the last step
     say what each turn earned, including what a method knows only in hindsight.
 
@@ -78,7 +78,7 @@ class SkyRLEnv(BaseTextEnv):
         first = [{"role": "user", "content": observation}]
         self._check_context()
         self._chat = LatestPrompt(fixed, first)
-        return self._chat, public_info(self._info)
+        return self._chat, turn_record(self._info)
 
     def _check_context(self) -> None:
         if self._info["context"] == "rewrite" and not self._step_wise:
@@ -103,7 +103,7 @@ class SkyRLEnv(BaseTextEnv):
             observations=[] if self._done else [{"role": "user", "content": message}],
             reward=float(reward),
             done=self._done,
-            metadata=public_info(self._info),
+            metadata=turn_record(self._info),
         )
 
     def get_metrics(self) -> dict[str, float]:

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from memenvs.adapters.common import TextEnvironment, open_env, public_info
+from memenvs.adapters.common import TextEnvironment, open_env, turn_record
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import check_version
@@ -132,7 +132,7 @@ class MemEnv(vf.Env[MemEnvConfig]):
     summary and one more. The rewards of a trace are the sums of each component in an environment that only
     appends, otherwise `turn` or `return`.
 
-    `trace.info["turns"]` holds `memenvs.adapters.common.public_info` of a trace's turns, the last one with
+    `trace.info["turns"]` holds `memenvs.adapters.common.turn_record` of a trace's turns, the last one with
     the final `turn_rewards`. `trace.info["turn_rewards"]` holds, for each sampled turn of a trace, what the
     episode had earned by its end, None for a reply that was not played: the state scores whose differences
     prime-rl's `turn_credit` pays (pull request 3282). Every trace has the environment's metrics. An episode
@@ -168,7 +168,7 @@ class MemEnv(vf.Env[MemEnvConfig]):
 
     def _record(self, session: Session, traces: Sequence[tuple[Any, slice]], appends: bool) -> None:
         """Give every trace its turns, metrics and rewards."""
-        turns = [public_info(turn.info) for turn in session.episode.turns]
+        turns = [turn_record(turn.info) for turn in session.episode.turns]
         last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
         rewards = last["turn_rewards"]
         states = list(itertools.accumulate(rewards))

@@ -21,6 +21,7 @@ MAX_REPLY_CHARS = 1_000_000
 
 Info = dict[str, Any]
 End = Literal["", "terminated", "truncated"]
+_HIDDEN = ("privileged", "events", "signals")  # entries of an info that a policy does not see
 Text = str | Callable[[], str]  # a text, or a function that makes it when it is first read
 
 
@@ -361,6 +362,10 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         """
         check_task(options, self.n_tasks)
 
+    def privileged(self) -> Mapping[str, Any]:
+        """What only a trainer may see of the turn that is played now: `info["privileged"]`."""
+        return LazyFields(self._privileged())
+
     def _info(self, rewards: dict[str, float]) -> Info:
         episode = self.episode
         names, ended = self.metric_names, bool(episode.end)
@@ -379,8 +384,24 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
             "turn_rewards": list(episode.turn_rewards),
             "metrics": {name: float(metrics[name]) for name in names} if ended else metrics,
-            "privileged": LazyFields(self._privileged()),
+            "privileged": self.privileged(),
         }
+
+
+def public_info(info: Info) -> Info:
+    """What a policy may see of an info: all but what only a trainer may see.
+
+    Without `privileged`, `events` and the `signals` of reward methods, which rest on the right answer, and
+    with the reason of a credit only up to its colon, after which it may quote a judge that has read the
+    answer.
+    """
+    shown = {name: value for name, value in info.items() if name not in _HIDDEN}
+    if "credits" in info:
+        shown["credits"] = {
+            method: [credit._replace(reason=credit.reason.partition(":")[0]) for credit in credits]
+            for method, credits in info["credits"].items()
+        }
+    return shown
 
 
 def scoring_fields(

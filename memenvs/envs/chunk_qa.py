@@ -295,6 +295,11 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return f"<think>{text}</think>" if self.mode.in_thought else text
 
     @property
+    def question(self) -> str:
+        """The question of this turn, as its prompt shows it; empty where it is asked only later."""
+        return "" if self.ask == "later" and not self.answering else self._reading.asked(self.episode.turn)[0]
+
+    @property
     def memory_shown(self) -> str:
         """The memory as the prompt shows it."""
         return self._show(self.episode.turn).memory

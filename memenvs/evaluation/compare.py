@@ -19,6 +19,7 @@ from memenvs.credit import Array
 from memenvs.evaluation.log import EvaluatedRun, read_run
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
 from memenvs.evaluation.summary import NORMAL, SHARES, Interval, bootstrap, markdown_table, show_number
+from memenvs.rollout.scripted import policy_label
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must share: the setting of the evaluation without the policy, and the samples of a task."""
@@ -84,7 +85,7 @@ class PairedComparison:
         for run in self.runs:
             model = f" ({run.setting['model']})" if run.setting.get("model") else ""
             counts = f"{run.finished:,} episodes finished, {run.failed:,} failed"
-            lines.append(f"- {run.name}: policy {run.setting['policy']}{model}; {counts}")
+            lines.append(f"- {run.name}: policy {policy_label(run.setting['policy'])}{model}; {counts}")
         return "\n".join(lines) + "\n"
 
     def draw(self) -> Any:

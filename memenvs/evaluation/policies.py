@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from memenvs import models
 from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_json
+from memenvs.core.env import public_info
 from memenvs.core.http import JSONClient, ServerError, key_in
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
@@ -110,7 +111,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
 
     Args:
         policy: `"lexical"` or another name that `make_policy` knows, `"hf:MODEL"`, `"openai:URL"`; a
-            function from an observation and its info to a reply; a policy over token ids, as
+            function from an observation and its `public_info` to a reply; a policy over token ids, as
             `memenvs.models.HFPolicy`; or a `memenvs.rollout.engine.TurnSampler`.
         options: of `hf:` and `openai:`; `max_new_tokens` also of a policy over token ids.
 
@@ -135,7 +136,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
 
 
 class FunctionSampler:
-    """Functions of observation and info, one made for each episode; a `TurnSampler`.
+    """Functions of observation and `public_info`, one made for each episode; a `TurnSampler`.
 
     Args:
         make: gives the function for an environment and a seed, as `make_policy` does for a name.
@@ -164,7 +165,7 @@ class FunctionSampler:
         """See `TurnSampler`."""
         waiting, self._waiting = self._waiting, []
         return [
-            Answer(index, text_reply(self._policies[index](session.observation, session.info)))
+            Answer(index, text_reply(self._policies[index](session.observation, public_info(session.info))))
             for index, session in waiting
         ]
 
@@ -212,7 +213,7 @@ class EndpointSampler:
         if not session.episode.turns:
             self._prompts[index] = self.prompts(self.envs[index])
         prompts = self._prompts[index]
-        prompts.observe(session.observation, session.info)
+        prompts.observe(session.observation, public_info(session.info))
         fields = {"seed": int(session.rng.integers(2**31)), **prompts.fields, **self.fields}
         given = {name: value for name, value in fields.items() if value is not None}
         given["messages"] = [*self.opening, *prompts.messages]

@@ -30,6 +30,7 @@ from memenvs.evaluation.summary import Summary, summarise, total_cost
 from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.engine import Engine
 from memenvs.rollout.records import Episode
+from memenvs.rollout.scripted import policy_label
 from memenvs.rollout.session import Session, Usage
 from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.registry import (
@@ -68,8 +69,9 @@ def evaluate(
 
     Args:
         env: a text environment's id, or a function that makes one, wrapped or not.
-        policy: a name (`"lexical"`, `"hf:MODEL"`, `"openai:URL"`), a function from observation and info to a
-            reply, or a model; see `memenvs.evaluation.policies.choose_policy`.
+        policy: a name (`"lexical"`, `"hf:MODEL"`, `"openai:URL"`), a function from an observation and its
+            info without what only a trainer may see (`memenvs.core.env.public_info`) to a reply, or a model;
+            see `memenvs.evaluation.policies.choose_policy`.
         env_args: arguments of an environment given by its id.
         tasks: their numbers, or numbers and ranges as text: `"0:100"`, `"7"`, `"3,5,90:"`; `":"` are all.
         samples: n, episodes of each task.
@@ -140,7 +142,7 @@ def evaluate(
         else:
             _say(f"{len(pairs)} episodes: {len(pairs)} kept, 0 to play")
         model = f" ({setting['model']})" if setting.get("model") else ""
-        title = f"{name}, {policy if isinstance(policy, str) else setting['policy']}{model}"
+        title = f"{name}, {policy_label(policy if isinstance(policy, str) else setting['policy'])}{model}"
         episodes = [log.episodes[pair] for pair in pairs]
         cost = total_cost([one.metrics for one in episodes if not one.error], log.seconds, price)
         summary = replace(summarise(episodes, samples, title=title), cost=cost)

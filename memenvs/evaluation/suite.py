@@ -19,7 +19,7 @@ from memenvs.evaluation.compare import PairedComparison, compare
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import evaluate
 from memenvs.evaluation.summary import markdown_table
-from memenvs.rollout.scripted import POLICIES, make_policy
+from memenvs.rollout.scripted import POLICIES, make_policy, policy_label
 
 RESULT = "suite.json"
 VERSION = 1
@@ -223,7 +223,10 @@ def suite_table(results: Sequence[SuiteResult]) -> list[str]:
     parts = list(dict.fromkeys(name for result in results for name in result.scores))
 
     def cell(score: Score | None) -> str:
-        return "" if score is None else f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]"
+        return "not played" if score is None else f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]"
 
-    rows = [[result.policy, *(cell(result.scores.get(part)) for part in parts)] for result in results]
+    rows = [
+        [policy_label(result.policy), *(cell(result.scores.get(part)) for part in parts)]
+        for result in results
+    ]
     return markdown_table(["policy", *parts], rows)

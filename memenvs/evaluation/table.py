@@ -20,6 +20,7 @@ from memenvs.evaluation.summary import (
     markdown_table,
     metric_interval,
 )
+from memenvs.rollout.scripted import TEACHERS
 
 ShapeName = Literal["memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo"]
 
@@ -201,6 +202,8 @@ def _caption(runs: Sequence[EvaluatedRun], shown: Mapping[str, Sequence[Part]], 
     metrics = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in by_metric.items())
     samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in runs))
     lines = [f"{unit}, average@{samples} ({metrics})."]
+    if known := [run.name for run in runs if run.setting["policy"] in TEACHERS]:
+        lines.append(f"The policy sees privileged information in {', '.join(known)}.")
     if failed := [f"{run.failed:,} episodes of {run.name}" for run in runs if run.failed]:
         lines.append(f"Failed, and in no mean: {', '.join(failed)}.")
     return " ".join(lines)

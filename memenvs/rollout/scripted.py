@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.env import Info, TextEnv
+from memenvs.core.env import Info, TextEnv, public_info
 from memenvs.core.optional import import_object
 from memenvs.core.progress import progress
 from memenvs.core.text import split_sentences
@@ -24,7 +24,7 @@ from memenvs.sokoban import solve
 from memenvs.tasks.metrics import wrap_answer
 
 Policy = Callable[[Any, Info], Any]
-"""Called with an observation and its info, gives the action; `gold` and `careful` look at more than these."""
+"""Called with an observation and its `public_info`, gives the action."""
 
 POLICIES = {
     "gold": "Knows the answer; it asks the environment.",
@@ -37,6 +37,18 @@ POLICIES = {
     "the one tool call.",
 }
 """What each policy of a text environment does, by its name."""
+
+TEACHERS = frozenset({"gold", "careful"})
+"""Policies that look up in their environment what only a trainer may see; tables of scores say so."""
+
+
+def policy_label(name: str) -> str:
+    """A policy's name as tables show it.
+
+    >>> policy_label("gold")
+    'gold (sees privileged information)'
+    """
+    return f"{name} (sees privileged information)" if name in TEACHERS else name
 
 
 def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
@@ -101,7 +113,8 @@ def play_episode(
     on_turn()
     over = False
     while not over:
-        observation, _, terminated, truncated, info = env.step(policy(observation, info))
+        action = policy(observation, public_info(info))
+        observation, _, terminated, truncated, info = env.step(action)
         over = terminated or truncated
         on_turn()
     return info
@@ -181,7 +194,7 @@ class LexicalReader:
 
     def __call__(self, observation: str, info: Info) -> str:
         """The new memory, or the answer once no section is shown."""
-        env, question = self._env, info["privileged"]["question"]
+        env, question = self._env, self._env.question
         memory = env.notes()
         if env.answering:
             return wrap_answer(_answer(question, memory), env.answer_format)
@@ -208,15 +221,16 @@ class LexicalSearcher:
 
     def __call__(self, observation: str, info: Info) -> str:
         """A search at the first turn, then the answer."""
-        env, question = self._env, info["privileged"]["question"]
+        env = self._env
+        task = env.questions[env.episode.task]
         if info["turn"] == 0:
-            return env.opening + env.call(question)
+            return env.opening + env.call(task.question)
         lines = []
         for _, passages in _RESULTS.findall(observation):
             _, *parts = _PASSAGE.split(passages)
             for title, text in zip(parts[::2], parts[1::2], strict=True):
                 lines += _sentences(f"{title}: ", text)
-        questions = question.split("; ") if len(info["privileged"]["answers"]) > 1 else [question]
+        questions = task.question.split("; ") if len(task.answers) > 1 else [task.question]
         return env.opening + env.answer("; ".join(_answer(one, lines) for one in questions))
 
 
@@ -244,7 +258,7 @@ class CarefulReader:
         """The new memory, or the answer once every chunk has been read."""
         env, notes = self._env, self._env.notes()
         if env.answering:
-            return _known_answer(env.answer_format, notes, info)
+            return _known_answer(env, env.answer_format, notes)
         needed, others = (
             [line for line in lines if line not in notes] for lines in self._sentences(observation)
         )
@@ -289,10 +303,12 @@ class CarefulCaller:
         """The call at the first turn, then the answer."""
         env = self._env
         if not env.episode.history:
-            return f"<reasoning>I look it up.</reasoning>\n{env.call(info['privileged']['question'])}"
+            question = env.questions[env.episode.task].question
+            return f"<reasoning>I look it up.</reasoning>\n{env.call(question)}"
         read = split_sentences(" ".join(env.episode.history[-1][1].split()))
-        said = next((one for one in read if holds_answer([one], info["privileged"]["answers"])[0]), "")
-        return f"<reasoning>{said}</reasoning>\n" + _known_answer("tag", [said], info)
+        answers = env.privileged()["answers"]
+        said = next((one for one in read if holds_answer([one], answers)[0]), "")
+        return f"<reasoning>{said}</reasoning>\n" + _known_answer(env, "tag", [said])
 
 
 class _Solution:
@@ -312,9 +328,9 @@ def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
     return lambda observation, info: env.action_space.sample()
 
 
-def _known_answer(answer_format: str, read: Sequence[str], info: Info) -> str:
+def _known_answer(env: TextEnv[Any, Any], answer_format: str, read: Sequence[str]) -> str:
     """The gold answer where what was read holds it, otherwise "unknown"."""
-    privileged = info["privileged"]
+    privileged = env.privileged()
     known, _ = holds_answer(read, privileged["answers"])
     return wrap_answer(privileged["target"] if known else "unknown", answer_format)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from memenvs.adapters.common import open_env, public_info
+from memenvs.adapters.common import open_env, turn_record
 
 FAMILIES = {
     "reading": {
@@ -51,6 +51,6 @@ def play(family: str, task: int) -> list[Played]:
             question = observation.rpartition("Question: ")[2].strip()
             reply = f"<think>I look.</think><search>{question}</search>"
         following, reward, terminated, truncated, info = env.step(reply)
-        turns.append(Played(observation, reply, reward, public_info(info)))
+        turns.append(Played(observation, reply, reward, turn_record(info)))
         observation, over = following, terminated or truncated
     return turns

@@ -12,6 +12,7 @@ from pathlib import Path
 from memenvs.core.files import write_text
 from memenvs.evaluation.suite import SUITES, SuitePart, SuiteResult, read_suite, suite_table
 from memenvs.evaluation.summary import markdown_table
+from memenvs.rollout.scripted import POLICIES
 
 DOCS = Path(__file__).parent
 
@@ -28,9 +29,7 @@ This page shows the scores of policies on the fixed suites of `memenvs evaluate 
   texts.
 - `gold` asks the environment for the answer, which shows that every task can be solved. `random_text` and
   `silent` show the scores of a policy without skill. `lexical` matches words and has no model.
-- `hf:smollm2` is SmolLM2-135M-Instruct without training, at temperature 0.7 and up to 256 tokens a reply.
-- A cell is empty if the policy cannot play the environment. The needles of `hf:smollm2` were stopped: no
-  episode had ended after half an hour on two busy cores. Rows are sorted by the sum of their scores.
+- `not played`: the policy has no rules for this environment. Rows are sorted by the sum of their scores.
 
 ## Send a row
 
@@ -43,7 +42,8 @@ This page shows the scores of policies on the fixed suites of `memenvs evaluate 
 2. Copy `runs/small/mine/suite.json` to `docs/leaderboard/NAME.json` and run `python docs/leaderboard.py`.
 3. Open a pull request with both files. Say which model it is, how it was sampled, and on what machine.
 
-A row must cover a whole suite, without failed episodes, and others must be able to run the policy.
+A row must cover a whole suite, without failed episodes, and others must be able to run the policy. Only a
+scripted policy may lack the parts that it cannot play.
 """
 
 
@@ -70,6 +70,8 @@ def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
         result = read_suite(path)
         scores = {part: score for part, score in result.scores.items() if part in names}
         if result.suite == suite and scores:
+            if (missing := names - scores.keys()) and result.policy not in POLICIES:
+                raise ValueError(f"{path} lacks {', '.join(sorted(missing))}; play the whole suite")
             found.append(dataclasses.replace(result, scores=scores))
     return sorted(found, key=lambda one: (-sum(score.mean for score in one.scores.values()), one.policy))
 

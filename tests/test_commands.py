@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pytest
 from command_line import listing
+from pages import run_commands
 
 import memenvs
 from memenvs.cli import RED, RESET, in_columns, parse, run_command, show
@@ -50,6 +51,41 @@ def test_the_module_is_the_console_script():
     done = run("play", "--env", "MemSokoban-v0", "--seed", "3")
     assert (done.returncode, done.stderr) == (0, "")
     assert "return 11.9; success 1," in done.stdout
+
+
+MINE = """
+from dataclasses import dataclass
+
+import gymnasium as gym
+from memenvs.wrappers import RewardMethod
+
+gym.register("Mine-v0", "memenvs.envs.sokoban:SokobanEnv")
+
+
+def reply(observation, info):
+    return "<answer>Up</answer>"
+
+
+@dataclass
+class Pay(RewardMethod):
+    name = "pay"
+
+    def signal(self, turn, scores):
+        return 0.25
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--env mine:Mine-v0",
+        "--env MemSokoban-v0 --policy mine:reply",
+        "--env MemSokoban-v0 --methods mine:Pay",
+    ],
+)
+def test_the_installed_script_finds_a_module_of_the_working_folder(options, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    run_commands(f"$ memenvs play {options}", tmp_path)
 
 
 def test_the_module_of_the_builders_is_the_command_build():

@@ -1,33 +1,21 @@
 """Every snippet of the README and the docs runs as written."""
 
 import re
-import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from page_command import parse
-from test_tutorials import FILE, TUTORIALS
-
-ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "data" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-FENCE = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+from pages import FILE, PAGES, ROOT, TUTORIALS, blocks, run_commands
 
 
 def snippets(language):
     return [
-        pytest.param(body, id=f"{page.name}-{page.read_text()[: match.start()].count(chr(10)) + 1}")
+        pytest.param(block.body, id=block.id)
         for page in PAGES
         if page not in TUTORIALS
-        for match in FENCE.finditer(page.read_text())
-        if match.group(1) == language
-        for body in [match.group(2)]
+        for block in blocks(page)
+        if (block.language, block.needs) == (language, "")  # test_recipes.py runs the others
     ]
 
 
@@ -39,15 +27,15 @@ def test_a_python_snippet_runs(code, tmp_path, monkeypatch):
 
 def test_the_types_of_the_snippets_are_sound(tmp_path):
     """By mypy with the cache that `make types` has filled; those that train are left out."""
-    blocks = {f"snippet_{i}.py": snippet.values[0] for i, snippet in enumerate(snippets("python"))}
-    assert len(blocks) > 6
+    codes = {f"snippet_{i}.py": snippet.values[0] for i, snippet in enumerate(snippets("python"))}
+    assert len(codes) > 6
     for page in TUTORIALS:
-        found = [code for language, code in FENCE.findall(page.read_text()) if language == "python"]
-        blocks |= {f"{file[1]}.py": code for code in found if (file := FILE.match(code))}
-        blocks[f"whole_{page.stem}.py"] = "\n".join(code for code in found if not FILE.match(code))
-    for name, code in blocks.items():
+        found = [block.body for block in blocks(page) if block.language == "python"]
+        codes |= {f"{file[1]}.py": code for code in found if (file := FILE.match(code))}
+        codes[f"whole_{page.stem}.py"] = "\n".join(code for code in found if not FILE.match(code))
+    for name, code in codes.items():
         (tmp_path / name).write_text(code)
-    files = [str(tmp_path / name) for name, code in blocks.items() if "memenvs.baselines" not in code]
+    files = [str(tmp_path / name) for name, code in codes.items() if "memenvs.baselines" not in code]
     command = [sys.executable, "-m", "mypy", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
@@ -55,28 +43,25 @@ def test_the_types_of_the_snippets_are_sound(tmp_path):
 
 @pytest.mark.parametrize("block", snippets("console"))
 def test_the_commands_of_a_console_snippet_succeed(block, tmp_path):
-    commands = [line[len("$ memenvs ") :] for line in block.splitlines() if line.startswith("$ memenvs ")]
-    for command in commands:
-        whole = [sys.executable, "-m", "memenvs", *shlex.split(command)]
-        done = subprocess.run(whole, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    run_commands(block, tmp_path)
 
 
 def commands():
     """The commands of the code blocks that no test runs: they want a model, a server or a file."""
     for page in PAGES:
-        blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-        for body in (body for language, body in blocks if language in ("", "sh")):
-            for line in body.replace("\\\n", " ").splitlines():
+        for block in blocks(page):
+            if block.language not in ("", "sh"):
+                continue
+            for line in block.body.replace("\\\n", " ").splitlines():
                 if re.match(r"memenvs \w", line):
                     yield pytest.param(page, line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
 
 
 @pytest.mark.parametrize(("page", "command"), list(commands()))
 def test_the_command_of_a_page_has_options_that_there_are(page, command, tmp_path, monkeypatch):
-    for _, code in FENCE.findall(page.read_text()):
-        if file := FILE.match(code):  # a command may name what is in it
-            (tmp_path / f"{file[1]}.py").write_text(code)
+    for block in blocks(page):
+        if file := FILE.match(block.body):  # a command may name what is in it
+            (tmp_path / f"{file[1]}.py").write_text(block.body)
     monkeypatch.syspath_prepend(tmp_path)
     parse(command, monkeypatch)
 

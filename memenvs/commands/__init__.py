@@ -105,7 +105,7 @@ COMMANDS: Table = {
         ),
         "grpo": Command(
             "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
-            "--model Qwen/Qwen3-4B --env MemChunkQA-v0 --reward tamtrl",
+            "--model Qwen/Qwen3-0.6B --env MemChunkQA-v0 --reward tamtrl",
             "memenvs.baselines.grpo:main",
         ),
     },
@@ -142,7 +142,8 @@ COMMANDS: Table = {
 
 
 def console() -> None:
-    """Run the command of this process, and end it."""
+    """Run the command of this process, and end it; it can name modules of the working directory."""
+    sys.path.insert(0, "")  # which `python -m memenvs` has, and the installed script lacks
     if sys.argv[1:2] == ["build"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half-written is removed
     sys.exit(main())

@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := pip install --quiet --disable-pip-version-check
 PIP := $(BIN)/python -m $(INSTALL) -c constraints.txt
+# In front of what must pass on any machine: an empty home. Installs keep theirs, where pip's settings are.
+ALONE := .ci/alone
 
 .PHONY: demo demo-lm soak test test-lm test-research test-trainers test-track test-vllm test-lowest test-newest lint \
 	types layers unit docs docs-links dist audit licences pins bench bundled clean
@@ -27,24 +29,24 @@ layers: .venv/.dev
 	$(BIN)/lint-imports
 
 unit: .venv/.dev
-	$(BIN)/python -m pytest -n 2
+	$(ALONE) $(BIN)/python -m pytest -n 2
 
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/lm
+	$(ALONE) $(BIN)/python -m pytest -n 2 --dist loadfile tests/lm tests/test_recipes.py
 
 soak: .venv/.dev  ## hostile replies to every environment for an hour, to servers, clients and the viewer for a tenth of that
-	$(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
-	$(BIN)/python tests/soak_adapters.py --seconds $$(($(or $(SECONDS),3600) / 10))
+	$(ALONE) $(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
+	$(ALONE) $(BIN)/python tests/soak_adapters.py --seconds $$(($(or $(SECONDS),3600) / 10))
 
 kills: .venv/.dev  ## kill what writes files, and fail its disk, at every write; an hour
-	$(BIN)/python tests/kills.py --kills $(or $(KILLS),100)
+	$(ALONE) $(BIN)/python tests/kills.py --kills $(or $(KILLS),100)
 
 test-research: .venv/.dev  ## what reproduces the papers, in research/; its slow tests run without the -m
-	$(BIN)/python -m pytest -n 2 research -m "not slow"
+	$(ALONE) $(BIN)/python -m pytest -n 2 research -m "not slow"
 
 # Every page is rewritten, because pages are made of docstrings too, whose changes Sphinx does not see.
 docs: .venv/.docs  ## the site in build/html, offline; warnings and links that lead nowhere are errors
-	$(BIN)/python -m sphinx -E -W --keep-going -q -d build/doctrees docs build/html
+	$(ALONE) $(BIN)/python -m sphinx -E -W --keep-going -q -d build/doctrees docs build/html
 	$(BIN)/python docs/check_site.py build/html
 
 docs-links: .venv/.docs  ## ask for every address of another host; needs the network
@@ -62,20 +64,20 @@ dist: .venv/.release .venv-audit/.made  ## wheel and sdist in dist/, as the pack
 
 test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
-		.venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py tests/test_policy_vllm.py tests/test_evaluate_vllm.py tests/test_tools_vllm.py \
+		$(ALONE) .venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py tests/test_policy_vllm.py tests/test_evaluate_vllm.py tests/test_tools_vllm.py \
 			tests/test_learner_vllm.py tests/lm/test_lm_scorers.py
 
 # The quick environment first: what breaks there says so soon.
 test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
-	.venv-trainers/bin/python -m pytest tests/trainers
-	.venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
-	.venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
-	.venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
+	$(ALONE) .venv-trainers/bin/python -m pytest tests/trainers tests/test_recipes.py
+	$(ALONE) .venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
+	$(ALONE) .venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
+	$(ALONE) .venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
 	for name in trainers inspect verifiers verl; do \
-		.venv-$$name/bin/python -W ignore tests/soak_adapters.py --seconds 15 || exit 1; done
+		$(ALONE) .venv-$$name/bin/python -W ignore tests/soak_adapters.py --seconds 15 || exit 1; done
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network
-	.venv-track/bin/python -m pytest tests/test_trackers.py
+	$(ALONE) .venv-track/bin/python -m pytest tests/test_trackers.py
 
 # Old releases warn about new ones, hence -W default; before 3.11 matplotlib numbers parts of an SVG at random.
 CORE := -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_qa.py tests/test_tool_qa.py \
@@ -86,16 +88,16 @@ CORE := -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_
 	--deselect tests/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
 
 test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml allows; some minutes
-	.venv-lowest/bin/python -m memenvs list > /dev/null
-	.venv-lowest/bin/python -m memenvs play --env MemSokoban-v0 --seed 3 > /dev/null
-	.venv-lowest/bin/python -m pytest $(CORE)
+	$(ALONE) .venv-lowest/bin/python -m memenvs list > /dev/null
+	$(ALONE) .venv-lowest/bin/python -m memenvs play --env MemSokoban-v0 --seed 3 > /dev/null
+	$(ALONE) .venv-lowest/bin/python -m pytest $(CORE)
 
 # Not in .ci/run: a release of another project must not stop a change to this one.
 test-newest:  ## with the newest release of everything but torch, for once a night; what fails here fails for new users
 	$(PYTHON) -m venv --clear .venv-newest
 	.venv-newest/bin/python -m $(INSTALL) torch==2.13.0 -e ".[endpoint,lm,plots,search,testing,train]"
 	.venv-newest/bin/python -m pip freeze --exclude-editable
-	.venv-newest/bin/python -m pytest $(CORE)
+	$(ALONE) .venv-newest/bin/python -m pytest $(CORE)
 
 # A package that the index does not know about is an error, not a pass: mirrors often answer for none.
 audit: .venv-audit/.made  ## known vulnerabilities of all pinned versions; needs the network, and pypi.org itself

@@ -53,6 +53,34 @@ def test_case_and_accents_do_not_matter(world):
     assert words("Čapek's R.U.R.") == ["capek", "s", "r", "u", "r"]
 
 
+MANY = [
+    ("zh", "故宫", "故宫博物院位于北京市中心，建于1420年。"),
+    ("ja", "東京", "東京都は日本の首都である。"),
+    ("th", "กรุงเทพ", "กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทย"),
+    ("ko", "서울", "서울은 대한민국의 수도이다."),
+    ("hi", "दिल्ली", "दिल्ली भारत की राजधानी है।"),
+    ("ar", "السد", "بُنِيَ السَّدُّ من قبل آنا لي."),
+    ("de", "Straße", "Die Straße führt nach Köln."),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "id"),
+    [
+        ("故宫在哪里", "zh"),
+        ("首都", "ja"),
+        ("เมืองหลวง", "th"),
+        ("수도", "ko"),
+        ("राजधानी", "hi"),
+        ("من بنى السد؟", "ar"),
+        ("STRASSE", "de"),
+        ("１４２０", "zh"),
+    ],
+)
+def test_a_passage_is_found_in_any_language(query, id):
+    assert LexicalRetriever(Corpus.from_documents(MANY)).search([query], 1).ids == [[id]]
+
+
 @pytest.mark.parametrize("noise", ["x" * 100_000, "moth \ud800 \udfff", "moth\x00\x1b[31m", "moth " * 40_000])
 def test_any_string_is_a_query(world, noise):
     assert len(world.search([noise], 3).ids) == 1

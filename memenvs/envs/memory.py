@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 from memenvs.core.text import Thoughts, first_pair
-from memenvs.retrieval.lexical import words
+from memenvs.core.words import words
 from memenvs.tasks.tokens import TextTokenizer
 
 ModeName = Literal["rewrite", "callback", "mem1", "structured", "a_mem", "react"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.optional import require
+from memenvs.core.words import words
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_jsonl
 from memenvs.retrieval.index import open_index_folder
 from memenvs.retrieval.protocol import Ranked, contenders, ordered
 
 BM25 = "bm25"
 MAX_IN_MEMORY = 256_000_000  # bytes of a JSONL file that is indexed when it is opened
-_WORD = re.compile(r"\w+")
 
 
 class LexicalRetriever(CorpusRetriever):
     """BM25 (Lucene's variant: k1 1.5, b 0.75) over a corpus; a `Retriever`.
 
-    A passage that shares no word with a query is not found: a row of `search` may be short or empty.
+    Words are those of `memenvs.core.words.words`, pairs of characters in scripts without blanks. A passage
+    that shares no word with a query is not found: a row of `search` may be short or empty.
     English stop words count only in a query of nothing else ("The Who").
 
     Args:
@@ -86,14 +85,6 @@ class LexicalRetriever(CorpusRetriever):
             postings = slice(self._starts[token], self._starts[token + 1])
             np.add.at(scores, self._rows[postings], self._weights[postings])
         return scores
-
-
-def words(text: str) -> list[str]:
-    """Runs of letters, digits and underscores, in lower case and without accents."""
-    if not text.isascii():
-        letters = unicodedata.normalize("NFKD", text)
-        text = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    return _WORD.findall(text.lower())
 
 
 def index_words(corpus: Corpus) -> Any:

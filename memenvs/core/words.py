@@ -1,0 +1,66 @@
+"""The words of a text in any language."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator
+
+import regex
+
+# The scripts that put no blanks between words: Chinese, Japanese, Korean (whose particles join the word), and
+# those that Unicode's line breaking leaves to a dictionary (Thai, Lao, Khmer, Myanmar …).
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Bopomofo}\p{Yi}\p{Line_Break=Complex_Context}"
+_SPACED = re.compile(r"\w+")
+_NOT_SPACED = regex.compile(rf"[\p{{M}}{UNSPACED}]")  # what Python's `\w+` cuts wrongly
+_WORD = regex.compile(rf"(?V1)(?P<unspaced>[{UNSPACED}]+)|[\w--[{UNSPACED}]]+")
+_CHARACTER = regex.compile(r"\X")  # a letter with its marks
+# Accents, points of Arabic and Hebrew, soft hyphens, joiners; not the marks that make another letter.
+_IGNORED = regex.compile(
+    r"(?V1)[[\p{Mn}&&[\p{Inherited}\p{Arabic}\p{Hebrew}\p{Syriac}\p{Cyrillic}]--[\u3099\u309a]]\p{Cf}\u0640]+"
+)
+
+
+def words(text: str) -> list[str]:
+    """The words by which a text is searched, in order.
+
+    Runs of letters, digits and underscores, in one case and without accents. Where a script has no blanks
+    between words, each pair of neighbouring characters is a word.
+
+    >>> words("Čapek's R.U.R.")
+    ['capek', 's', 'r', 'u', 'r']
+    >>> words("東京都 2020")
+    ['東京', '京都', '2020']
+    """
+    found = []
+    for run, unspaced in _runs(text):
+        characters = _CHARACTER.findall(run) if unspaced else []
+        found += map("".join, itertools.pairwise(characters)) if len(characters) > 1 else [run]
+    return found
+
+
+def units(text: str) -> list[str]:
+    """The words of a text that can be compared one by one, in order.
+
+    As `words`, but underscores separate, and each character of a script without blanks is one by itself.
+
+    >>> units("_Ann_ Lee’s 東京")
+    ['ann', 'lee', 's', '東', '京']
+    """
+    found = []
+    for run, unspaced in _runs(text.replace("_", " ")):
+        found += _CHARACTER.findall(run) if unspaced else [run]
+    return found
+
+
+def _runs(text: str) -> Iterator[tuple[str, bool]]:
+    """The runs of letters and digits, and whether a run is of a script without blanks."""
+    folded = text.lower()
+    if not text.isascii():
+        letters = _IGNORED.sub("", unicodedata.normalize("NFKD", text))
+        folded = unicodedata.normalize("NFC", letters).casefold()
+        if _NOT_SPACED.search(folded):
+            yield from ((run[0], run["unspaced"] is not None) for run in _WORD.finditer(folded))
+            return
+    yield from ((run, False) for run in _SPACED.findall(folded))

@@ -323,3 +323,100 @@ def test_no_more_than_the_text_is_read_from_100_kb_of_noise(answer_format):
 def test_100_kb_of_noise_answer_no_objective():
     assert [metrics.multi_objective(noise, [["Paris"]])[:2] for noise in HUGE] == [(0.0, 0.0)] * len(HUGE)
     assert [metrics.longbench_f1(noise, ["Paris"]) for noise in HUGE] == [0.0] * len(HUGE)
+
+
+# --- by hand: what people answer
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        r"\boxed{\text{Ann Lee}}",
+        r"\boxed{\textbf{Ann Lee}}",
+        r"$\boxed{Ann~Lee}$",
+        r"\boxed{\text{Ann}\ \text{Lee}}",
+        r"\boxed{\mathrm{Ann\,Lee}}",
+        r"\boxed{\textbf{\text{Ann} Lee}}",
+        r"\boxed{\text {Ann}\quad\mbox{Lee}}",
+    ],
+)
+def test_typesetting_in_a_box_does_not_count_for_metrics_of_words(reply):
+    graded = metrics.grade(reply, [["Ann Lee"]])
+    assert (graded.em, graded.f1, graded.outcome) == (1.0, 1.0, 1.0)
+
+
+def test_numbers_in_a_box_may_be_typeset():
+    assert metrics.grade(r"\boxed{\mathrm{1{,}933}}", [["1,933"]]).em == 1.0
+    assert metrics.grade(r"\boxed{1\,933}", [["1933"]]).em == 1.0
+
+
+def test_several_answers_in_a_box_may_be_typeset():
+    assert metrics.grade(r"\boxed{\text{Ann; Bob}}", [["Ann"], ["Bob"]]).em == 1.0
+
+
+def test_metrics_that_read_a_box_themselves_keep_their_rules():
+    assert metrics.grade(r"\boxed{\text{Ann}}", [["Ann"]], metric="boxed_em").outcome == 0.0
+    assert metrics.grade(r"\boxed{\text{Ann}; b}", [["Ann"], ["b"]], metric="boxed_em").outcome == 0.5
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer", "score"),
+    [
+        ("A+", "A+", 1.0),
+        ("a+.", "A+", 1.0),
+        ("A", "A+", 0.0),
+        ("A", "A", 1.0),
+        ("(A)", "A", 1.0),
+        ("**A**", "A", 1.0),
+        ("A*", "A", 0.0),
+        ("B", "A", 0.0),
+        ("the", "A", 0.0),
+        ("", "A", 0.0),
+        ("", "+", 0.0),
+        ("+", "+", 1.0),
+        ("The  The", "The The", 1.0),
+    ],
+)
+def test_an_answer_that_normalises_to_nothing_is_compared_as_it_is_written(reply, answer, score):
+    for metric in ("em", "unicode_em", "f1", "longbench_f1", "set_f1", "sub_em", "memagent_sub_em"):
+        if metric.endswith("sub_em") and reply in ("A+", "A*") and answer == "A":
+            continue  # which it contains
+        assert metrics.grade_answer(reply, [[answer]], metric=metric).outcome == score, metric
+    assert metrics.grade_answer("AB+", [[answer, "AB+"]]).em == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [("_1234567_", 1.0), ("**1234567**", 1.0), ("1,234,567", 1.0), ("1 234 567", 0.0), ("1234567_89", 1.0)],
+)
+def test_a_needle_is_read_in_the_forms_in_which_models_write_numbers(reply, score):
+    assert metrics.needle_exact(reply, ["1234567"]) == score
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer"),
+    [
+        ("李安娜。", "李安娜"),
+        ("李 安娜", "李安娜"),
+        ("「東京」", "東京"),
+        ("１９３３", "1933"),
+        ("1933–1940", "1933-1940"),
+        ("“Ann Lee”", "Ann Lee"),
+        ("O’Brien", "O'Brien"),
+        ("Beyonce\u0301", "Beyoncé"),
+        ("Ann\u00a0Lee", "Ann Lee"),
+        ("dam\u00adned", "damned"),
+        ("the STRASSE", "Straße"),
+        ("ﬁre", "fire"),
+        ("آنا لي؟", "آنا لي"),
+    ],
+)
+def test_unicode_em_folds_what_exact_match_tells_apart(prediction, answer):
+    assert metrics.unicode_em(prediction, [answer]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer"), [("Sao", "São"), ("李安", "李安娜"), ("", "。"), ("1933", "1934")]
+)
+def test_unicode_em_keeps_letters_apart(prediction, answer):
+    assert metrics.unicode_em(prediction, [answer]) == 0.0

@@ -2,7 +2,8 @@
 
 Each metric follows one paper's evaluation to the digit, oddities included ("outfraction" loses a letter), so
 that numbers compare. No text makes one raise, and all but `mrcr_ratio` take time linear in it. An empty list
-of answers scores 0.0.
+of answers scores 0.0. An answer of articles and punctuation alone ("A+", "The The") normalises to nothing, so
+that an empty reply would equal it: where replies are graded, it is compared as it is written (`score`).
 
 Two spellings of mathematics are in use: MemAgent's training reward undoes typesetting only (`light_strip`),
 the MATH benchmark of Hendrycks et al. (2021) also rewrites units, roots and fractions (`full_strip`).
@@ -12,11 +13,15 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
+import regex
+
+from memenvs.core.words import UNSPACED
 from memenvs.tasks.stemming import stem
 
 BOXED = "\\boxed"
@@ -148,6 +153,13 @@ def _brace_fractions(text: str) -> str | None:
     return re.sub(r"\\frac([^{])([^{])", r"\\frac{\1}{\2}", text, flags=re.DOTALL)
 
 
+_TYPESET = re.compile(
+    r"(?P<command>\\(?:text(?:bf|it|rm|sf|sl|sc|tt|md|up|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mh]box|emph"
+    r"|underline|operatorname\*?|boldsymbol|bm)\s*\{)|\\?[{}]|~|\\(?:[ ,;:!\\]|q?quad\b)"
+)
+
+_TEX_THOUSANDS = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
+
 Metric = Callable[[str, Sequence[str]], float]
 
 BOXED_WINDOW = 300  # characters at the end of a reply in which MemAgent looks for the box
@@ -161,7 +173,10 @@ _PUNCTUATION_TO_SPACE = str.maketrans(string.punctuation, " " * len(string.punct
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _ARTICLE_OR_AND = re.compile(r"\b(?:a|an|the|and)\b")
 _ASSISTANT = "<|im_start|>assistant"
-_WORD = re.compile(r"\w+(?:-\w+)*")
+_WORD = re.compile(r"[^\W_]+(?:-[^\W_]+)*")
+_THOUSANDS = re.compile(r"(?<=\d)[,._'’\u2009\u202f](?=\d{3}(?!\d))")
+_AROUND = " .,;:!?()[]{}\"'`“”‘’"  # what replies put around an answer, which is no part of it
+_EMPHASIS = re.compile(r"^([*_]+)(.+)\1$")
 _VERDICTS = frozenset({"yes", "no", "noanswer"})
 
 
@@ -182,10 +197,59 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", bare).split())
 
 
+def as_written(text: str) -> str:
+    """Lower case and single spaces, without the punctuation that replies put around an answer.
+
+    >>> as_written("(A)."), as_written("**A**"), as_written("A*")
+    ('a', 'a', 'a*')
+    """
+    spaced = " ".join(text.lower().split())
+    bare = spaced.strip(_AROUND)
+    return _EMPHASIS.sub(r"\2", bare) or spaced
+
+
+def scorable(answers: Iterable[object]) -> tuple[str, ...]:
+    """The accepted answers as texts, once each, without blank ones, which an empty reply would equal."""
+    return tuple(dict.fromkeys(text for text in map(str, answers) if as_written(text)))
+
+
+def contains(text: str, answer: str) -> bool:
+    """Whether a text contains an answer as it is written, not inside a word."""
+    sought = as_written(answer)
+    if not sought:
+        return False
+    before, after = (r"(?<!\w)" if sought[0].isalnum() else "", r"(?!\w)" if sought[-1].isalnum() else "")
+    return re.search(before + re.escape(sought) + after, " ".join(text.lower().split())) is not None
+
+
 def em(prediction: str, answers: Sequence[str]) -> float:
     """1.0 if the normalised prediction is an accepted answer. Source: HotpotQA, Search-R1."""
     predicted = normalize_answer(prediction)
     return float(any(predicted == normalize_answer(answer) for answer in answers))
+
+
+def unicode_em(prediction: str, answers: Sequence[str]) -> float:
+    """`em` in any language: full-width forms, quotes, dashes and stops of all of Unicode count as their like.
+
+    Texts are compared in NFKC and without case; punctuation that Unicode marks as such is deleted as `em`
+    deletes that of ASCII, and so are soft hyphens, joiners, and blanks in scripts that need none. Accents
+    count.
+
+    >>> unicode_em("“李安娜”。", ["李安娜"]), unicode_em("1933–1940", ["1933-1940"])
+    (1.0, 1.0)
+    """
+    return em(_unicode_form(prediction), [_unicode_form(answer) for answer in answers])
+
+
+_NOT_ASCII_PUNCTUATION = regex.compile(r"(?V1)[\p{P}\p{Sk}\p{Cf}--\p{ASCII}]+")
+_BLANKS_INSIDE = regex.compile(rf"(?<=[{UNSPACED}])\s+(?=[{UNSPACED}])")
+
+
+def _unicode_form(text: str) -> str:
+    if text.isascii():
+        return text
+    folded = unicodedata.normalize("NFKC", _NOT_ASCII_PUNCTUATION.sub("", text)).casefold()
+    return _BLANKS_INSIDE.sub("", unicodedata.normalize("NFC", folded)) or text
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
@@ -273,18 +337,23 @@ def needle_exact(prediction: str, answers: Sequence[str]) -> float:
 
     A needle is found in whole words, ignoring case; a hyphen joins words, so a uuid is one. A word is wrong
     if it is in no needle but looks like a word of one: it has the same length, and both or neither hold a
-    digit. Each counts once. Ours, for RULER's numbers, uuids and variables.
+    digit. Each counts once. Marks between thousands and underscores around words do not count. Ours, for
+    RULER's numbers, uuids and variables.
 
-    >>> needle_exact("1111111, 2222222 and 3333333", ["1111111", "2222222"])
+    >>> needle_exact("1111111, _2222222_ and 3,333,333", ["1111111", "2222222"])
     0.5
     """
-    words = _WORD.findall(prediction.lower())
-    needles = {" ".join(_WORD.findall(answer.lower())) for answer in answers} - {""}
+    words = _needle_words(prediction)
+    needles = {" ".join(_needle_words(answer)) for answer in answers} - {""}
     own = {word for needle in needles for word in needle.split()}
     kinds = set(map(_kind, own))
     wrong = sum(_kind(word) in kinds for word in set(words) - own)
     found = sum(f" {needle} " in f" {' '.join(words)} " for needle in needles)
     return max(0, found - wrong) / len(needles) if needles else 0.0
+
+
+def _needle_words(text: str) -> list[str]:
+    return _WORD.findall(_THOUSANDS.sub("", unicodedata.normalize("NFKC", text).lower()))
 
 
 def _kind(word: str) -> tuple[int, bool]:
@@ -315,7 +384,7 @@ def locomo_f1(prediction: str, answers: Sequence[str]) -> float:
 
 def _stems(text: str) -> list[str]:
     bare = text.lower().translate(_WITHOUT_PUNCTUATION)
-    words = _ARTICLE_OR_AND.sub(" ", bare).split()
+    words = _ARTICLE_OR_AND.sub(" ", bare).split() or as_written(text).split()
     return [stem(word) if len(word) < 64 else stem.__wrapped__(word) for word in words]  # not kept
 
 
@@ -360,6 +429,7 @@ def multi_objective(reply_or_answer: str, ground_truths: Sequence[Sequence[str]]
 METRICS: dict[str, Metric] = {
     "em": em,
     "f1": f1,
+    "unicode_em": unicode_em,
     "longbench_f1": longbench_f1,
     "locomo_f1": locomo_f1,
     "set_f1": set_f1,
@@ -396,10 +466,62 @@ def extract_answer(reply: str, answer_format: str) -> str | None:
     return None if content is None else content.strip()
 
 
+def without_typesetting(text: str) -> str:
+    r"""LaTeX without the commands that set text and space, for metrics that compare words.
+
+    >>> without_typesetting(r"\textbf{\text{Ann}~Lee},\ \mathrm{1933}")
+    'Ann Lee, 1933'
+    """
+    parts, end = list[str](), 0
+    inside = list[bool]()  # of each open brace, whether it opens a command that goes
+    text = _TEX_THOUSANDS.sub("", text)
+    for token in _TYPESET.finditer(text):
+        kept, what = "", token[0]
+        if token["command"] is not None:
+            inside.append(True)
+        elif what == "{":
+            inside.append(False)
+            kept = what
+        elif what == "}":
+            kept = "" if inside and inside.pop() else what
+        elif what in (r"\{", r"\}"):
+            kept = what
+        elif what != r"\!":
+            kept = " "
+        parts += text[end : token.start()], kept
+        end = token.end()
+    return "".join((*parts, text[end:])).strip()
+
+
 def wrap_answer(answer: str, answer_format: str) -> str:
     """The inverse of `extract_answer`, for answers with balanced braces and no answer tag of their own."""
     return f"\\boxed{{{answer}}}" if answer_format == "boxed" else f"<answer>{answer}</answer>"
 
+
+def score(metric: str, prediction: str, answers: Sequence[str]) -> float:
+    """A metric's score of an answer without its reply; answers that normalise to nothing count as written.
+
+    >>> score("em", "(A)", ["A"]), score("em", "A", ["A+"]), score("em", "", ["The The"])
+    (1.0, 0.0, 0.0)
+    """
+    as_is = [answer for answer in answers if metric in _WRITTEN and not normalize_answer(answer)]
+    if not as_is:
+        return METRICS[metric](prediction, answers)
+    others = [answer for answer in answers if answer not in as_is]
+    scores = [_WRITTEN[metric](prediction, answer) for answer in as_is]
+    return float(max(scores + [METRICS[metric](prediction, others)] * bool(others)))
+
+
+def _equals(prediction: str, answer: str) -> bool:
+    return as_written(prediction) == as_written(answer) != ""
+
+
+_WRITTEN: dict[str, Callable[[str, str], float]] = {
+    **dict.fromkeys(("em", "unicode_em"), _equals),
+    **dict.fromkeys(("f1", "longbench_f1", "set_f1"), lambda *texts: _word_f1(*map(as_written, texts))),
+    **dict.fromkeys(("sub_em", "memagent_sub_em"), contains),
+}
+"""How an answer that normalises to nothing is compared by the metrics that normalise."""
 
 Answers = Sequence[Sequence[str]]
 """For each objective, its accepted answers."""
@@ -424,7 +546,7 @@ class Grade(NamedTuple):
 
 
 def grade(reply: str, answers: Answers, *, metric: str = "em", answer_format: str = "boxed") -> Grade:
-    r"""Grade a final reply.
+    r"""Grade a final reply; LaTeX that only sets text, as `\text{…}`, is undone in a box.
 
     Several objectives are answered in one place, separated by ";" and matched by position; another number of
     parts scores 0 (MEM1's rule). Metrics that look for a box get each part in a box of its own. A reply
@@ -433,8 +555,12 @@ def grade(reply: str, answers: Answers, *, metric: str = "em", answer_format: st
     >>> grade("It is \\boxed{The Thames}.", [["Thames", "River Thames"]])
     Grade(outcome=1.0, em=1.0, f1=1.0, sub_em=1.0, format=1.0)
     """
-    graded = grade_answer(extract_answer(reply, answer_format), answers, metric=metric)
-    if metric in REPLY_METRICS and not (metric in BOX_METRICS and len(answers) > 1):
+    answer = extract_answer(reply, answer_format)
+    plain = answer if answer is None or answer_format != "boxed" else without_typesetting(answer)
+    graded = grade_answer(plain, answers, metric=metric)
+    if metric in BOX_METRICS and len(answers) > 1:  # which have rules of their own for what is in a box
+        return graded._replace(outcome=_mean(metric, answer, answers))
+    if metric in REPLY_METRICS:
         outcome = sum(get_metric(metric)(reply, accepted) for accepted in answers) / len(answers)
         return graded._replace(outcome=outcome)
     return graded
@@ -495,7 +621,7 @@ def _mean(metric: str, prediction: str | None, answers: Answers) -> float:
     texts = [part.strip() for part in parts]
     if metric in BOX_METRICS:
         texts = [wrap_answer(text, "boxed") for text in texts]
-    scores = [METRICS[metric](text, accepted) for text, accepted in zip(texts, answers, strict=True)]
+    scores = [score(metric, text, accepted) for text, accepted in zip(texts, answers, strict=True)]
     return sum(scores) / len(answers)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from memenvs.core.data import Share, checked
 from memenvs.credit import rememr1
 from memenvs.rollout.records import Episode, Floats, Turn
-from memenvs.tasks.metrics import normalize_answer
+from memenvs.tasks.mentions import spelling
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -40,11 +40,11 @@ class ReMemR1Method(RewardMethod):
     and does not take that back when the callback is gone, so holding the answer once and calling it back
     every other turn earns 1 each time (docs/exploits.md). `bounded=False` is the paper's form.
 
-    Other differences from the paper's code: words are whole and compared in the form of answers (lower case,
-    without punctuation and articles), where the code looks for the exact characters anywhere in the text; the
-    best accepted answer counts, where the code takes the mean over all of them; and a memory in its tags does
-    not earn 1, since a whole reply is the memory here. Source: arXiv 2509.23040, by its public code
-    (`metric_utils.py`, `ray_trainer.py`).
+    Other differences from the paper's code: words are whole and compared without case, accents, punctuation
+    and articles, where the code looks for the exact characters anywhere in the text; the best accepted
+    answer counts, where the code takes the mean over all of them; and a memory in its tags does not earn 1,
+    since a whole reply is the memory here. Source: arXiv 2509.23040, by its public code (`metric_utils.py`,
+    `ray_trainer.py`).
 
     Args:
         alpha: share of the outcome in the paper's advantage, 0 to 1.
@@ -94,10 +94,6 @@ def recall(text: str, answers: Sequence[Sequence[str]]) -> float:
     >>> recall("Rain falls on Bel.", [["the town of Bel", "Bel"], ["snow"]])
     0.5
     """
-    held = set(normalize_answer(text).split())
-    accepted = [[normalize_answer(answer).split() for answer in objective] for objective in answers]
-    best = [
-        max((sum(word in held for word in words) / len(words) for words in forms if words), default=0.0)
-        for forms in accepted
-    ]
+    share = spelling(text).share
+    best = [max(map(share, objective), default=0.0) for objective in answers]
     return sum(best) / len(best) if best else 0.0

@@ -14,7 +14,8 @@ from memenvs.core.text import Tagged, Template, escape_tags, first_pair, holds_k
 from memenvs.core.tools import Tool, ToolUse
 from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.retrieval import Retriever, load_retriever
-from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, normalize_answer, wrap_answer
+from memenvs.tasks.mentions import joined_spelling, spelling
+from memenvs.tasks.metrics import Grade, get_metric, gold_answer, grade_answer, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_questions, tokenizer_of
 from memenvs.tasks.tokens import TextTokenizer, text_gaps
 
@@ -309,19 +310,16 @@ def cut_passages(passages: Sequence[str], tokenizer: TextTokenizer, max_tokens: 
 def holds_answer(parts: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[bool, list[bool]]:
     """Whether a text, and each part of it, contains an accepted answer of any objective as whole words.
 
+    Case, accents, punctuation and leading articles do not matter (`memenvs.tasks.mentions.Spelling`).
+
     Args:
         parts: of the text; all but the last end in white space, so that each word is of one part.
         answers: accepted ones of each objective.
     """
-    accepted = [normalize_answer(answer) for objective in answers for answer in objective]
-    sought = [f" {answer} " for answer in accepted if answer]
-    words = [normalize_answer(part) for part in parts]
-
-    def holds(text: str) -> bool:
-        return any(answer in f" {text} " for answer in sought)
-
-    each = list(map(holds, words))
-    return any(each) or holds(" ".join(filter(None, words))), each
+    accepted = [answer for objective in answers for answer in objective]
+    spelled = [spelling(part) for part in parts]
+    each = [any(map(part.holds, accepted)) for part in spelled]
+    return any(each) or (len(parts) > 1 and any(map(joined_spelling(spelled).holds, accepted))), each
 
 
 @functools.lru_cache(maxsize=4096)

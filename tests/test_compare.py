@@ -234,15 +234,16 @@ def test_runs_of_any_name_can_be_drawn(tmp_path):
     assert [tick.get_text() for tick in axis.get_yticklabels()] == names[1:]
 
 
-def test_without_matplotlib_the_table_is_shown_and_the_extra_named(two, tmp_path, capsys, monkeypatch):
+def test_without_matplotlib_the_numbers_are_written_and_the_extra_is_named(
+    two, tmp_path, capsys, monkeypatch
+):
     runs = two({0: [0.0], 1: [0.25]}, {0: [1.0], 1: [0.5]})
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert main([*map(str, runs), "--out", str(tmp_path / "out")]) == 2
-    shown = capsys.readouterr()
-    assert "| em | base |" in shown.out
-    assert "[plots]" in shown.err
-    assert shown.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
+    out = tmp_path / "out"
+    assert main([*map(str, runs), "--out", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == {"comparison.md", "comparison.json"}
+    assert "forest" not in (out / "comparison.md").read_text()
+    assert "[plots]" in capsys.readouterr().out.splitlines()[-1]
 
 
 # What is refused.

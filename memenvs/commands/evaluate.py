@@ -15,6 +15,7 @@ from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.data import Count, checked
 from memenvs.core.files import path_in_errors, write_text
+from memenvs.core.optional import install_line
 from memenvs.core.trackers import TrackerName
 from memenvs.evaluation.by import scores_by
 from memenvs.evaluation.compare import PairedComparison
@@ -184,7 +185,7 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
 
     Args:
         comparison: What to compare, and how.
-        out: folder for comparison.md, comparison.json, forest.png and forest.svg.
+        out: folder for comparison.md, comparison.json and, with matplotlib, forest.png and forest.svg.
     """
     for k, (part, compared) in enumerate(comparison().items()):
         show_page("\n" * bool(k) + (f"## {part}\n\n" if part else "") + str(compared))
@@ -192,6 +193,8 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
             folder = out / folder_of(part)
             paths = compared.write(folder)
             show(f"\n{folder}: {', '.join(path.name for path in paths)}\n")
+            if not any(path.suffix == ".png" for path in paths):
+                show(f"no plot was drawn, because matplotlib is missing: `{install_line('plots')}`\n")
 
 
 def by(scores: Scores) -> None:

@@ -129,17 +129,23 @@ class PairedComparison:
     def write(self, folder: str | Path) -> list[Path]:
         """Write `comparison.md`, `comparison.json`, `forest.png` and `forest.svg`, each whole.
 
+        Without matplotlib there are only the first two.
+
         Returns:
-            Their paths.
+            The paths of what was written.
 
         Raises:
-            ImportError: matplotlib is not installed; then nothing is written.
             OSError: a file cannot be written; with its path.
         """
-        figure, folder = self.draw(), Path(folder)
-        names = ("comparison.md", "comparison.json", "forest.png", "forest.svg")
-        page, numbers, *pictures = (folder / name for name in names)
-        write_text(page, f"{self}\n![Forest plot of the differences](forest.png)\n")
+        folder, text = Path(folder), str(self)
+        page, numbers = folder / "comparison.md", folder / "comparison.json"
+        pictures = [folder / "forest.png", folder / "forest.svg"]
+        try:
+            figure = self.draw()
+            text += "\n![Forest plot of the differences](forest.png)\n"
+        except ImportError:
+            pictures = []
+        write_text(page, text)
         plain = {
             "baseline": self.runs[0].name,
             "caption": self.caption,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tomllib
 
-EXTRAS = ("lm", "plots", "search", "testing", "train")
+EXTRAS = ("endpoint", "lm", "plots", "search", "testing", "train")
 
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 needed = project["dependencies"] + [one for name in EXTRAS for one in project["optional-dependencies"][name]]

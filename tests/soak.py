@@ -43,7 +43,7 @@ from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import read_reply
 from memenvs.envs.tool_qa import call_tool, form_score
 from memenvs.models import ScriptedPolicy
-from memenvs.models.endpoint import ToolConversation, read_message
+from memenvs.models.endpoint import ToolConversation, read_completion
 from memenvs.tasks import metrics
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing.conformance import HOSTILE
@@ -358,7 +358,7 @@ def call_natively(env: Any, text: str) -> None:
     ):
         message = {"content": text, "reasoning": text, "tool_calls": [{"id": text, "function": function}]}
         conversation = ToolConversation(env)
-        conversation.read(read_message({"choices": [{"message": message}]}))
+        conversation.read(read_completion({"choices": [{"message": message}]}))
 
 
 def needed(folder: Path, url: str) -> dict[str, dict[str, Any]]:

@@ -39,7 +39,7 @@ from viewer_runs import write
 
 from memenvs.adapters.endpoint import EpisodeAgent
 from memenvs.commands import main as main_command
-from memenvs.core.http import ServerError
+from memenvs.core.errors import ServerError
 from memenvs.rollout.records import Credit, Episode, RecordEpisodes, text_reply
 from memenvs.rollout.scripted import play_episode
 from memenvs.view import write_report

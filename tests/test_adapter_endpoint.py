@@ -9,7 +9,7 @@ import pytest
 from chat_stub import ChatStub
 
 from memenvs.adapters.endpoint import EpisodeAgent
-from memenvs.core.http import ServerError
+from memenvs.core.errors import ServerError
 from memenvs.wrappers import SearchRewards
 
 SEARCH = "<think>Where?</think><search>the mayor of the town</search>"

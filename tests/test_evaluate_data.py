@@ -9,7 +9,7 @@ from command_line import evaluate as main
 
 from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
-from memenvs.core.http import RequestRefused, ServerError
+from memenvs.core.errors import RequestRefused, ServerError
 from memenvs.envs import sokoban as sokoban_rules
 from memenvs.evaluation.run import data_hashes
 from memenvs.retrieval import Corpus, load

@@ -36,8 +36,7 @@ def endpoint():
 
 
 def judge(stub, client=None, **settings):
-    own = {"pause": 0.01, **(client or {})}
-    return JudgeMethod(stub.url, "m", **{"rubric": "general", "client": own, **settings})
+    return JudgeMethod(stub.url, "m", **{"rubric": "general", "client": client or {}, **settings})
 
 
 def episode(actions=("first", "second"), context="rewrite"):

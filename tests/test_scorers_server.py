@@ -9,7 +9,7 @@ from json_stub import JSONStub
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from memenvs.core.http import ServerError
+from memenvs.core.errors import ServerError
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest, ServerScorer, VLLMScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
 
@@ -60,7 +60,7 @@ def stub(local):
 
 @pytest.fixture
 def scorer(stub, tiny_model):
-    return ServerScorer(stub.url, "tiny", str(tiny_model), pause=0.001, tries=3)
+    return ServerScorer(stub.url, "tiny", str(tiny_model), tries=3)
 
 
 def test_scores_are_those_of_the_served_model(scorer, local):
@@ -93,7 +93,7 @@ def test_a_lasting_fault_is_one_error(scorer, stub):
 
 
 def test_an_unreachable_server_names_the_command_that_starts_one(tiny_model):
-    away = ServerScorer("http://127.0.0.1:9", "tiny", str(tiny_model), tries=2, pause=0.001)
+    away = ServerScorer("http://127.0.0.1:9", "tiny", str(tiny_model), tries=2)
     with pytest.raises(ServerError, match=r"in 2 tries .* `vllm serve MODEL"):
         away.logprobs(REQUESTS[:1])
 

@@ -35,7 +35,7 @@ def serve(*answers):
         ("/chat/completions", "/v1/chat/completions"),
         ("/api/v1", "/api/v1/chat/completions"),
         ("/v1beta/openai", "/v1beta/openai/chat/completions"),
-        ("/v1?team=a&x=", "/v1/chat/completions?team=a&x="),
+        ("/v1?team=a&v=2", "/v1/chat/completions?team=a&v=2"),
     ],
 )
 def test_one_rule_for_all_addresses(suffix, path):

@@ -16,9 +16,10 @@ from typing import Any, Literal
 from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.data import Count, NonNegative, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.errors import ServerError
 from memenvs.core.files import json_sha256, write_text
-from memenvs.core.http import JSONClient, ServerError, key_in
 from memenvs.core.progress import progress
+from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
 from memenvs.models.endpoint import complete
@@ -60,11 +61,12 @@ class JudgeClient:
         max_tokens: of a reply.
         timeout: seconds.
         tries: of a request.
-        pause: seconds before the second try; it doubles.
         cache: a folder that keeps replies by the hash of what was asked.
         key_variable: the environment variable with the endpoint's key; None sends none. The key itself is
             never an argument, so that no spec or log holds it.
         chat_args: arguments of the endpoint's chat template, such as `{"enable_thinking": False}`.
+        body: more fields of a request; None leaves a field out. Models that think unseen (gpt-5, o3) need
+            `{"temperature": None, "max_tokens": None, "max_completion_tokens": 4096}`.
     """
 
     url: str
@@ -73,10 +75,10 @@ class JudgeClient:
     max_tokens: Count = 1024
     timeout: NonNegative = 120.0
     tries: Count = 4
-    pause: NonNegative = 0.5
     cache: str | None = None
     key_variable: str | None = None
     chat_args: dict[str, Any] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._connect(None)  # which refuses a wrong URL
@@ -89,14 +91,15 @@ class JudgeClient:
         Raises:
             ServerError: no reply in `tries` tries, or a refusal.
         """
-        body: dict[str, Any] = {
+        fields = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
             "temperature": 0.0,
             "max_tokens": self.max_tokens,
+            "chat_template_kwargs": self.chat_args or None,
+            **self.body,
         }
-        if self.chat_args:
-            body["chat_template_kwargs"] = self.chat_args
+        body = {name: value for name, value in fields.items() if value is not None}
         place = None
         if self.cache is not None:
             digest = json_sha256(body)
@@ -111,8 +114,8 @@ class JudgeClient:
             write_text(place, json.dumps({"reply": reply}))
         return scores
 
-    def _connect(self, key: str | None) -> JSONClient:
-        return JSONClient(self.url, timeout=self.timeout, tries=self.tries, pause=self.pause, key=key)
+    def _connect(self, key: str | None) -> OpenAIClient:
+        return OpenAIClient(self.url, timeout=self.timeout, tries=self.tries, key=key)
 
 
 @checked

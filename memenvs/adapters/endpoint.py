@@ -9,8 +9,8 @@ from typing import Any
 from memenvs.adapters.common import open_env
 from memenvs.core.asynchronous import AsyncTextEnv, in_thread
 from memenvs.core.env import public_info
-from memenvs.core.http import JSONClient, key_in
-from memenvs.models.endpoint import Completion, TextConversation, ToolConversation
+from memenvs.core.servers import OpenAIClient, key_in
+from memenvs.models.endpoint import Completion, TextConversation, ToolConversation, read_completion
 
 
 class EpisodeAgent:
@@ -59,8 +59,8 @@ class EpisodeAgent:
 
         Args:
             data: a row with `task` (a number), `seed`, or both; rollouts of a row share their task.
-            base_url: the address, which ends in `/v1` where the server wants it; by default the environment
-                variable OPENAI_BASE_URL.
+            base_url: the address, as `memenvs.core.servers.OpenAIClient` reads it; by default the
+                environment variable OPENAI_BASE_URL.
             api_key: by default OPENAI_API_KEY.
             on_turn: is given the id of each completion and the reward of its turn, when the turn was played.
             given: what else a trainer passes; not used.
@@ -79,7 +79,7 @@ class EpisodeAgent:
         if task is None and seed is None:
             raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(data) or 'none'}")
         key = api_key or key_in("OPENAI_API_KEY")
-        client = JSONClient(url, timeout=self._timeout, tries=1, pause=1.0, key=key)
+        client = OpenAIClient(url, timeout=self._timeout, tries=1, key=key)
         env = AsyncTextEnv(await in_thread(open_env, *self._env))
         try:
             options = None if task is None else {"task": task}
@@ -87,7 +87,7 @@ class EpisodeAgent:
             prompts, ids, over = self._prompts(env.env), [], False
 
             def read(found: Any) -> tuple[str, Completion]:
-                return str(found["id"]), prompts.reader(found)
+                return str(found["id"]), read_completion(found)
 
             while not over:
                 prompts.observe(observation, public_info(info))

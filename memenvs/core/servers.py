@@ -66,7 +66,8 @@ class OpenAIClient:
             raise ValueError(f"no server at {url!r}; an address is http://host:port/v1")
         if parts.username or parts.password:  # files of a run contain its address
             raise ValueError(
-                f"the address of {parts.hostname} must not contain a user or a password; set a key"
+                f"the address of {parts.hostname} must not contain a user or a password; set the key in the "
+                "environment, such as OPENAI_API_KEY"
             )
         if key and not (key.isascii() and key.isprintable()):
             raise ValueError(f"the key for {parts.hostname} has an unprintable character; set it again")
@@ -112,8 +113,9 @@ class OpenAIClient:
             last = one_line(f"HTTP {error.status_code}: {_reason(error.response.content)}")
             if not _may_pass(error.status_code):
                 raise RequestRefused(f"{where} refused the request, {last}", error.status_code) from None
+            request = error.request
         except openai.APIConnectionError as error:
-            last = error_line(error.__cause__ or error)
+            last, request = error_line(error.__cause__ or error), error.request
         else:
             try:
                 return read(json.loads(content))
@@ -121,9 +123,10 @@ class OpenAIClient:
                 raise ServerError(
                     f"{where} does not speak the protocol: {bad!r} in {content[:200]!r}"
                 ) from bad
-        seconds, tries = time.monotonic() - began, self._settings[1]
+        tries = int(request.headers.get("x-stainless-retry-count", 0)) + 1
         raise ServerError(
-            f"no answer from {where} in up to {tries} tries over {seconds:.1f} s (last: {last}); {self._fix}"
+            f"no answer from {where} in {tries} tries over {time.monotonic() - began:.1f} s (last: {last}); "
+            f"{self._fix}"
         )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import gymnasium as gym
 from msgspec import Meta
@@ -19,7 +18,8 @@ from msgspec import Meta
 from memenvs import models
 from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_json
 from memenvs.core.env import public_info
-from memenvs.core.http import JSONClient, ServerError, key_in
+from memenvs.core.errors import ServerError
+from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
 from memenvs.models.endpoint import (
@@ -28,6 +28,7 @@ from memenvs.models.endpoint import (
     Prompts,
     TextConversation,
     ToolConversation,
+    complete,
     served_models,
 )
 from memenvs.models.loading import Dtype
@@ -43,7 +44,6 @@ KEY = "OPENAI_API_KEY"
 
 _log = logging.getLogger(__name__)
 
-_PAUSE = 0.5  # seconds before the second try
 _OF_ENDPOINTS = ("model", "conversation", "tools", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
 
@@ -194,7 +194,7 @@ class EndpointSampler:
 
     def __init__(
         self,
-        client: JSONClient,
+        client: OpenAIClient,
         fields: dict[str, Any],
         envs: Sequence[gym.Env[Any, Any]],
         prompts: type[Prompts] = Prompts,
@@ -229,18 +229,18 @@ class EndpointSampler:
 
     def _send(self, env_index: int, prompts: Prompts, fields: dict[str, Any]) -> None:
         try:
-            completion, usage = self._complete(fields, prompts)
+            completion, usage = self._complete(fields)
             answer = Answer(env_index, text_reply(prompts.read(completion)), usage)
         except Exception as error:  # without an answer the run would wait forever
             answer = Answer(env_index, error=str(error) if isinstance(error, ServerError) else repr(error))
         self._answers.put(answer)
 
-    def _complete(self, fields: dict[str, Any], prompts: Prompts) -> tuple[Completion, Usage]:
+    def _complete(self, fields: dict[str, Any]) -> tuple[Completion, Usage]:
         """The reply, with the stop string that ended it."""
         given = fields.get("stop") or ()
         stops = [given] if isinstance(given, str) else given
         if not (stops and self._cuts_here):
-            reply = self.client.post("/chat/completions", fields, prompts.reader)
+            reply = complete(self.client, fields)
             if not stops or reply.tells_stop:
                 text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
                 return reply._replace(text=text), _usage(reply)
@@ -252,7 +252,7 @@ class EndpointSampler:
                     self.client.url,
                 )
         fields = {name: value for name, value in fields.items() if name != "stop"}
-        reply = self.client.post("/chat/completions", fields, prompts.reader)
+        reply = complete(self.client, fields)
         ends = [reply.text.index(stop) + len(stop) for stop in stops if stop in reply.text]
         usage = _usage(reply)._replace(reply_tokens=None)  # counted over the whole reply
         if not ends:
@@ -316,11 +316,7 @@ def _files(model: str) -> list[list[Any]]:
 
 
 def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
-    parts = urlsplit(url)
-    if parts.username or parts.password:  # every file of the run would contain them
-        raise ValueError(f"policy openai:URL must not contain a user or a password; set {KEY}")
-    base = url if parts.path.strip("/") else url.rstrip("/") + "/v1"
-    client = JSONClient(base, timeout=options.timeout, tries=options.tries, pause=_PAUSE, key=key_in(KEY))
+    client = OpenAIClient(url, timeout=options.timeout, tries=options.tries, key=key_in(KEY))
     names = [options.model] if options.model else served_models(client)
     if len(names) != 1:
         served = ", ".join(map(repr, names)) or "nothing"

@@ -1,4 +1,4 @@
-"""Chat completions of OpenAI-compatible servers; `url` of the client is `http://host:port/v1`."""
+"""Chat completions of OpenAI-compatible servers: how an episode becomes messages, and a message a reply."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import gymnasium as gym
 
 from memenvs.core.data import is_whole
 from memenvs.core.env import Info, text_env_of
-from memenvs.core.http import JSONClient, ServerError
+from memenvs.core.errors import ServerError
+from memenvs.core.servers import OpenAIClient
 from memenvs.core.spaces import replace_surrogates
-from memenvs.core.tools import ToolUse
+from memenvs.core.tools import ToolUse, as_thought
 from memenvs.sokoban.render import png_url
 
-THOUGHTS = ("reasoning_content", "reasoning")
+THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields of a message in which servers put what a model thought first."""
 
 Message = dict[str, Any]
@@ -26,7 +27,7 @@ class Completion(NamedTuple):
     """A reply of an endpoint.
 
     Attributes:
-        text: of the message.
+        text: of the message, without a thought that the server separates.
         finish: why it ended: `"stop"`, `"length"` or another word of the server's.
         stop: the stop string that ended it, where the server says so; it is not part of the text.
         tells_stop: whether this server says which stop string ended a reply.
@@ -43,13 +44,20 @@ class Completion(NamedTuple):
     prompt_tokens: int | None = None
     reply_tokens: int | None = None
 
+    @property
+    def thought(self) -> str:
+        """What the model thought first, where the server separates it: in a field, or in a part."""
+        fields = (_text_of(self.message.get(name)) for name in THOUGHTS)
+        found = next(filter(None, fields), "") or read_content(self.message.get("content"))[1]
+        return replace_surrogates(found)
 
-def complete(client: JSONClient, fields: dict[str, Any]) -> Completion:
-    """`POST /chat/completions`: the reply to a request's fields; errors as of `JSONClient.post`."""
+
+def complete(client: OpenAIClient, fields: dict[str, Any]) -> Completion:
+    """`POST /chat/completions`: the reply to a request's fields; errors as of `OpenAIClient.post`."""
     return client.post("/chat/completions", fields, read_completion)
 
 
-def served_models(client: JSONClient) -> list[str]:
+def served_models(client: OpenAIClient) -> list[str]:
     """`GET /models`: names of the models that are served.
 
     Raises:
@@ -64,46 +72,25 @@ def served_models(client: JSONClient) -> list[str]:
 
 
 def read_completion(found: Any) -> Completion:
-    """The first choice of a completion, as `read_message` reads it, if it is text.
-
-    Raises:
-        KeyError, TypeError, …: as of `read_message`.
-        ServerError: the message is a native tool call without text.
-    """
-    completion = read_message(found)
-    if not completion.text and (calls := completion.message.get("tool_calls")):
-        raise ServerError(
-            f"the reply is a native tool call, not text ({calls!r:.80}): add --tools native, leave tools out "
-            "of --body, or start the server without its tool-call parser"
-        )
-    return completion
-
-
-def read_message(found: Any) -> Completion:
     """The first choice of a completion.
 
-    A message of thoughts alone, which a server with a reasoning parser separates (`THOUGHTS`), or of tool
-    calls alone has an empty text.
+    A message without text, such as one of thoughts or tool calls alone, has an empty one; a refusal is text.
 
     Args:
         found: the JSON of the answer.
 
     Raises:
-        KeyError, TypeError, …: it is not a completion, or its message has no text, thoughts or tool calls.
+        KeyError, TypeError, …: it is not a completion.
     """
     choice = found["choices"][0]
     message, finish = choice["message"], str(choice.get("finish_reason", ""))
-    content = message.get("content")
-    if content is None and (_thought(message) or message.get("tool_calls")):
-        content = ""
-    if not isinstance(content, str):
-        raise TypeError(f"the content of the message is {content!r:.80}, no text")
+    text = read_content(message.get("content"))[0] or _text_of(message.get("refusal"))
     usage = found.get("usage") or {}
     counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
     # vLLM calls it stop_reason, SGLang matched_stop; both give a number where a token ended the reply
     stop = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
     return Completion(
-        replace_surrogates(content),
+        replace_surrogates(text),
         finish,
         stop if isinstance(stop, str) else "",
         stop is not False,
@@ -112,11 +99,52 @@ def read_message(found: Any) -> Completion:
     )
 
 
+def read_content(content: Any) -> tuple[str, str]:
+    """The text and the thought of a message's content, which is a text, parts of both kinds, or None.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(content, (str, list, type(None))):
+        raise TypeError(f"the content of the message is {content!r:.80}, no text")
+    parts = content if isinstance(content, list) else [content]
+    kinds = [isinstance(part, dict) and part.get("type") in ("thinking", "reasoning") for part in parts]
+    said = list(zip(map(_text_of, parts), kinds, strict=True))
+    text, thought = ("".join(one for one, kind in said if kind == wanted) for wanted in (False, True))
+    return text, thought
+
+
+def _text_of(part: Any) -> str:
+    """The text of a part of a message, or of a list of them; empty where it has none to read."""
+    if isinstance(part, list):
+        return "".join(map(_text_of, part))
+    if isinstance(part, dict) and not part.get("redacted"):
+        names = ("text", "thinking", "reasoning", "summary", "refusal")
+        return next(filter(None, (_text_of(part.get(name)) for name in names)), "")
+    return part if isinstance(part, str) else ""
+
+
+def with_thought(env: gym.Env[Any, Any], thought: str, text: str, *, cut: bool = False) -> str:
+    """A reply in which a thought that the server separated is back where its environment reads it.
+
+    Args:
+        env: the environment, wrapped or not.
+        thought: what the model thought first; may be empty.
+        text: of the message. One that opens with a thought of its own needs no other.
+        cut: whether the reply ended at its limit, so that a thought without text is not closed.
+    """
+    if not thought or text.lstrip().startswith(("<think>", "<reasoning>")):
+        return text
+    if cut and not text:
+        return f"<think>{thought}"
+    use = text_env_of(env).tool_use()
+    return (use.compose if use else as_thought)(thought, "", text)
+
+
 class Prompts:
     """An episode as an endpoint reads it: each observation is one message of the user.
 
     Attributes:
-        reader: reads the JSON of an answer.
         fields: of every request.
         messages: to send at this turn.
 
@@ -124,11 +152,10 @@ class Prompts:
         env: that is played, wrapped or not.
     """
 
-    reader = staticmethod(read_completion)
-
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         self.fields: dict[str, Any] = {}
         self.messages: list[Message] = []
+        self._env = env
 
     def observe(self, observation: Any, info: Info) -> None:
         """Take what the next reply answers; a picture of it is sent, too."""
@@ -136,14 +163,24 @@ class Prompts:
         self.messages = [_user(text, observation)]
 
     def read(self, completion: Completion) -> str:
-        """The reply to play, which a completion gives."""
-        return completion.text
+        """The reply to play, which a completion gives, with its thought.
+
+        Raises:
+            ServerError: the message is a native tool call without text.
+        """
+        if not completion.text and (calls := completion.message.get("tool_calls")):
+            raise ServerError(
+                f"the reply is a native tool call, not text ({calls!r:.80}): add --tools native, leave tools "
+                "out of --body, or start the server without its tool-call parser"
+            )
+        return with_thought(self._env, completion.thought, completion.text, cut=completion.finish == "length")
 
 
 class TextConversation(Prompts):
     """An episode as a growing conversation, with the replies as the assistant's messages.
 
-    Where the context is rewritten, it starts over.
+    Where the context is rewritten, it starts over. Thoughts are sent back in the field in which the server
+    gave them.
     """
 
     def observe(self, observation: Any, info: Info) -> None:
@@ -155,26 +192,23 @@ class TextConversation(Prompts):
 
     def read(self, completion: Completion) -> str:
         """See `Prompts.read`."""
-        self.messages.append({"role": "assistant", "content": completion.text})
-        return completion.text
+        self.messages.append(_assistant(completion))
+        return super().read(completion)
 
 
 class ToolConversation(Prompts):
     """A conversation with tool calls, as models are trained on them; see `ToolUse`.
 
-    Of several calls in one message the first one counts, and the others are not sent back. Thoughts are, in
-    the field in which the server gave them.
+    Of several calls in one message the first one counts, and the others are not sent back. Thoughts are, as
+    in `TextConversation`.
 
     Raises:
         ValueError: the environment has no tools.
     """
 
-    reader = staticmethod(read_message)
-
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._env = text_env_of(env)
-        self.fields = {"tools": self._env.tools()}
+        self.fields = {"tools": text_env_of(env).tools()}
         if not self.fields["tools"]:
             name = env.spec.id if env.spec else type(env.unwrapped).__name__
             raise ValueError(f"{name} has no tools; leave `tools` out")
@@ -198,11 +232,9 @@ class ToolConversation(Prompts):
 
     def read(self, completion: Completion) -> str:
         """See `Prompts.read`."""
-        message, thought = completion.message, _thought(completion.message)
-        said: Message = {"role": "assistant", "content": completion.text}
-        said |= {name: message[name] for name in THOUGHTS if message.get(name)}
+        thought, said = completion.thought, _assistant(completion)
         self.messages.append(said)
-        if not (calls := message.get("tool_calls")):
+        if not (calls := completion.message.get("tool_calls")):
             self._call = {}
             reply, self._fault = self._use.text(thought, completion.text)
             return reply
@@ -216,7 +248,7 @@ class ToolConversation(Prompts):
 
     @property
     def _use(self) -> ToolUse:
-        return cast(ToolUse, self._env.tool_use())
+        return cast(ToolUse, text_env_of(self._env).tool_use())
 
 
 class _Call(NamedTuple):
@@ -250,10 +282,10 @@ def _first_call(calls: Any) -> _Call:
     return _Call(id, name, arguments, text)
 
 
-def _thought(message: Mapping[str, Any]) -> str:
-    """What a model thought first, where the server separates it."""
-    found = (message.get(name) for name in THOUGHTS)
-    return next((text for text in found if isinstance(text, str) and text), "")
+def _assistant(completion: Completion) -> Message:
+    """A completion as a message of the conversation, with what the model thought as the server sent it."""
+    thoughts = {name: completion.message[name] for name in THOUGHTS if completion.message.get(name)}
+    return {"role": "assistant", "content": completion.text, **thoughts}
 
 
 def _user(text: str, observation: Any) -> Message:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.data import Count, checked
-from memenvs.core.http import JSONClient
+from memenvs.core.servers import OpenAIClient
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
 
 FIX = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
@@ -19,19 +19,19 @@ FIX = "is it up? `vllm serve MODEL --host 127.0.0.1 --port 8000` starts one"
 class ServerScorer(PairScorer):
     """Teacher-forced log-probabilities from an OpenAI-compatible vLLM server.
 
-    Each request is one `POST {url}/v1/completions` of token ids with `prompt_logprobs`, several of them under
+    Each request is one `POST {url}/completions` of token ids with `prompt_logprobs`, several of them under
     way at once, which the server batches. Texts are tokenised here, so the tokenizer must be the server's;
     neither torch nor transformers is needed. The server must give raw log-probabilities (its default).
 
     The server makes one token more than it is asked to score, so its window holds one less than its model's.
 
     Args:
-        url: `http://host:port`, `https://` too, without `/v1`.
+        url: address of the server, see `memenvs.core.servers.OpenAIClient`.
         model: the name that the server serves it under.
         tokenizer: a `tokenizer.json`, a folder that holds one, or a name on the hub; None: `model`.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
         concurrency: requests under way at once.
-        timeout, tries, pause: see `JSONClient`.
+        timeout, tries: see `OpenAIClient`.
         api_key: sent as a bearer token, where the server wants one.
 
     Raises:
@@ -48,11 +48,10 @@ class ServerScorer(PairScorer):
         concurrency: Count = 16,
         timeout: float = 600.0,
         tries: int = 5,
-        pause: float = 0.5,
         api_key: str | None = None,
     ):
         self.model, self.concurrency = model, concurrency
-        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=api_key, fix=FIX)
+        self._client = OpenAIClient(url, timeout=timeout, tries=tries, key=api_key, fix=FIX)
         self.url = self._client.url
         super().__init__(tokenizer or model, None, truncate)
 
@@ -78,7 +77,7 @@ class ServerScorer(PairScorer):
     @functools.cached_property
     def _served_window(self) -> int | None:
         """Tokens that a pair may have; None where the server does not say."""
-        served = self._client.get("/v1/models", _read_models)
+        served = self._client.get("/models", _read_models)
         if self.model not in served:
             raise ValueError(f"{self.url} serves {', '.join(map(repr, served))}, not {self.model!r}")
         length = served[self.model]
@@ -89,7 +88,7 @@ class ServerScorer(PairScorer):
             return np.zeros(0)
         ids = [*pair.prompt, *pair.continuation]
         fields = {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        return self._client.post("/v1/completions", fields, lambda found: _read_logprobs(found, pair))
+        return self._client.post("/completions", fields, lambda found: _read_logprobs(found, pair))
 
 
 def _read_models(found: Any) -> dict[str, int | None]:

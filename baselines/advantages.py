@@ -10,7 +10,8 @@ import numpy as np
 from memenvs.cli import parameters_of
 from memenvs.core.data import check, convert, fits
 from memenvs.core.optional import import_object
-from memenvs.credit import Ended, Scale, masked_mean, mt_grpo
+from memenvs.credit import Ended, Scale, all_equal, masked_mean, mt_grpo, without_rounding
+from memenvs.credit.groups import members
 from memenvs.models import Policy
 from memenvs.rollout.records import Episode, Floats, Sample
 from memenvs.rollout.tree import Node
@@ -39,6 +40,9 @@ def group_advantages(
     Credits that are marked as advantages (`Credit.advantage`) are in no comparison: they are added as they
     are, except where the comparison leaves all other credits out (`Comparison.adds_advantages`).
 
+    With `"turn-pool"` and TAMTRL a group whose outcomes are all equal has advantages of 0 (TAMTRL eq. 3;
+    `Comparison.needs_both_answers`). An advantage that is 0 but for rounding is 0.
+
     Args:
         episodes: episodes of any number of groups, each complete.
         policy: says which characters its tokens are, for advantages of spans.
@@ -54,9 +58,14 @@ def group_advantages(
         comparison = COMPARISONS[comparison]
     turns = comparison.advantages(episodes, how or ComparisonSettings())
     tokens = [episode.by_token(values) for episode, values in zip(episodes, turns, strict=True)]
-    if not comparison.adds_advantages:
-        return tokens
-    return [own + one.advantage_credits(policy) for one, own in zip(episodes, tokens, strict=True)]
+    if comparison.adds_advantages:
+        tokens = [own + one.advantage_credits(policy) for one, own in zip(episodes, tokens, strict=True)]
+    if comparison.needs_both_answers:
+        for group in members([episode.group for episode in episodes]):
+            if all_equal([episodes[i].outcome for i in group]):
+                for i in group:
+                    tokens[i] = np.zeros_like(tokens[i])
+    return [without_rounding(own) for own in tokens]
 
 
 def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Comparison, ComparisonSettings]:
@@ -127,7 +136,9 @@ def tree_advantages(
                 rewards = [_turn_rewards(child, ended) for child in scored]
                 outcomes = [child.value() for child in scored]
                 compared = mt_grpo(rewards, outcomes, alpha=alpha, ended=ended, scale=scale)
-                credit |= {id(child): turns for child, turns in zip(scored, compared, strict=True)}
+                credit |= {
+                    id(child): without_rounding(turns) for child, turns in zip(scored, compared, strict=True)
+                }
             for child in parent.children:
                 sample = child.sample()
                 if sample is not None and child.session.episode.end != "failed":

@@ -17,6 +17,7 @@ from memenvs.baselines.rollout import ModelRun, StepLoop, shuffled_batches
 from memenvs.baselines.update import flat_tensor
 from memenvs.core.data import Count, NonNegative
 from memenvs.core.optional import require
+from memenvs.credit import all_equal
 from memenvs.rollout.demonstrations import to_demonstration
 from memenvs.rollout.records import Episode, Floats, read_episodes
 from memenvs.wrappers.prm import TurnSequence, sigmoid, to_sequences, turn_logits
@@ -98,7 +99,7 @@ class PRMRun(ModelRun):
         said = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
         if not len(known) or not len(measured):
             raise ValueError(f"no turn is left to learn from, or to measure on: {said}; use another model")
-        if np.ptp(known) == 0:
+        if all_equal(known):
             raise ValueError(
                 f"all {len(known)} turns to learn from have the label {known[0]:g}, which teaches nothing; "
                 "give episodes of a policy that solves some of its tasks"
@@ -236,7 +237,7 @@ def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
     right = labels == 1
     if not (right | (labels == 0)).all():
         said = sigmoid(logits)
-        if np.ptp(said) and np.ptp(labels):
+        if not all_equal(said) and not all_equal(labels):
             metrics["correlation"] = float(np.corrcoef(said, labels)[0, 1])
         return metrics
     metrics |= {

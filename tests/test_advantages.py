@@ -102,7 +102,7 @@ class TestGroups:
         # R = 0.5 - 1, 1 - 1 | 1, 1.5
         two = [
             episode(1, [0.5, 1.0], [0.0, 0.0], ["a", "a"]),
-            episode(1, [1.0, 1.5], [0.0, 0.0], ["a", "a"]),
+            episode(1, [1.0, 1.5], [0.0, 1.0], ["a", "a"]),
         ]
         two[0].length_penalty = -1.0
         std = math.sqrt((1.0 + 0.25 + 0.25 + 1.0) / 3)
@@ -170,6 +170,78 @@ class TestGroups:
         first, second = group_advantages(pair, POLICY, method)
         assert first == pytest.approx([0.7 / std, 0.7 / std, 1.1 / std], abs=1e-5)
         assert second == pytest.approx([-0.9 / std] * 3, abs=1e-5)
+
+
+class TestWhatAGroupMustDifferIn:
+    """Rounding is no difference; TAMTRL trains only on groups with right and wrong answers (eq. 3)."""
+
+    @pytest.mark.parametrize("reward", ["merged", "turn-pool", InfoMemMethod()])
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ([0.1, 0.2, 0.3], [0.3, 0.2, 0.1]),
+            ([-0.1, 0.2, 1.0], [0.2, -0.1, 1.0]),
+            ([0.1, 0.2, -0.3], [-0.3, 0.1, 0.2]),  # sums of 5.6e-17 and 2.8e-17
+        ],
+    )
+    def test_the_same_rewards_in_another_order_give_exactly_zero(self, one, other, reward):
+        two = [episode(1, rewards, [0.0] * 3, ["a"] * 3) for rewards in (one, other)]
+        assert [values.tolist() for values in group_advantages(two, POLICY, reward)] == [[0.0] * 3] * 2
+
+    def test_a_turn_and_an_outcome_that_cancel_give_exactly_zero(self):
+        # turn 0: 0.1 and 0.3 apart by its mean, the outcome by as much the other way
+        two = [
+            episode(1, [0.1 + 0.2, 0.1], [0.0, 0.1], ["a", "a"]),
+            episode(1, [0.1, 0.3], [0.0, 0.3], ["a", "a"]),
+        ]
+        values = group_advantages(two, POLICY, "turn", ComparisonSettings(scale="none"))
+        assert [own[0] for own in values] == [0.0, 0.0]
+
+    @pytest.mark.parametrize("outcome", [0.0, 1.0])
+    @pytest.mark.parametrize("method", [TAMTRLMethod(), TAMTRLMethod(combine="plus")])
+    def test_tamtrl_trains_on_no_group_that_is_all_right_or_all_wrong(self, outcome, method):
+        two = [episode(1, [0.0, outcome], [0.0, outcome], ["a", "a"]) for _ in range(2)]
+        taught(two, [0.2, 0.6])
+        two[0].length_penalty = -0.5
+        assert [values.tolist() for values in group_advantages(two, POLICY, method)] == [[0.0] * 2] * 2
+
+    def test_the_extremes_of_a_batch_are_those_of_all_its_groups(self):
+        # p^ = 0.5 | 0.5 in the group that is trained on: 0.3 of 0.1 to 0.5, which group 2 gives
+        group = [episode(1, [0.0, r], [0.0, r], ["a", "a"]) for r in (1.0, 0.0)]
+        right = [episode(2, [0.0, 1.0], [0.0, 1.0], ["a", "a"]) for _ in range(2)]
+        taught([*group, *right], [0.3, 0.3, 0.1, 0.5])
+        first, second, *others = group_advantages([*group, *right], POLICY, TAMTRLMethod())
+        # R = 0.5, 1 | 0, 0: mean 0.375, squares 0.6875
+        std = math.sqrt(0.6875 / 3)
+        assert [*first, *second] == pytest.approx(
+            [0.125 / std, 0.625 / std, -0.375 / std, -0.375 / std], abs=1e-5
+        )
+        assert [values.tolist() for values in others] == [[0.0] * 2] * 2
+
+    def test_a_failed_rollout_leaves_a_group_that_is_all_right(self):
+        # what a learner compares are the valid episodes: the wrong one of this group is not among them
+        (values,) = group_advantages([episode(1, [0.5, 1.0], [0.0, 1.0], ["a", "a"])], POLICY, "turn-pool")
+        assert values.tolist() == [0.0, 0.0]
+
+    def test_pooled_turns_and_advantages_beside_them_train_on_mixed_groups_alone(self):
+        two = [episode(1, rewards, [0.0, 0.0], ["a", "a"]) for rewards in ([0.5, 2.0], [0.0, 1.0])]
+        two[0].credits = {"own": [Credit(1, 1.0, advantage=True)]}
+        assert [values.tolist() for values in group_advantages(two, POLICY, "turn-pool")] == [[0.0] * 2] * 2
+
+    def test_infomem_still_ranks_the_successes_of_a_group_that_is_all_right(self):
+        # eq. 9 and 10: outcomes of 1 with bonuses of 0.2 and -0.2
+        two = [episode(1, [1.0 + bonus], [1.0], ["a"]) for bonus in (0.2, -0.2)]
+        first, second = group_advantages(two, POLICY, InfoMemMethod())
+        assert [*first, *second] == pytest.approx([1 / ROOT2, -1 / ROOT2], abs=1e-5)
+
+    def test_an_outcome_that_a_judge_could_not_give_is_compared_with_none(self):
+        # verdicts 1, none, 0 in place of the outcome
+        three = [episode(1, [paid], [0.0], ["a"]) for paid in (1.0, 0.0, 0.0)]
+        for one, verdict in zip(three, (1.0, math.nan, 0.0), strict=True):
+            one.replaces_outcome = True
+            one.credits = {"judge": [Credit(0, verdict, reason="" if verdict == verdict else "no server")]}
+        values = [own[0] for own in group_advantages(three, POLICY, "outcome")]
+        assert values == pytest.approx([1 / ROOT2, 0.0, -1 / ROOT2], abs=1e-5)
 
 
 def taught(episodes, scores):

@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference_values import cases
 
-from memenvs.credit import group_normalize, infomem_bonus, mempo, tamtrl, tamtrl_rewards
+from memenvs.credit import (
+    all_equal,
+    group_normalize,
+    grpo,
+    infomem_bonus,
+    mempo,
+    rloo,
+    tamtrl,
+    tamtrl_rewards,
+    whiten,
+)
 
 close = np.testing.assert_allclose
 number = st.floats(-100, 100).map(lambda x: round(x, 3))
@@ -44,6 +54,34 @@ def test_a_group_without_variance_gets_zeros(value, size):
 @pytest.mark.parametrize("values", [[1e-320, 0.0], [1e300, -1e300], [1e-300, 2e-300]])
 def test_tiny_and_huge_values_give_finite_advantages(values):
     assert np.isfinite(group_normalize(values, eps=0.0)).all()
+
+
+def test_rounding_is_no_difference_and_a_small_one_is():
+    assert all_equal([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1])
+    assert all_equal([0.1 + 0.2 - 0.3, 0.0])  # 5.6e-17 and 0
+    assert all_equal([1e6 * (0.1 + 0.2), 1e6 * 0.3])
+    assert all_equal([])
+    assert all_equal([np.nan, 2.0, np.nan])
+    assert not all_equal([0.5, 0.5 + 1e-7])
+    assert not all_equal([0.0, 1e-9])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6, -1e-3])
+def test_values_that_differ_by_rounding_get_exactly_zero(scale):
+    values = [scale * (0.1 + 0.2 + 0.3), scale * (0.3 + 0.2 + 0.1), np.nan]
+    assert group_normalize(values, eps=0.0).tolist() == [0.0] * 3
+    assert grpo(values, scale="none").tolist() == [0.0] * 3
+    assert rloo(values).tolist() == [0.0] * 3
+    assert mempo(values[:2], [values, values[:1]]).memory[0].tolist() == [0.0] * 3
+    assert infomem_bonus(values, [True, True, True]).tolist() == [0.0] * 3
+    assert whiten(values[:2], [True, True]).tolist() == [0.0, 0.0]
+
+
+def test_minmax_does_not_turn_rounding_into_credit():
+    signals = [0.6065306597126336, 0.6065306597126333]
+    close(tamtrl_rewards([signals], [1.0])[0], [0.0, 0.0])
+    # beside another value both are at the top
+    close(tamtrl_rewards([[*signals, 0.2]], [1.0])[0], [1.0, 1.0, 0.0])
 
 
 def test_what_was_not_measured_is_left_out_and_gets_zero():

@@ -59,7 +59,7 @@ class ComparisonSettings:
     def compare(self, values: Sequence[float], groups: Sequence[int]) -> Floats:
         """Advantages (G,) of one number for each episode."""
         if self.estimator == "reinforce":
-            return np.asarray(values, np.float64)
+            return np.nan_to_num(np.asarray(values, np.float64))
         return rloo(values, groups) if self.estimator == "rloo" else grpo(values, groups, scale=self.scale)
 
 
@@ -71,8 +71,8 @@ class Comparison:
     Attributes:
         uses: the names of the `ComparisonSettings` that it reads.
         adds_advantages: whether credits that are advantages already (`Credit.advantage`) are added to it.
-        needs_both_answers: whether dynamic sampling keeps the groups that have right and wrong answers
-            (TAMTRL eq. 3), in place of those whose advantages differ from 0.
+        needs_both_answers: whether only groups with right and wrong answers are trained on (TAMTRL eq. 3).
+            The advantages of a group whose outcomes are all equal are then 0, whatever its turns earned.
     """
 
     uses: ClassVar[tuple[str, ...]] = ("estimator", "scale", "normalize", "component_weights")
@@ -128,6 +128,7 @@ class TurnComparison(Comparison):
         last = [float(np.nan_to_num(own[-1])) for own in turns]
         results = np.add(results_of(episodes), last)
         if how.estimator == "reinforce":
+            results = np.nan_to_num(results)
             return [combine_turns(own, result, how.alpha) for own, result in zip(turns, results, strict=True)]
         if how.estimator == "rloo":
             return mt_rloo(turns, results, alpha=how.alpha, groups=groups, ended=how.ended)
@@ -137,7 +138,8 @@ class TurnComparison(Comparison):
 class PooledTurnComparison(Comparison):
     """Compares each turn with all turns of its group (TAMTRL eq. 7).
 
-    A turn's reward is all that it earned, the outcome at the last one. DAPO's length penalty is added to each
+    Only groups with right and wrong answers are trained on (eq. 3); see `Comparison.needs_both_answers`. A
+    turn's reward is all that it earned, the outcome at the last one. DAPO's length penalty is added to each
     turn, as to TAMTRL's R_t, so that a method that pays every turn a share of the outcome
     (`JudgeMethod(outcome="multiply")`) is compared as TAMTRL's LLM-judge and PRM are.
     """
@@ -166,8 +168,25 @@ def same_at_every_turn(episodes: Sequence[Episode], values: Floats) -> list[Floa
 
 
 def results_of(episodes: Sequence[Episode]) -> list[float]:
-    """(G,) the outcome reward of each episode, with its length penalty."""
-    return [sum(episode.outcome_rewards) + episode.length_penalty for episode in episodes]
+    """(G,) the outcome reward of each episode, with its length penalty.
+
+    NaN where reward methods replace the outcome and none could measure the last turn, as a judge that was not
+    reached: the episode is then compared with none.
+    """
+    return [
+        math.nan if _outcome_unknown(episode) else sum(episode.outcome_rewards) + episode.length_penalty
+        for episode in episodes
+    ]
+
+
+def _outcome_unknown(episode: Episode) -> bool:
+    last = [
+        credit.value
+        for credits in episode.credits.values()
+        for credit in credits
+        if credit.turn == len(episode.turn_rewards) - 1 and not credit.advantage
+    ]
+    return episode.replaces_outcome and bool(last) and bool(np.isnan(last).all())
 
 
 def components_of(episodes: Sequence[Episode]) -> dict[str, Floats]:

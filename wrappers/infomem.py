@@ -64,7 +64,6 @@ class InfoMemMethod(RememberingMethod):
     target: Target = "bare"
 
     name = "infomem"
-    needs_both_answers = True
     group = True
     immediate = False
 

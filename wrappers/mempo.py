@@ -56,7 +56,6 @@ class MemPOMethod(RememberingMethod):
 
     name = "mempo"
     uses = COMPARISONS["outcome"].uses
-    needs_both_answers = True
     group = True
     immediate = False
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from memenvs.core.state import from_plain, to_plain
+from memenvs.credit import all_equal
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -189,7 +190,7 @@ class RunningStatistics:
 
     def normalize(self, value: float, *, ddof: int) -> float:
         """(value - mean) / (std + 1e-6); 0.0 where nothing differs yet."""
-        if math.isnan(value) or self.count <= ddof or self.low >= self.high:
+        if math.isnan(value) or self.count <= ddof or all_equal([self.low, self.high]):
             return 0.0
         return (value - self.mean) / (math.sqrt(self.squares / (self.count - ddof)) + 1e-6)
 

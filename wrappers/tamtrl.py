@@ -22,7 +22,7 @@ VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 @checked
 @dataclass
 class TAMTRLMethod(RememberingMethod):
-    """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 4 to 6).
+    """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 3 to 7).
 
         p_t  = mean over the memory's tokens of pi(token given q, C_t, M_t)    eq. 4
         p^_t = (p_t - min p) / (max p - min p)                                 eq. 5
@@ -30,6 +30,7 @@ class TAMTRLMethod(RememberingMethod):
 
     C_t is the evidence inside chunk t. The mean is one of probabilities, not of their logarithms. The signal
     is p_t, the credits are R_t; their advantage over the turns of a task (eq. 7) is `memenvs.credit.tamtrl`.
+    A learner trains only on groups with right and wrong answers (eq. 3; `Comparison.needs_both_answers`).
     A memory that could not be measured has a signal and a credit of NaN, which pay nothing. An empty memory
     has no tokens for eq. 4: it is not scored, its p^_t is 0, and it counts in neither extreme of eq. 5. Where
     several questions are answered in a turn each (`ChunkQAEnv(ask="each")`), r is the whole outcome for the

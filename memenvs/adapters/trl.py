@@ -468,6 +468,7 @@ def tool_episode(
         turn_rewards=np.bincount(run, played.turn_rewards, len(lengths)).tolist(),
         outcomes=np.bincount(run, played.outcome_rewards, len(lengths)).tolist(),
         rewards=played.rewards,
+        metrics=played.metrics,
         end="terminated",
     )
 

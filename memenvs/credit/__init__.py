@@ -1,11 +1,23 @@
 """Rewards and advantages from what was measured in a group of rollouts. Pure NumPy, float64.
 
 A group is G rollouts of one task. Rollout i has K_i turns, so what is per turn is a list of G arrays (K_i,).
-Equal values give zeros, never NaN. A NaN among the arguments is a value that could not be measured: it is
-left out of every mean, and gets 0. Settings are checked; arrays must have the shapes that are stated.
+Equal values give zeros, never NaN; numbers are equal if they differ by rounding alone (`all_equal`). A NaN
+among the arguments is a value that could not be measured: it is left out of every mean, and gets 0. Settings
+are checked; arrays must have the shapes that are stated.
 """
 
-from memenvs.credit.groups import Array, Scale, gdpo, group_normalize, grpo, rloo
+from memenvs.credit.groups import (
+    ATOL,
+    RTOL,
+    Array,
+    Scale,
+    all_equal,
+    gdpo,
+    group_normalize,
+    grpo,
+    rloo,
+    without_rounding,
+)
 from memenvs.credit.memory import (
     MemPOAdvantages,
     infomem_bonus,
@@ -19,11 +31,14 @@ from memenvs.credit.tokens import Mask, gae, masked_mean, masked_var, overlong_p
 from memenvs.credit.turns import Ended, combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
 
 __all__ = [
+    "ATOL",
+    "RTOL",
     "Array",
     "Ended",
     "Mask",
     "MemPOAdvantages",
     "Scale",
+    "all_equal",
     "combine_turns",
     "gae",
     "gdpo",
@@ -48,4 +63,5 @@ __all__ = [
     "tamtrl_rewards",
     "tool_efficiency",
     "whiten",
+    "without_rounding",
 ]

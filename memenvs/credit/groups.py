@@ -14,20 +14,49 @@ Array = NDArray[np.float64]
 
 Scale = Literal["std", "none"]
 
+RTOL = 1e-9
+"""Numbers whose difference is at most this share of the largest of them are equal."""
+ATOL = 1e-12
+"""Numbers whose difference is at most this are equal, and an advantage of at most this is 0."""
+
+
+def all_equal(values: ArrayLike) -> bool:
+    """Whether the measured values differ by no more than the rounding of float64; True where there is none.
+
+        max x - min x <= max(ATOL, RTOL * max |x|)
+
+    It decides wherever a spread is divided by, or a difference means that there is something to learn: the
+    same rewards in another order have another sum. A NaN was not measured, and is left out.
+
+    >>> all_equal([0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]), all_equal([0.5, 0.500001])
+    (True, False)
+    """
+    array = np.asarray(values, np.float64)
+    measured = array[~np.isnan(array)]
+    if not len(measured):
+        return True
+    return bool(np.ptp(measured) <= max(ATOL, RTOL * float(np.abs(measured).max())))
+
+
+def without_rounding(advantages: Array) -> Array:
+    """Advantages with exactly 0 where what was added has cancelled, but for rounding."""
+    return np.where(np.abs(advantages) <= ATOL, 0.0, advantages)
+
 
 def group_normalize(values: ArrayLike, *, eps: float = 1e-4, ddof: int = 1) -> Array:
     """Advantages (n,) of values (n,) inside their group.
 
         A_i = (r_i - mean(r)) / (std(r) + eps)
 
-    Zeros where the values are equal or there is only one. Source: GRPO; eps and ddof as in MT-GRPO's code.
+    Zeros where the values are equal (`all_equal`) or there is only one. Source: GRPO; eps and ddof as in
+    MT-GRPO's code.
 
     >>> group_normalize([0.0, 1.0], eps=0.0).round(4).tolist()
     [-0.7071, 0.7071]
     """
     array = np.asarray(values, np.float64)
     measured = array[~np.isnan(array)]
-    if len(measured) <= ddof or np.ptp(measured) == 0.0:
+    if len(measured) <= ddof or all_equal(measured):
         return np.zeros_like(array)
     # Scaled to the largest value, so that no square overflows or vanishes.
     scale = float(np.abs(measured).max())
@@ -127,7 +156,7 @@ def gdpo(
             f"unknown component {unknown[0]!r}; the components are {', '.join(components) or 'none'}"
         )
     parts = [weight * grpo(components[name], groups, eps=eps, ddof=ddof) for name, weight in weighed.items()]
-    total = np.sum(parts, axis=0)
+    total = without_rounding(np.sum(parts, axis=0))
     return total if len(total) <= ddof or not total.any() else total / (total.std(ddof=ddof) + eps)
 
 
@@ -153,4 +182,4 @@ def _in_groups(
 
 def _centred(known: Array) -> Array:
     """Less their mean; exactly 0 where they are equal, whatever the rounding of the mean."""
-    return np.zeros_like(known) if np.ptp(known) == 0.0 else known - known.mean()
+    return np.zeros_like(known) if all_equal(known) else known - known.mean()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from memenvs.core.data import checked
-from memenvs.credit.groups import Array, group_normalize, members
+from memenvs.credit.groups import Array, all_equal, group_normalize, members
 
 Combine = Literal["product", "plus"]
 Side = Literal["success", "wrong", "both"]
@@ -44,7 +44,7 @@ def tamtrl_rewards(
         R_t  = p^_t * r   (or r + p^_t: `combine="plus"`)                     TAMTRL eq. 6
 
     A p_t of NaN is a memory that could not be measured: its R_t is NaN, no reward at all. Where all p_t are
-    equal, p^_t is 0.
+    equal (`all_equal`), p^_t is 0.
 
     Args:
         teacher: p_t, for each rollout of the batch (K_i,).
@@ -62,7 +62,8 @@ def tamtrl_rewards(
     owns = [np.full(len(p), np.nan) for p in scores] if paid is None else [np.asarray(own) for own in paid]
     if minmax:
         low, high = bounds or _score_bounds([p[np.isnan(own)] for p, own in zip(scores, owns, strict=True)])
-        scores = [(p - low) / (high - low) if high > low else np.where(np.isnan(p), p, 0.0) for p in scores]
+        flat = all_equal([low, high])
+        scores = [np.where(np.isnan(p), p, 0.0) if flat else (p - low) / (high - low) for p in scores]
     together = [p * r if combine == "product" else p + r for p, r in zip(scores, rewards, strict=True)]
     return [
         np.where(np.isnan(own), both, own) + penalty

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from memenvs.core.data import Count, Share, checked
-from memenvs.credit.groups import Array
+from memenvs.credit.groups import Array, all_equal
 
 Mask = NDArray[np.bool_]
 
@@ -129,7 +129,7 @@ def whiten(values: ArrayLike, mask: ArrayLike, *, eps: float = 1e-8) -> Array:
     counted = array[counts]
     if len(counted) == 0:
         return white
-    centred = counted - counted.mean() if np.ptp(counted) else np.zeros_like(counted)
+    centred = np.zeros_like(counted) if all_equal(counted) else counted - counted.mean()
     white[counts] = centred / np.sqrt(masked_var(array, counts) + eps)
     return white
 

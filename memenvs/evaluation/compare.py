@@ -15,7 +15,7 @@ from msgspec import Meta
 from memenvs.cli import closest_first
 from memenvs.core.data import Seed, checked
 from memenvs.core.files import names_apart, resolved, write_json, write_text
-from memenvs.credit import Array
+from memenvs.credit import ATOL, RTOL, Array
 from memenvs.evaluation.log import EvaluatedRun, read_run
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
 from memenvs.evaluation.summary import NORMAL, SHARES, Interval, bootstrap, markdown_table, show_number
@@ -225,7 +225,7 @@ def compare(
             interval, resampled = paired_interval(
                 before, after, share=name in SHARES, resamples=resamples, seed=seed
             )
-            equal = np.isclose(after, before, rtol=1e-12, atol=1e-12)  # samples summed in another order
+            equal = np.isclose(after, before, RTOL, ATOL)  # samples summed in another order
             wins, losses = int(((after > before) & ~equal).sum()), int(((after < before) & ~equal).sum())
             means = float(before.mean()), float(after.mean())
             counts = wins, len(tasks) - wins - losses, losses

@@ -94,6 +94,21 @@ def test_a_growing_episode_is_written_once_and_read_whole(tmp_path):
     assert (again.number, again.seed, again.env) == (1, 2, "MemSearchQA-v0")
 
 
+def test_an_episode_that_starts_over_in_between_is_read_with_the_context_of_each_turn(tmp_path):
+    settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 100}], "max_turns": 2}
+    env = RecordEpisodes(gym.make("MemSearchQA-v0", **settings), tmp_path / "e.jsonl")
+    told = []
+
+    def policy(observation, info):
+        told.append(info["context"])
+        return "<think></think><search>a town</search>"
+
+    play_episode(env, policy, task=1, seed=2)
+    assert set(told) == {"append", "rewrite"}
+    again = one(tmp_path / "e.jsonl")
+    assert [turn.before["context"] for turn in again.turns] == told
+
+
 def test_a_recorder_outside_reward_methods_writes_their_signals_and_credits(tmp_path):
     inner = RewardWrapper(gym.make("MemChunkQA-v0", **READING), ["TAMTRL"], scorer="lexical")
     env = RecordEpisodes(inner, tmp_path / "e.jsonl")

@@ -1,16 +1,19 @@
 """GDPO: its equation against separate NumPy code, the components of an episode, and the learner's flag."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from memenvs import TextVectorEnv, collect
 from memenvs.baselines.advantages import group_advantages
 from memenvs.credit import gdpo
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.rollout.records import Credit, Episode
-from memenvs.wrappers import MemPOMethod
+from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings, components_of
+from memenvs.wrappers.method import ScoreMethod
 
 close = np.testing.assert_allclose
 POLICY = ScriptedPolicy(str)
@@ -40,6 +43,42 @@ def test_components_without_variance_add_exactly_nothing():
 
 def test_a_component_that_could_not_be_measured_leaves_the_others():
     close(gdpo({"right": [0, 1, 1], "judge": [np.nan] * 3}), gdpo({"right": [0, 1, 1]}))
+
+
+@dataclass
+class VerdictMethod(ScoreMethod):
+    """Scores an episode at its last turn by the number in its first reply, which may be "nan"."""
+
+    outcome: str = "keep"
+    weight: float = 1.0
+
+    name = "verdict"
+
+    def assign_credit(self, episodes):
+        credits = []
+        for episode in episodes:
+            said, last = episode.turns[0].action, len(episode.turns) - 1
+            credits.append(self.pay(episode, [(float(said), "no verdict")], last))
+        return credits
+
+
+def test_a_score_that_failed_in_an_episode_of_several_turns_is_no_component_of_it():
+    venv = TextVectorEnv("MemChunkQA-v0", 4, tasks="world-test", n_documents=6, autoreset_mode="Disabled")
+    venv = VectorRewardWrapper(venv, [VerdictMethod()], group_size=4)
+    said = iter(["nan", "0.5", "0.7", "0.9"])
+    group = collect(venv, ScriptedPolicy(lambda prompt: next(said, "1")), groups=[1], group_size=4)
+    assert all(len(one.turns) > 1 for one in group)
+    assert math.isnan(group[0].rewards["verdict"])
+    how = ComparisonSettings(normalize="components")
+    values = [own[0] for own in group_advantages(group, POLICY, "merged", how)]
+    # 0.5, 0.7, 0.9: 0.2 apart, std 0.2; over the batch of -1, 0, 0, 1 it is sqrt(2 / 3)
+    close(values, [0.0, -(1.5**0.5), 0.0, 1.5**0.5], atol=1e-4)
+
+
+def test_components_that_cancel_give_exactly_nothing():
+    assert gdpo({"one": [0.1, 0.3], "other": [0.3, 0.1]}).tolist() == [0.0, 0.0]
+    values = gdpo({"one": [0.1, 0.3, 0, 1], "other": [0.3, 0.1, 0, 1]}, ["a", "a", "b", "b"])
+    assert values[:2].tolist() == [0.0, 0.0]
 
 
 def test_a_weight_of_no_component_is_refused():

@@ -152,7 +152,7 @@ class Episode:
         samples: its training sequences in order: one for an episode whose prompts grow (`"append"`), one a
             turn where every prompt is fresh (`"rewrite"`). Each has a sampled token.
         metrics: the environment's, and what whoever played it counted.
-        rewards: the sum of each reward component over the turns; NaN where it was NaN at every turn.
+        rewards: the sum of each reward component over the turns; NaN where nothing of it could be measured.
         measured: signals by name of a reward method, only of turns where it measured one, without NaN;
             methods that measured none have no entry.
         replaces_outcome: whether a reward method paid for the result in place of the environment.
@@ -291,13 +291,16 @@ def text_reply(text: str) -> Reply:
 def component_sums(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The sum of each component over the turns, without those that could not be measured (NaN).
 
-    >>> component_sums([{"format": 0.5, "judge": float("nan")}, {"format": 0.5, "judge": float("nan")}])
+    A component that is NaN at the last turn is NaN: a method that pays at the end could not measure anything,
+    and the 0 of the turns before only says that it had not paid yet.
+
+    >>> component_sums([{"format": 0.5, "judge": 0.0}, {"format": 0.5, "judge": float("nan")}])
     {'format': 1.0, 'judge': nan}
     """
     sums = {}
-    for name in turns[-1] if turns else ():
+    for name, last in turns[-1].items() if turns else ():
         measured = [turn[name] for turn in turns if not math.isnan(turn[name])]
-        sums[name] = math.fsum(measured) if measured else math.nan
+        sums[name] = math.nan if math.isnan(last) else math.fsum(measured)
     return sums
 
 
@@ -313,7 +316,11 @@ Number = float | None
 
 
 class TurnRecord(msgspec.Struct, kw_only=True):
-    """A turn in a line; `observation` is None where it is the one before, its reply and the feedback."""
+    """A turn in a line.
+
+    `observation` is None where it is the one before, its reply and the feedback; `context`, which came back,
+    where it is that of the line.
+    """
 
     rewards: dict[str, Number]
     feedback: str
@@ -322,6 +329,7 @@ class TurnRecord(msgspec.Struct, kw_only=True):
     chunk_span: list[int] | None = None
     memory: str | None = None
     memory_span: list[int] | None = None
+    context: str | None = None
 
 
 class TokensRecord(msgspec.Struct, kw_only=True):
@@ -550,6 +558,8 @@ def _turns(turns: Sequence[Turn], components: Sequence[dict[str, float]], texts:
     for turn, rewards in zip(turns, components, strict=True):
         shown, before, after = observation_text(turn.observation), turn.before, turn.info
         record = TurnRecord(rewards=dict(rewards), feedback=str(after.get("feedback", "")))
+        if (context := after.get("context", "")) != turns[0].before.get("context", ""):
+            record.context = context
         if texts:
             read, left = before.get("privileged", {}), after.get("privileged", {})
             record.observation = None if shown == expected else shown
@@ -624,7 +634,7 @@ def _infos(record: Record) -> list[Info]:
         {
             "task": record.task,
             "turn": k,
-            "context": record.context,
+            "context": record.context if last.context is None else last.context,
             "feedback": last.feedback,
             "rewards": _with_nan(last.rewards),
             "turn_rewards": _with_nan(record.turn_rewards[:k]),

@@ -20,6 +20,7 @@ from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import IGPO, IGPOMethod, ReMemR1, ReMemR1Method, RewardWrapper, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
+from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.rememr1 import recall
 from memenvs.wrappers.scorers import ScoreRequest
 
@@ -145,6 +146,30 @@ class TestReMemR1:
 
 
 # Played.
+
+
+class CountingScorer:
+    """The lexical scorer, with everything that it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def logprobs(self, requests):
+        self.asked += requests
+        return make_scorer("lexical").logprobs(requests)
+
+
+@pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemSearchQA-v0"])
+def test_igpo_asks_about_each_prompt_once(env_id):
+    scorer, reply = CountingScorer(), "<think></think><search>a town</search>"
+    env = IGPO(gym.make(env_id, tasks="world-test", disable_env_checker=True), scorer)
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(reply)
+    assert len(scorer.asked) == len(set(scorer.asked)) > 1
+    env.reset(seed=0)  # another episode, whose scorer may have learned since
+    env.step(reply)
+    assert len(scorer.asked) > len(set(scorer.asked))
 
 
 @pytest.mark.parametrize("env_id", memenvs.ENV_IDS)

@@ -97,7 +97,9 @@ def test_a_scorer_that_fails_for_one_environment_truncates_it_alone():
     assert cut.tolist() == [False, True, False]
     assert [info["error"] for info in venv.infos_list] == ["", AWAY, ""]
     assert venv.infos_list[1]["turn"] == 3
-    assert scorer.calls == 2 + (1 + 3)  # the third step, once more for each environment; none at the last
+    # the first step; none for the second, whose memories are as empty; the third, once more for each
+    # environment; none at the last
+    assert scorer.calls == 1 + (1 + 3)
 
 
 def test_a_turn_after_a_step_that_the_scorer_interrupted_is_refused():

@@ -74,6 +74,10 @@ class EpisodeRewards:
     number: int = 0
     complete: bool = False
 
+    def __post_init__(self) -> None:
+        # What the last turn was scored by. A state does not hold it: it is then asked for again.
+        self.scored: dict[ScoreRequest, TokenScores] = {}
+
     @property
     def over(self) -> bool:
         """Whether the episode has ended, or never began."""
@@ -169,11 +173,17 @@ class MethodStack:
             episode.signals[name], episode.credits[name], episode.paid[name] = [], [], []
         return episode
 
-    def score(self, played: Sequence[Sequence[Turn]], *, apart: bool = False) -> list[Scores | str]:
-        """Score what the methods ask now, in one call of the scorer; equal requests are scored once.
+    def score(
+        self, episodes: Sequence[EpisodeRewards], played: Sequence[Sequence[Turn]], *, apart: bool = False
+    ) -> list[Scores | str]:
+        """Score what the methods ask now, in one call of the scorer.
+
+        Equal requests are scored once, and so is what an episode asked at its turn before: a prompt after
+        one turn is the prompt before the next.
 
         Args:
-            played: turns of episodes: the last one, and at the end of an episode all.
+            episodes: before the turn.
+            played: their turns: the last one, and at the end of an episode all.
             apart: if that call raises, score episode by episode, and return the error in one line for one
                 that fails again.
         """
@@ -181,26 +191,30 @@ class MethodStack:
             {one.name: [*map(one.requests, one.turns_to_measure(turns))] for one in self.methods}
             for turns in played
         ]
-        unique = {
-            request: None
+        wanted = [
+            [request for own in by_name.values() for requests in own for request in requests]
             for by_name in asked
-            for own in by_name.values()
-            for requests in own
-            for request in requests
-        }
-        scores = dict[ScoreRequest, TokenScores]()
+        ]
+        scores = {request: nats for episode in episodes for request, nats in episode.scored.items()}
+        unique = {request: None for requests in wanted for request in requests if request not in scores}
         if unique:
             rendered = list(unique)
             if self._template is not None:
                 rendered = [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in unique]
             try:
-                scores = dict(zip(unique, self.scorer.logprobs(rendered), strict=True))
+                scores |= zip(unique, self.scorer.logprobs(rendered), strict=True)
             except Exception as error:
                 if not apart:
                     raise
                 if len(played) == 1:
                     return [error_line(error)]
-                return [scores for turns in played for scores in self.score([turns], apart=True)]
+                return [
+                    scores
+                    for episode, turns in zip(episodes, played, strict=True)
+                    for scores in self.score([episode], [turns], apart=True)
+                ]
+        for episode, requests in zip(episodes, wanted, strict=True):
+            episode.scored = {request: scores[request] for request in requests}
         return [
             {name: [[scores[one] for one in requests] for requests in own] for name, own in by_name.items()}
             for by_name in asked
@@ -440,7 +454,7 @@ class RewardWrapper(_HasMethods, gym.Wrapper[Any, str, Any, str], RecordConstruc
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._interrupted = True
         turns = episode.turns_with(action, observation, info, end_of(terminated, truncated))
-        (scores,) = stack.score([turns])
+        (scores,) = stack.score([episode], [turns])
         reward = stack.pay(episode, turns, float(reward), scores)
         for method in self.methods if episode.over else ():
             reward += stack.assign_credit(method, [episode])[0]
@@ -762,7 +776,11 @@ class VectorRewardWrapper(_HasMethods, VectorWrapper[Any, Any, Any, Any, Any]):
         stack = self._stack
         outcomes: dict[int, Scores | str] = {i: self._error_of(own[-1].info) for i, own in played.items()}
         living = [i for i, error in outcomes.items() if not error]
-        scored = stack.score([played[i] for i in living], apart=self._vector.errors == "truncate")
+        scored = stack.score(
+            [self._episode(i) for i in living],
+            [played[i] for i in living],
+            apart=self._vector.errors == "truncate",
+        )
         outcomes |= zip(living, scored, strict=True)
         for i, turns in played.items():
             rewards[i] = stack.pay(self._episode(i), turns, float(rewards[i]), outcomes[i])

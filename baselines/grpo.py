@@ -15,6 +15,7 @@ from memenvs.baselines.update import (
     evaluate_in,
     old_logprobs_from,
     policy_loss,
+    sampled_entropy,
     score,
     to_experiences,
     train_on,
@@ -47,9 +48,8 @@ class ComparisonFlags(Flags):
     """Branch every reply of this many first turns (MT-GRPO on a tree): G + G^2 + … replies per task; 0 plays
     G episodes per task."""
     dynamic_sampling: Whole = 0
-    """DAPO: sample up to this many more batches of tasks until enough groups differ in their rewards; with
-    turn-pool and methods that score memories, until enough groups have both right and wrong answers (TAMTRL
-    eq. 3)."""
+    """DAPO: sample up to this many more batches of tasks until enough groups differ, so that they have
+    advantages. With turn-pool and tamtrl these are the groups with right and wrong answers (TAMTRL eq. 3)."""
     overlong: tuple[Count, Count] | None = None
     """DAPO's penalty on long episodes, such as 4096 512: it is 1 at this many tokens of replies, and rises
     from 0 over this many tokens before. By default there is none."""
@@ -129,6 +129,8 @@ def train(run: GRPORun, args: GRPOArgs) -> None:
                     processes=run.processes,
                     seed=(args.seed, step),
                 )
+            if args.dynamic_sampling:  # the groups that are left out may be those that have collapsed
+                metrics |= sampled_entropy(sample for one in valid(episodes) for sample in one.samples)
             informative = {one.group for one in experiences if one.advantages.any()}
             metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
             loop.end(metrics, tokens, episodes)
@@ -145,8 +147,8 @@ def update(
 ) -> dict[str, float]:
     """Train on experiences by their advantages; see `train_on`.
 
-    If the loss is of advantages alone, sequences without any are not computed, since their gradient is 0.
-    They keep their weight in the loss of the others, and are in no metric but `computed`.
+    If the loss is of advantages alone, sequences without any have no gradient: they are at most read. They
+    keep their weight in the loss of the others, and their part in the metrics.
     """
     own = old_logprobs_from(policy, args) == "update"
 
@@ -155,8 +157,16 @@ def update(
         yield policy_loss(now, part, weights, args, own)
 
     counts = bool if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
-    return train_on(
-        policy, optimizer, experiences, args, losses_of, processes=processes, seed=seed, counts=counts
+    return sampled_entropy(one.sample for one in experiences) | train_on(
+        policy,
+        optimizer,
+        experiences,
+        args,
+        losses_of,
+        processes=processes,
+        seed=seed,
+        counts=counts,
+        unmoved={"policy_loss": 0.0, "clip_fraction": 0.0, "approx_kl": 0.0},
     )
 
 
@@ -183,9 +193,7 @@ def sample_groups(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experie
         with run.timer("credit"):
             advantages = group_advantages(usable, run.policy, run.comparison, run.how)
         groups = {episode.group for episode in usable}
-        if args.dynamic_sampling and run.comparison.needs_both_answers:
-            groups = mixed_groups(usable)
-        elif args.dynamic_sampling:
+        if args.dynamic_sampling:
             groups = {e.group for e, values in zip(usable, advantages, strict=True) if values.any()}
         for episode, values in zip(usable, advantages, strict=True):
             if episode.group in groups:
@@ -195,15 +203,6 @@ def sample_groups(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experie
     chosen = [member for members in list(kept.values())[: args.groups] for member in members]
     experiences = to_experiences([episode for episode, _ in chosen], [values for _, values in chosen])
     return experiences, sampled, sum(episode.tokens for episode in sampled)
-
-
-def mixed_groups(episodes: Sequence[Episode]) -> set[int]:
-    """The groups with 0 < correct < G, DAPO's constraint (TAMTRL eq. 3).
-
-    A group that is all right differs too in what its memories earn; the constraint counts answers alone.
-    """
-    answers = {(episode.group, episode.success) for episode in episodes}
-    return {group for group, right in answers if (group, not right) in answers}
 
 
 def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experience], list[Episode], int]:

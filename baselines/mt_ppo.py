@@ -18,6 +18,7 @@ from memenvs.baselines.update import (
     flat_tensor,
     old_logprobs_from,
     policy_loss,
+    sampled_entropy,
     score,
     to_experiences,
     train_on,
@@ -207,7 +208,7 @@ def update(
             yield loss, metrics
         yield value_loss(values_in(critic, samples), part, weights, args)
 
-    return train_on(
+    return sampled_entropy(one.sample for one in experiences) | train_on(
         policy,
         optimizer,
         experiences,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections import defaultdict
@@ -152,12 +153,14 @@ def train_on(
     trained: Mapping[str, Sequence[Any]] | None = None,
     fixed: Iterable[Any] = (),
     counts: Callable[[Experience], bool] = bool,
+    unmoved: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """All passes over what a step learned from, in micro-batches, with the optimizer's steps.
 
     There are `epochs` passes with `minibatches` optimizer steps each. The loss of a minibatch is one weighted
     sum over its tokens, so that it does not depend on how it is cut into micro-batches or shared among
-    processes. A step with a loss or gradient that is not finite is skipped.
+    processes. An optimizer step without a gradient is not taken, since momentum would move the weights; one
+    with a loss or gradient that is not finite is skipped.
 
     Args:
         policy: to be trained.
@@ -172,49 +175,50 @@ def train_on(
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; by
             default the policy's.
         fixed: parameters that never get a step.
-        counts: whether an experience has a gradient; one without is not computed.
+        counts: whether an experience has a gradient. One without is in the metrics alone: it is read without
+            gradients, and before the first optimizer step not at all.
+        unmoved: the metrics of an experience without a gradient before the first optimizer step.
 
     Returns:
-        Means of the metrics over tokens, of gradient norms over the optimizer steps taken; `nonfinite` counts
-        the steps that were skipped. Without experiences nothing is done, and `skipped` is 1.
+        Means of the metrics over the tokens of all experiences, of gradient norms over the optimizer steps
+        taken; `nonfinite` counts the steps that were skipped. Where no experience has a gradient nothing is
+        moved, and `skipped` is 1.
     """
     if not experiences:
         return {"skipped": 1.0}
-    torch = require("torch", "train")
+    if not any(map(counts, experiences)):
+        names = trained or {"grad_norm": ()}
+        return {**(unmoved or {}), **dict.fromkeys(names, 0.0), "computed": 0.0, "skipped": 1.0}
     trained = trained or {"grad_norm": policy.model_parameters()}
     totals, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
-    nonfinite = 0
+    nonfinite, moved = 0, False
     for epoch in range(args.epochs):
         rng = np.random.default_rng([*seed, epoch])
         for minibatch in _minibatches(experiences, args.minibatches, rng):
             optimizer.zero_grad(set_to_none=True)
-            lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
-            # One is computed in any case, so that the optimizer has gradients to step by.
-            needed = [i for i, one in enumerate(minibatch) if counts(one)] or [0]
-            chosen = share([minibatch[i].sample.ids for i in needed], processes)
-            mine = torch.tensor([needed[i] for i in chosen], dtype=torch.long)
-            ids = [minibatch[i].sample.ids for i in mine]
-            batches = policy.micro_batches(ids, args.micro_batch_tokens)
+            needed = [i for i, one in enumerate(minibatch) if counts(one)]
+            rest = [i for i, one in enumerate(minibatch) if not counts(one)]
+            read = functools.partial(_read, policy, minibatch, args, losses_of, processes)
+            seen, computed = read(needed, learn=True)
+            if moved:
+                more, again = read(rest, learn=False)
+                seen, computed = seen + more, computed + again
+            else:
+                tokens = sum(int(minibatch[i].sample.response_mask.sum()) for i in rest)
+                seen.append((unmoved or {}, tokens / processes.size))
             even = sum(len(one.sample.ids) for one in minibatch) / processes.size
-            seen = [({"computed": policy.computed(ids, batches) / even}, even)]  # means, and tokens
-            for batch in batches:
-                part = mine[batch]
-                rows = torch.repeat_interleave(part, lengths[part])
-                weights = losses.token_weights(rows, lengths, args.loss_agg_mode, horizon=args.max_new_tokens)
-                weights = weights.to(policy.device, torch.float32)
-                for loss, metrics in losses_of([minibatch[i] for i in part], weights):
-                    loss.backward()
-                    seen.append(
-                        ({name: float(value.detach()) for name, value in metrics.items()}, len(weights))
-                    )
+            seen.append(({"computed": computed / even}, even))
             for weight in master_weights(fixed):
                 weight.grad = None
-            finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
-            norms = apply_gradients(optimizer, list(trained.values()), processes, finite=finite)
-            if norms is None:
-                nonfinite += 1
-                continue
-            for numbers, size in [*seen, (dict(zip(trained, norms, strict=True)), 1)]:
+            if needed:
+                finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
+                norms = apply_gradients(optimizer, list(trained.values()), processes, finite=finite)
+                if norms is None:
+                    nonfinite += 1
+                    continue
+                seen.append((dict(zip(trained, norms, strict=True)), 1))
+                moved = True
+            for numbers, size in seen:
                 for name, value in numbers.items():
                     totals[name] += value * size
                     sizes[name] += size
@@ -223,6 +227,50 @@ def train_on(
     counted = processes.sum(*(sizes[name] for name in names))
     means = {name: total / max(n, 1e-12) for name, total, n in zip(names, sums, counted, strict=True)}
     return {**means, "nonfinite": float(nonfinite)}
+
+
+def _read(
+    policy: HFPolicy,
+    minibatch: Sequence[Experience],
+    args: StepArgs,
+    losses_of: Callable[[list[Experience], Any], Iterable[tuple[Any, dict[str, Any]]]],
+    processes: ProcessGroup,
+    chosen: Sequence[int],
+    *,
+    learn: bool,
+) -> tuple[list[tuple[Mapping[str, float], float]], int]:
+    """This process's share of some experiences of a minibatch, in micro-batches; see `train_on`.
+
+    Args:
+        policy: reads them.
+        minibatch: the whole, in whose loss they have their weight.
+        args: see `train_on`.
+        losses_of: see `train_on`.
+        processes: share them.
+        chosen: their numbers.
+        learn: add the gradients of their losses.
+
+    Returns:
+        Metrics, each with the number of tokens that they are means over, and the positions computed.
+    """
+    torch = require("torch", "train")
+    lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
+    own = share([minibatch[i].sample.ids for i in chosen], processes)
+    mine = torch.tensor([chosen[i] for i in own], dtype=torch.long)
+    ids = [minibatch[i].sample.ids for i in mine]
+    batches = policy.micro_batches(ids, args.micro_batch_tokens)
+    seen = list[tuple[Mapping[str, float], float]]()
+    for batch in batches:
+        part = mine[batch]
+        rows = torch.repeat_interleave(part, lengths[part])
+        weights = losses.token_weights(rows, lengths, args.loss_agg_mode, horizon=args.max_new_tokens)
+        weights = weights.to(policy.device, torch.float32)
+        with torch.set_grad_enabled(learn):
+            for loss, metrics in losses_of([minibatch[i] for i in part], weights):
+                if learn:
+                    loss.backward()
+                seen.append(({name: float(value.detach()) for name, value in metrics.items()}, len(weights)))
+    return seen, policy.computed(ids, batches)
 
 
 def policy_loss(
@@ -248,7 +296,6 @@ def policy_loss(
     metrics = {
         "policy_loss": of_tokens.mean(),
         "clip_fraction": clipped.float().mean(),
-        "entropy": -old.mean(),  # of what was sampled, at its temperature
         "approx_kl": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
     }
     if own:
@@ -263,6 +310,12 @@ def policy_loss(
     if args.entropy_coef:
         loss = loss - args.entropy_coef * (weights * now.entropy).sum()
     return loss, metrics
+
+
+def sampled_entropy(samples: Iterable[Sample]) -> dict[str, float]:
+    """The metric `entropy`: the mean of -log p of the sampled tokens, nats, at the temperature they had."""
+    nats = [sample.logprobs[sample.response_mask] for sample in samples]
+    return {"entropy": -float(np.concatenate(nats).mean())} if nats else {}
 
 
 def apply_gradients(

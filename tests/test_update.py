@@ -84,6 +84,60 @@ def test_a_sequence_without_advantage_is_not_computed_and_weighs_as_before(tiny_
         assert torch.equal(one, other)
 
 
+def grpo_update(policy, optimizer, experiences, **options):
+    args = GRPOArgs(**options)
+    return grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+
+
+def without_advantages(items, *groups):
+    return [one._replace(advantages=one.advantages * (one.group not in groups)) for one in items]
+
+
+@pytest.mark.parametrize("options", [{}, {"epochs": 2, "minibatches": 2}])
+def test_metrics_are_means_over_the_groups_that_do_not_differ_too(tiny_model, items, options):
+    flat = without_advantages(items, 1)
+
+    def metrics(**more):
+        policy = HFPolicy(str(tiny_model), chat=False)
+        optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+        return grpo_update(policy, optimizer, flat, **options, **more)
+
+    found, wanted = metrics(), metrics(entropy_coef=1e-12)  # which every sequence has a part in
+    for name in ("policy_loss", "clip_fraction", "approx_kl", "entropy"):
+        assert found[name] == pytest.approx(wanted[name], rel=1e-3, abs=1e-8)
+    sampled = [one.sample.logprobs[one.sample.response_mask] for one in items]
+    assert found["entropy"] == pytest.approx(-np.concatenate(sampled).mean())
+
+
+def adam_after_a_step(tiny_model, items):
+    """A policy whose optimizer has momentum."""
+    policy = HFPolicy(str(tiny_model), chat=False)
+    optimizer = make_optimizer([{"params": policy.parameters()}], lr=1e-3, weight_decay=0.01)
+    grpo_update(policy, optimizer, items)
+    return policy, optimizer
+
+
+def test_a_step_in_which_no_group_differs_moves_nothing_and_is_skipped(tiny_model, items):
+    policy, optimizer = adam_after_a_step(tiny_model, items)
+    before = [weight.detach().clone() for weight in policy.parameters()]
+    metrics = grpo_update(policy, optimizer, without_advantages(items, 1, 2), epochs=2)
+    assert (metrics["skipped"], metrics["grad_norm"], metrics["policy_loss"]) == (1.0, 0.0, 0.0)
+    assert metrics["entropy"] > 0
+    for one, other in zip(before, policy.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_minibatch_in_which_no_group_differs_takes_no_step(tiny_model, items):
+    weights = []
+    for experiences in (without_advantages(items, 1), [one for one in items if one.group == 2]):
+        policy, optimizer = adam_after_a_step(tiny_model, items)
+        metrics = grpo_update(policy, optimizer, experiences, minibatches=2)
+        assert "skipped" not in metrics
+        weights.append([weight.detach().clone() for weight in policy.parameters()])
+    for one, other in zip(*weights, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_the_divergence_from_the_reference_is_in_the_loss(policy, items):
     for item in items:
         item.sample.ref_logprobs = item.sample.ref_logprobs - 1.0

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 register("MemChunkQA-v0", "memenvs.envs.chunk_qa:ChunkQAEnv")
-register("MemNIAH-v0", "memenvs.envs.chunk_qa:ChunkQAEnv", kwargs={"tasks": "niah"})
+register("MemNIAH-v0", "memenvs.envs.chunk_qa:NIAHEnv", kwargs={"tasks": "niah"})
 
 register("MemSokoban-v0", "memenvs.envs.sokoban:SokobanEnv")
 register("MemSokobanImage-v0", "memenvs.envs.sokoban:SokobanImageEnv")

@@ -30,6 +30,7 @@ def load(name):
 links = load("_ext/repository_links.py")
 docstrings = load("_ext/docstrings.py")
 load("leaderboard.py")  # which the next one imports
+environments = load("environment_pages.py")
 reference = load("_ext/reference_pages.py")
 pictures = load("pictures.py")
 check_site = load("check_site.py")
@@ -63,10 +64,10 @@ def test_a_docstring_keeps_its_code_equations_and_signs():
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_an_environment_has_a_page_with_every_argument_explained(name):
-    assert (DOCS / "envs" / f"{name}.md").exists()
+def test_an_environment_has_a_page_with_its_contract_and_every_argument_explained(name):
+    page = (DOCS / "envs" / f"{name}.md").read_text(encoding="utf-8")
+    assert page == environments.page(name), "write it again: python docs/environment_pages.py"
     assert f"({name}.md)" in (DOCS / "envs" / "index.md").read_text()
-    page = reference.environment_page(name)
     for title in ("Action", "Observation", "Reward", "End", "Arguments"):
         assert f"\n## {title}\n" in page
     for parameter in env_parameters(name):
@@ -75,7 +76,7 @@ def test_an_environment_has_a_page_with_every_argument_explained(name):
 
 
 def test_a_class_that_extends_another_has_its_contract_on_the_page():
-    page = reference.environment_page("MemSokobanImage-v0")
+    page = environments.page("MemSokobanImage-v0")
     assert "+10 solved" in page
     assert "the board now, and the text of" in page  # its own observation, not the other's
 
@@ -133,7 +134,7 @@ def test_the_citation_file_is_of_this_version_and_licence():
 
 
 def test_an_environment_page_shows_scores_of_the_leaderboard_and_of_the_shipped_agents():
-    page = reference.environment_page("MemToolQA-v0").partition("## Scores")[2]
+    page = environments.page("MemToolQA-v0").partition("## Scores")[2]
     result = read_suite(DOCS / "leaderboard" / "lexical.json").scores["tool call"]
     assert f"| lexical | {result.mean:.2f} [{result.low:.2f}, {result.high:.2f}] |" in page
     (row,) = re.findall(r"^\| smollm2-caller \| world-test \| (.*) \|$", page, re.MULTILINE)

@@ -557,6 +557,31 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return self.episode.turn >= len(self._reading.chunks)
 
 
+class NIAHEnv(ChunkQAEnv):
+    """Read a haystack chunk by chunk with a written memory, then name its needles (RULER's NIAH).
+
+    Action, End, Metrics and Privileged are those of `ChunkQAEnv`.
+
+    Observation:
+        Question, memory and chunk; at the end question and memory. The text is prose, noise or other needles,
+        in which a few sentences give values of keys: "A special magic number for neat-signal is 2497959." The
+        question asks for every value of one key or of several. The bundled tasks hide four keys in 16,384
+        tokens of prose and ask for all four (`multiquery`); `memenvs build niah` makes every variant.
+
+    Reward:
+        `outcome`: the metric of the answer, at the last turn. For the bundled tasks it is `needle_exact`:
+        (needles found - wrong words) / needles, at least 0. Half of the needles earn 0.5. A wrong word looks
+        like a needle but is not one, so a list of guesses earns nothing.
+
+    Args:
+        tasks: `"niah"`, or a folder made by `memenvs build niah`.
+        **kwargs: those of `ChunkQAEnv`.
+
+    Version:
+        v0: first.
+    """
+
+
 class Reading(NamedTuple):
     """A task as it is read in one episode.
 

@@ -132,6 +132,34 @@ def test_a_failed_search_fails_only_its_own_requests():
     assert run(lambda: Batcher(search), work) == [[("good", "good", 0.0)]]
 
 
+def test_a_faulty_request_in_a_batch_fails_alone():
+    def search(queries, k):
+        if "bad" in queries:
+            raise ValueError("boom")
+        return echo(queries, k)
+
+    async def work(batcher):
+        asked = (batcher.submit([query], 1) for query in ("a", "bad", "b"))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, failed, last = run(lambda: Batcher(search, wait=0.05), work)
+    assert (first, repr(failed), last) == ([[("a", "a", 0.0)]], "ValueError('boom')", [[("b", "b", 0.0)]])
+
+
+def test_a_batch_waits_only_once_for_an_unreachable_server():
+    calls = []
+
+    def search(queries, k):
+        calls.append(queries)
+        raise ConnectionError("gone")
+
+    async def work(batcher):
+        return await asyncio.gather(*(batcher.submit([q], 1) for q in "abc"), return_exceptions=True)
+
+    assert [str(error) for error in run(lambda: Batcher(search, wait=0.05), work)] == ["gone"] * 3
+    assert len(calls) == 1
+
+
 def test_too_many_waiting_queries_are_refused():
     release = threading.Event()
 

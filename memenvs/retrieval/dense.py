@@ -77,7 +77,11 @@ class DenseRetriever(CorpusRetriever):
         self._nearest = Nearest(find, vectors, self.corpus.rank, exact, card.settings.get("rescore", 0))
 
     def _rank(self, queries: list[str], k: int) -> list[Ranked]:
-        return self._nearest.search(self.encoder.queries(queries), k)
+        vectors = self.encoder.queries(queries)
+        readable = (vectors != 0).any(axis=1)  # the others were refused
+        found = iter(self._nearest.search(vectors[readable], k) if readable.any() else ())
+        nothing = np.empty(0), np.empty(0, np.int64)
+        return [next(found) if has_vector else nothing for has_vector in readable]
 
 
 class Nearest(NamedTuple):

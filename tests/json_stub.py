@@ -20,6 +20,7 @@ class JSONStub(ThreadingHTTPServer):
         most: requests that were under way at once.
         hangs_up: whether it closes a connection after an answer without saying so.
         wait: seconds that a busy answer asks for.
+        location: where an answer of status 307 leads to.
     """
 
     request_queue_size = 128  # at 5, connections of many threads wait for a second
@@ -31,7 +32,7 @@ class JSONStub(ThreadingHTTPServer):
         self.lock, self.bodies, self.paths, self.headers = threading.Lock(), [], [], []
         self.connections = self.closed = self.under_way = self.most = 0
         self.hangs_up = False
-        self.wait = None
+        self.wait = self.location = None
         self.thread = threading.Thread(target=self.serve_forever, args=(0.01,))
 
     @property
@@ -89,6 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
+        if status == 307:
+            self.send_header("Location", self.server.location)
         if status == 429 and self.server.wait is not None:
             self.send_header("Retry-After", self.server.wait)
         else:

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from command_line import evaluate as main
+from json_stub import JSONStub
 
 from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
-from memenvs.core.errors import RequestRefused, ServerError
+from memenvs.core.errors import ServerError
 from memenvs.envs import sokoban as sokoban_rules
 from memenvs.evaluation.run import data_hashes
 from memenvs.retrieval import Corpus, load
@@ -105,26 +106,13 @@ def env_with(retriever):
     return SimpleNamespace(task_set=lambda: ("", ""), retriever=retriever)
 
 
-class Health:
-    """Stands for the connection to a retrieval server."""
-
-    def __init__(self, answer):
-        self.answer = answer
-
-    def get(self, path, read):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return read(self.answer)
-
-
 @pytest.mark.parametrize(
-    ("answer", "told"),
-    [({"fingerprint": "f"}, {"retriever": "f"}), ({}, {}), (RequestRefused("HTTP 404"), {})],
+    ("status", "answer", "told"),
+    [(200, {"fingerprint": "f"}, {"retriever": "f"}), (200, {}, {}), (404, {}, {})],
 )
-def test_a_retrieval_server_is_asked_what_it_serves(answer, told):
-    retriever = HTTPRetriever("http://127.0.0.1:9")
-    retriever._client = Health(answer)
-    assert data_hashes(env_with(CachedRetriever(retriever))) == told
+def test_a_retrieval_server_is_asked_what_it_serves(status, answer, told):
+    with JSONStub(lambda path, fields: (status, answer)) as server:
+        assert data_hashes(env_with(CachedRetriever(HTTPRetriever(server.url)))) == told
 
 
 def test_a_retrieval_server_that_is_unreachable_is_an_error():

@@ -22,7 +22,7 @@ pytest.importorskip("bm25s")
 
 from memenvs.build.index import build_index
 from memenvs.commands import main
-from memenvs.core.http import ServerError
+from memenvs.core.errors import ServerError
 from memenvs.retrieval import Corpus
 from memenvs.retrieval import server as server_module
 from memenvs.retrieval.batching import Batcher

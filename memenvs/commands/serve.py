@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import Count, Whole, checked
-from memenvs.core.http import read_token
 from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
+from memenvs.retrieval.protocol import read_token
 from memenvs.retrieval.server import DRAIN, create_app, serve
 
 NonNegative = Annotated[float, Meta(ge=0)]

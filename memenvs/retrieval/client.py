@@ -2,53 +2,99 @@
 
 from __future__ import annotations
 
+import contextlib
+import email.utils
+import hashlib
 import os
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+import httpx
 import msgspec
 
-from memenvs.core.data import convert
-from memenvs.core.http import TOKEN_FILE, JSONClient, RequestRefused, read_token
-from memenvs.retrieval.corpus import Document
-from memenvs.retrieval.protocol import MAX_PASSAGES, Hits, LRUCache, Passage, search_distinct
+from memenvs.core.data import Count, checked, convert
+from memenvs.core.errors import RequestRefused, ServerError, error_line, one_line
+from memenvs.core.servers import direct_mounts
+from memenvs.core.spaces import replace_surrogates
+from memenvs.retrieval.protocol import (
+    MAX_PASSAGES,
+    TOKEN_FILE,
+    Hits,
+    LRUCache,
+    Passage,
+    read_token,
+    search_distinct,
+)
 
 FIX = "is it up? `memenvs serve retriever --index DIR --port 8000` starts one"
+MAX_PAUSE = 30.0  # seconds
+PAGES = ("/retrieve", "/batch_search", "/search")  # that a pasted address may end with
+
+T = TypeVar("T")
 
 
 class HTTPRetriever:
-    """Searches through `POST {url}/retrieve`, the protocol of `memenvs.retrieval.server`; a `Retriever`.
+    """Searches through a server; a `Retriever`.
 
-    Any server of that protocol will do. It may be used from several threads, and after a fork. If the
-    environment's MEMENVS_TOKEN_FILE names a file, every request sends the token in it.
+    The server speaks the protocol of `memenvs.retrieval.server` and of Search-R1's servers (`POST
+    {url}/retrieve`), or that of ReSearch, ReCall and FlashRAG (`POST {url}/batch_search`). A passage without
+    an id gets one made from its contents, a hit without a score gets 1 / rank. The retriever may be used from
+    several threads, and after a fork. If the environment's MEMENVS_TOKEN_FILE names a file, every request
+    sends the token in it.
+
+    Requests are repeated after broken connections and the statuses 408, 409, 429 and 5xx. They go through the
+    proxy of the environment, except where `memenvs.core.servers.direct_mounts` says otherwise.
 
     Args:
-        url: `http://host:port`, `https://` too; a path before `/retrieve` is kept.
-        timeout, tries, pause: see `JSONClient`.
-        batch: most queries in a request; more are sent in turn. At a large k it is fewer: a server of ours
-            gives 10,240 passages a request.
-        remembered: passages kept for `passages`, the least recently used dropped first; about 1 kB each.
+        url: `http://host:port`, `https://` too, with or without `/retrieve`, `/batch_search` or `/search` at
+            the end; a path before it is kept. Without one, a server that has no `/retrieve` is asked at
+            `/batch_search`.
+        timeout: seconds for a connection, and for each wait for an answer.
+        tries: tries of a request, the first included.
+        pause: seconds before the second try. Pauses double, or are what the server asks for in `Retry-After`
+            where that is longer, but are never above `MAX_PAUSE`.
+        batch: maximum number of queries in a request; more are sent in several. At a large k it is fewer: a
+            server of ours gives 10,240 passages a request.
+        remembered: number of passages kept for `passages`, the least recently used dropped first; about 1 kB
+            each.
+
+    Raises:
+        ValueError: the address is not one of a server.
     """
 
+    @checked
     def __init__(
         self,
         url: str,
         timeout: float = 60.0,
-        tries: int = 5,
+        tries: Count = 5,
         pause: float = 0.25,
-        batch: int = 256,
-        remembered: int = 100_000,
+        batch: Count = 256,
+        remembered: Count = 100_000,
     ):
-        key = read_token(os.environ.get(TOKEN_FILE))
-        self._client = JSONClient(url, timeout=timeout, tries=tries, pause=pause, key=key, fix=FIX)
-        self.url, self.batch = self._client.url, batch
+        try:
+            address = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"no server at {url!r} ({error}); an address is http://host:port") from None
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ValueError(f"no server at {url!r}; an address is http://host:port")
+        path = address.path.rstrip("/")
+        page = next((page for page in PAGES if path.endswith(page)), "")
+        self._address = address.copy_with(path=path.removesuffix(page))
+        self._asks = [_search_r1] if page == "/retrieve" else [_recall] if page else [_search_r1, _recall]
+        self.url = str(self._address.copy_with(query=None, userinfo=b"")).rstrip("/")  # without secrets
+        self.batch = batch
+        self._timeout, self._tries, self._pause = timeout, tries, pause
+        self._token = read_token(os.environ.get(TOKEN_FILE))
+        self._clients: dict[int, httpx.Client] = {}  # by process
         self._passages: LRUCache[str, Passage] = LRUCache(remembered)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
         """The best k passages of each query; see `Retriever.search`.
 
         Raises:
-            ServerError: no answer of the protocol in `tries` tries, or a refusal (`RequestRefused`).
+            ServerError: no answer of a protocol in `tries` tries, or a refusal (`RequestRefused`).
         """
         return search_distinct(queries, k, self._search)
 
@@ -67,7 +113,7 @@ class HTTPRetriever:
             ServerError: no answer in `tries` tries, or none of JSON.
         """
         try:
-            return self._client.get("/health", lambda found: str(found.get("fingerprint") or ""))
+            return self._request("GET", "/health", None, lambda found: str(found.get("fingerprint") or ""))
         except RequestRefused:  # it has no such page
             return ""
 
@@ -75,27 +121,163 @@ class HTTPRetriever:
         hits = Hits([], [])
         size = max(1, min(self.batch, MAX_PASSAGES // k))
         for start in range(0, len(queries), size):
-            part = queries[start : start + size]
-            fields = {"queries": part, "topk": k, "return_scores": True}
-
-            def read(found: Any, asked: int = len(part)) -> list[list[_Hit]]:
-                answers = convert(found, _Answer, "the answer").result
-                if len(answers) != asked:
-                    raise ValueError(f"{len(answers)} answers to {asked} queries")
-                return answers
-
-            for answer in self._client.post("/retrieve", fields, read):
-                passages = [hit.document.passage() for hit in answer]
+            for passages, scores in self._ask(queries[start : start + size], k):
                 hits.ids.append([passage.id for passage in passages])
-                hits.scores.append([hit.score for hit in answer])
+                hits.scores.append(scores)
                 self._passages.put({passage.id: passage for passage in passages})
         return hits
 
+    def _ask(self, queries: list[str], k: int) -> list[_Found]:
+        while True:
+            page, fields, read = self._asks[0](queries, k)
+            try:
+                found = self._request("POST", page, fields, read)
+            except RequestRefused as refusal:
+                if refusal.status != 404 or len(self._asks) == 1:
+                    raise
+                del self._asks[0]  # it speaks another protocol
+            else:
+                return [(passages[:k], scores[:k]) for passages, scores in found]
 
-class _Hit(msgspec.Struct):
-    document: Document
-    score: float
+    def _request(self, method: str, page: str, fields: Any, read: Callable[[Any], T]) -> T:
+        """What `read` makes of the JSON of an answer; an error of it is a `ServerError`."""
+        began, last, asked = time.monotonic(), "", 0.0
+        where = self._address.copy_with(path=self._address.path.rstrip("/") + page)
+        for attempt in range(self._tries):
+            if attempt:
+                time.sleep(min(max(self._pause * 2 ** (attempt - 1), asked), MAX_PAUSE))
+            asked = 0.0
+            try:
+                response = self._client().request(method, where, json=fields)
+            except (httpx.HTTPError, httpx.StreamError) as error:
+                last = error_line(error)
+                continue
+            if response.is_success:
+                try:
+                    return read(response.json())
+                except (
+                    LookupError,
+                    TypeError,
+                    ValueError,
+                    AttributeError,
+                    OverflowError,
+                    RecursionError,
+                ) as bad:
+                    said = f"{bad!r} in {response.content[:200]!r}"
+                    raise ServerError(f"{self.url}{page} does not speak the protocol: {said}") from bad
+            last = one_line(f"HTTP {response.status_code}: {_reason(response)}")
+            if response.status_code not in (408, 409, 429) and response.status_code < 500:
+                raise RequestRefused(f"{self.url}{page} refused the request, {last}", response.status_code)
+            asked = _seconds(response.headers.get("Retry-After", ""))
+        raise ServerError(
+            f"no answer from {self.url} in {self._tries} tries over {time.monotonic() - began:.1f} s "
+            f"(last: {last}); {FIX}"
+        )
+
+    def _client(self) -> httpx.Client:
+        """Connections to the server; never those from before a fork, which the parent still reads."""
+        if (process := os.getpid()) not in self._clients:
+            self._clients[process] = httpx.Client(
+                timeout=self._timeout,
+                headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
+                follow_redirects=True,
+                mounts=direct_mounts(self.url),
+            )
+        return self._clients[process]
+
+    def __del__(self) -> None:
+        for client in getattr(self, "_clients", {}).values():  # none where the constructor raised
+            client.close()
+
+
+class _Document(msgspec.Struct):
+    """A passage in an answer: `contents`, or `text` with or without a `title`."""
+
+    id: str | int | None = None
+    contents: str | None = None
+    title: str | None = None
+    text: str | None = None
+
+    def passage(self) -> Passage:
+        contents = self.contents
+        if contents is None:
+            if self.text is None:
+                raise ValueError("a passage without contents")
+            contents = self.text if self.title is None else Passage.of("", self.title, self.text).contents
+        contents = replace_surrogates(contents)
+        id = hashlib.sha256(contents.encode()).hexdigest()[:16] if self.id is None else str(self.id)
+        return Passage(replace_surrogates(id), contents)
+
+
+class _Hit(_Document):
+    """A passage by itself, or as the `document` beside its score."""
+
+    document: str | _Document | None = None
+    score: float | None = None
+
+    def passage(self) -> Passage:
+        if self.document is None:
+            return super().passage()
+        return (
+            _Document(contents=self.document) if isinstance(self.document, str) else self.document
+        ).passage()
+
+
+_Rows = list[list[_Hit | str]]
+_Found = tuple[list[Passage], list[float]]
+_Ask = tuple[str, dict[str, Any], Callable[[Any], list[_Found]]]
+"""The page of a protocol, the fields of a request, and what reads each query's passages and scores."""
 
 
 class _Answer(msgspec.Struct):
-    result: list[list[_Hit]]
+    result: _Rows
+
+
+def _search_r1(queries: list[str], k: int) -> _Ask:
+    def read(answer: Any) -> list[_Found]:
+        return _found(queries, convert(answer, _Answer, "the answer").result)
+
+    # topk_rerank: its server with a reranker has no topk
+    fields = {"queries": queries, "topk": k, "topk_rerank": k, "return_scores": True}
+    return "/retrieve", fields, read
+
+
+def _recall(queries: list[str], k: int) -> _Ask:
+    def read(answer: Any) -> list[_Found]:
+        documents, scores = convert(
+            answer, tuple[list[list[_Document | str]], list[list[float]]], "the answer"
+        )
+        rows: _Rows = [
+            [_Hit(document=document, score=score) for document, score in zip(*row, strict=True)]
+            for row in zip(documents, scores, strict=True)
+        ]
+        return _found(queries, rows)
+
+    return "/batch_search", {"query": queries, "top_n": k, "return_score": True}, read
+
+
+def _found(queries: list[str], rows: _Rows) -> list[_Found]:
+    if len(rows) != len(queries):
+        raise ValueError(f"{len(rows)} answers to {len(queries)} queries")
+    found: list[_Found] = []
+    for row in rows:
+        hits = [_Hit(contents=hit) if isinstance(hit, str) else hit for hit in row]
+        scores = [1 / rank if hit.score is None else hit.score for rank, hit in enumerate(hits, 1)]
+        found.append(([hit.passage() for hit in hits], scores))
+    return found
+
+
+def _seconds(wait: str) -> float:
+    """The seconds in a `Retry-After`, which is a number of them or a date; 0 for anything else."""
+    with contextlib.suppress(ValueError):
+        return float(wait)
+    with contextlib.suppress(TypeError, ValueError):
+        return email.utils.parsedate_to_datetime(wait).timestamp() - time.time()
+    return 0.0
+
+
+def _reason(response: httpx.Response) -> str:
+    """What the JSON of an error says, or the beginning of whatever came instead."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        return str(response.json()["detail"])
+    return response.text[:200]

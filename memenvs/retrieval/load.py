@@ -101,11 +101,9 @@ def fingerprint(retriever: Retriever) -> str:
     Raises:
         ServerError: a server is unreachable.
     """
-    from memenvs.retrieval.client import HTTPRetriever
-
     inner = retriever.retriever if isinstance(retriever, CachedRetriever) else retriever
-    if isinstance(inner, HTTPRetriever):
-        return inner.fingerprint()
+    if asks := getattr(inner, "fingerprint", None):  # a server's
+        return str(asks())
     corpus, card = getattr(inner, "corpus", None), getattr(inner, "card", None)
     if not isinstance(corpus, Corpus):
         return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from memenvs.core.spaces import replace_surrogates
 
 MAX_QUERY_CHARS = 2_000  # E5 reads 256 tokens; a policy may write 100 kB of noise
 MAX_PASSAGES = 10_240  # queries times passages a query, in one request to a server
+TOKEN_FILE = "MEMENVS_TOKEN_FILE"  # the environment variable that names the file with a retriever's token
 
 
 class Passage(NamedTuple):
@@ -62,7 +64,7 @@ class Retriever(Protocol):
     """Finds passages. Equal scores are ordered by id (as strings), also where k cuts."""
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The best k passages (k >= 1) of each query; any string is a query."""
+        """The best k passages (k >= 1) of each query; any string is a query, a blank one finds nothing."""
         ...
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
@@ -110,16 +112,19 @@ def contenders(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
 def search_distinct(queries: Sequence[str], k: int, search: Callable[[list[str], int], Hits]) -> Hits:
     """Search each distinct query once, cleaned and cut at MAX_QUERY_CHARS; give every query its own lists.
 
+    Blank queries are not searched: they find nothing.
+
     Raises:
         TypeError: `queries` is one string.
     """
     if isinstance(queries, str):
         raise TypeError(f"queries must be a list of strings, got {queries!r:.60}; wrap it in a list")
     cleaned = [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
-    distinct = {query: place for place, query in enumerate(dict.fromkeys(cleaned))}
-    found = search(list(distinct), k) if distinct else Hits([], [])
-    places = [distinct[query] for query in cleaned]
-    return Hits([list(found.ids[i]) for i in places], [list(found.scores[i]) for i in places])
+    distinct = [query for query in dict.fromkeys(cleaned) if query.strip()]
+    hits = search(distinct, k) if distinct else Hits([], [])
+    found = dict(zip(distinct, zip(*hits, strict=True), strict=True))
+    rows = [found.get(query, ([], [])) for query in cleaned]
+    return Hits([list(ids) for ids, _ in rows], [list(scores) for _, scores in rows])
 
 
 K = TypeVar("K")
@@ -154,3 +159,16 @@ class LRUCache(Generic[K, V]):
                 self._entries.move_to_end(key)
             while len(self._entries) > self.size:
                 self._entries.popitem(last=False)
+
+
+def read_token(path: str | Path | None) -> str | None:
+    """The token in a file, without white space around it; None of no file.
+
+    Raises:
+        ValueError: the file is empty.
+    """
+    if not path:
+        return None
+    if token := Path(path).read_text(encoding="utf-8").strip():
+        return token
+    raise ValueError(f"{path} is empty; write a token into it")

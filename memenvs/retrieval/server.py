@@ -13,11 +13,10 @@ import msgspec
 from msgspec import Meta
 
 from memenvs.core.data import decode
-from memenvs.core.http import TOKEN_FILE
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.batching import Answer, Batcher, TooManyWaiting
-from memenvs.retrieval.protocol import MAX_PASSAGES, Retriever
+from memenvs.retrieval.protocol import MAX_PASSAGES, TOKEN_FILE, Retriever
 
 DRAIN = 20.0  # seconds after SIGTERM in which waiting requests are still searched
 MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes

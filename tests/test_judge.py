@@ -1,6 +1,7 @@
 """The judge, against a local endpoint with replies that the test sets."""
 
 import contextlib
+import itertools
 import json
 import math
 import time
@@ -9,10 +10,11 @@ import gymnasium as gym
 import pytest
 from chat_stub import ChatStub
 
+from memenvs import evaluate
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.engine import collect
-from memenvs.wrappers import Episode, Judge, JudgeMethod, Turn, VectorRewardWrapper
+from memenvs.wrappers import Episode, Judge, JudgeMethod, RewardWrapper, Turn, VectorRewardWrapper
 from memenvs.wrappers.judge import read_json, read_lines, transcript
 
 
@@ -297,6 +299,27 @@ class TestOutcome:
 
     def test_learners_take_the_judges_score_for_the_outcome_reward(self, endpoint):
         assert self.played(endpoint, REASONED % "1.0").outcome_rewards == [1.0]
+
+    @pytest.mark.parametrize("wrapped", [True, False])
+    @pytest.mark.parametrize(("outcome", "finished"), [("replace", 3), ("keep", 6)])
+    def test_a_verdict_that_failed_is_in_no_mean_of_returns(self, endpoint, wrapped, outcome, finished):
+        asked = itertools.count()
+        stub = endpoint(lambda prompt: (200, REASONED % "1.0" if next(asked) % 2 else "The same."))
+        settings = {"url": stub.url, "model": "m", "level": "outcome", "outcome": outcome}
+        tasks = {"tasks": "world-test"}
+        found = evaluate(
+            (lambda: RewardWrapper(gym.make("memenvs:MemSearchQA-v0", **tasks), [["Judge", settings]]))
+            if wrapped
+            else "MemSearchQA-v0",
+            "gold",
+            env_args={} if wrapped else tasks,
+            tasks="0:6",
+            concurrency=1,
+            methods=[] if wrapped else [["Judge", settings]],
+        )
+        assert found.metrics["return"].interval.mean == {"replace": 1.0, "keep": 2.0}[outcome]
+        assert found.metrics["return"].episodes == 3
+        assert (found.finished, found.failed) == (finished, 6 - finished)
 
     def test_learners_leave_out_an_episode_whose_outcome_the_judge_did_not_give(self, endpoint):
         episode = self.played(endpoint, "I cannot say")

@@ -148,6 +148,14 @@ def test_the_format_of_an_episode_is_all_or_nothing(make, replies, format, share
     assert (metrics["format"], metrics["format_share"]) == (format, share)
 
 
+@pytest.mark.parametrize("form", ["search_r1", "research", "deep_researcher"])
+def test_a_thought_that_the_chat_template_opened_is_in_form(make, form):
+    env = make(form=form)
+    env.reset(seed=0)
+    *_, info = env.step("I know it.\n</think>\n\n<answer>\\boxed{x}</answer>")
+    assert (info["events"]["well_formed"], info["metrics"]["format"]) == (1.0, 1.0)
+
+
 def test_after_the_last_search_one_turn_is_left_in_which_only_an_answer_counts(make):
     env = make(max_turns=1)
     env.reset(seed=0)

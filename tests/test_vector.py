@@ -1,5 +1,6 @@
 """N text environments stepped together: the same as one by one, with one search per step."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
@@ -173,3 +174,9 @@ def test_observations_and_actions_are_in_their_spaces():
     assert venv.observation_space.contains(observations)
     assert venv.action_space.contains(("a", "b"))
     assert memenvs.UnicodeText(10).contains("x")
+
+
+def test_one_environment_given_twice_is_refused():
+    env = gym.make("memenvs:MemSokoban-v0")
+    with pytest.raises(ValueError, match="a new environment"):
+        TextVectorEnv([lambda: env, lambda: env])

@@ -176,3 +176,13 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text, none empty; a sentence ends at white space after `.`, `!` or `?`."""
     return [sentence for sentence in _SENTENCE_END.split(text) if sentence]
+
+
+def open_thought(reply: str) -> str:
+    """`reply` behind the `<think>` of the chat template, where it closes a thought that it does not open.
+
+    >>> open_thought("Ada? </think>Ada"), open_thought("Ada <think>?</think>")
+    ('<think>Ada? </think>Ada', 'Ada <think>?</think>')
+    """
+    closing = reply.find("</think>")
+    return f"<think>{reply}" if closing >= 0 and "<think>" not in reply[:closing] else reply

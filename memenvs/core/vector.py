@@ -54,6 +54,8 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
         errors: `"raise"`, or `"truncate"`: see above.
         **kwargs: of the environment; only with an id.
 
+    Raises:
+        ValueError: an argument does not fit, or two functions give the same environment.
     """
 
     @checked
@@ -73,6 +75,11 @@ class TextVectorEnv(VectorEnv[Any, Any, Any]):
             envs = [make] * (num_envs or 0)
         self.envs: list[gym.Env[Any, Any]] = [make() for make in envs]
         self.num_envs, self.errors = len(self.envs), errors
+        if len({id(env.unwrapped) for env in self.envs}) < self.num_envs:
+            raise ValueError(
+                "two of the environments are the same object; give functions that make a new environment at "
+                "each call, such as lambda: gym.make(…)"
+            )
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.spec = self.envs[0].spec
         self.render_mode = self.envs[0].render_mode

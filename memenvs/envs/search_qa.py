@@ -16,6 +16,7 @@ from memenvs.core.text import (
     Thoughts,
     first_pair,
     holds_known_tag,
+    open_thought,
     replace_templates,
     thought_end,
 )
@@ -196,7 +197,7 @@ class Conversation:
 
     def read(self, reply: str) -> Move:
         """What a reply does."""
-        return self.env.form.read(reply)
+        return self.env.form.read(open_thought(reply))
 
     def prompt(self) -> str:
         """A fresh prompt."""
@@ -624,7 +625,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
     def _proper(self) -> bool:
         """Whether an episode that was answered is in form, its summaries aside."""
         turns = self.episode.searching
-        return self.form.proper([self.memory.read(reply) for reply, _ in turns], joined(turns))
+        text = joined((open_thought(reply), feedback) for reply, feedback in turns)
+        return self.form.proper([self.memory.read(reply) for reply, _ in turns], text)
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""

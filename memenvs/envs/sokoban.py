@@ -17,6 +17,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv, scoring_fields
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
+from memenvs.core.text import open_thought
 from memenvs.core.tools import Tool, ToolUse
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
@@ -377,7 +378,7 @@ def read_moves(reply: str, most: int) -> Moves:
     and the reply is still well formed.
     """
     # By hand: `in_order` alone takes 1.9 us, longer than all of this.
-    before, _, rest = reply.partition("<think>")
+    before, _, rest = open_thought(reply).partition("<think>")
     _, thought, behind = rest.partition("</think>")
     between, _, rest = (behind if thought else reply).partition("<answer>")
     answer, found, after = rest.partition("</answer>")

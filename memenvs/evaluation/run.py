@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -201,10 +202,16 @@ def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:
 
 
 def completed(session: Session) -> Episode:
-    """The record of a played episode, with its return and token counts among its metrics."""
+    """The record of a played episode, with its return and token counts among its metrics.
+
+    An episode in which a judge or another model gave no score has no return.
+    """
     episode = session.episode
     if not episode.error:
         metrics = {"return": sum(episode.turn_rewards), **episode.metrics, **usage_metrics(session.usage)}
+        credits = episode.credits or session.info.get("credits", {})
+        if any(math.isnan(one.value) and not one.from_signal for own in credits.values() for one in own):
+            del metrics["return"]
         episode.metrics = {name: float(value) for name, value in metrics.items()}
     return episode
 

@@ -111,6 +111,12 @@ class Summary:
             for name, (interval, _, episodes) in self.metrics.items()
         ]
         lines += markdown_table(["metric", f"average@{n}", "95% interval", "episodes"], rows)
+        paid = self.metrics["return"].episodes if "return" in self.metrics else 0
+        if paid < self.finished:
+            lines += [
+                "",
+                f"The return is of {paid:,} of {self.finished:,} episodes; in the others a score is missing.",
+            ]
         if self.reasons:
             lines += ["", "Failed:", *(f"- {times} times: {why}" for why, times in self.reasons.items())]
         if self.cost.get("prompt_tokens") is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.env import end_of
 from memenvs.models import Ids, Policy, Reply
-from memenvs.rollout.records import Episode
+from memenvs.rollout.records import Credit, Episode
 from memenvs.rollout.session import NO_REPLY, Session, Usage, room_for, sample_within
 
 
@@ -301,18 +301,24 @@ class Engine:
         session.finish(self._paying.infos_list[index])
         episode, spec = session.episode, self.venv.unwrapped.spec
         episode.env = spec.id if spec else type(self.venv.unwrapped.envs[index].unwrapped).__name__
-        if not hasattr(self._paying, "record") or not episode.replies:
+        if not episode.replies:
             return
-        methods, record = self._paying.methods, self._paying.record(index)
-        episode.turns, episode.outcomes = record.turns, record.outcomes
-        episode.signals, episode.credits = record.signals, record.credits
-        episode.replaces_outcome = record.replaces_outcome
-        for method in methods:
-            signals = zip(record.turns, record.signals[method.name], strict=True)
-            values = [float(v) for turn, v in signals if method.measures(turn) and not np.isnan(v)]
-            if values:
-                episode.measured[method.name] = values
-        if not episode.error and (error := _no_outcome(methods, record)):
+        if not hasattr(self._paying, "record"):
+            inner = self.venv.unwrapped.envs[index]
+            methods = inner.get_wrapper_attr("methods") if inner.has_wrapper_attr("methods") else ()
+            credits = self._paying.infos_list[index].get("credits", {})
+        else:
+            methods, record = self._paying.methods, self._paying.record(index)
+            credits = record.credits
+            episode.turns, episode.outcomes = record.turns, record.outcomes
+            episode.signals, episode.credits = record.signals, record.credits
+            episode.replaces_outcome = record.replaces_outcome
+            for method in methods:
+                signals = zip(record.turns, record.signals[method.name], strict=True)
+                values = [float(v) for turn, v in signals if method.measures(turn) and not np.isnan(v)]
+                if values:
+                    episode.measured[method.name] = values
+        if not episode.error and (error := _no_outcome(methods, credits, len(episode.replies) - 1)):
             session.fail(error)
 
     def _mask(self, indices: Iterable[int]) -> NDArray[np.bool_]:
@@ -321,11 +327,10 @@ class Engine:
         return mask
 
 
-def _no_outcome(methods: Sequence[Any], record: Episode) -> str:
-    """Why the method that replaces the outcome has none, in a line; empty where it has one."""
-    last = len(record.turns) - 1
+def _no_outcome(methods: Sequence[Any], credits: Mapping[str, Sequence[Credit]], last: int) -> str:
+    """Why a method that replaces the outcome has none at the last turn, in a line; otherwise empty."""
     for method in methods:
-        for credit in record.credits[method.name] if method.replaces_outcome else ():
+        for credit in credits[method.name] if method.replaces_outcome else ():
             if credit.turn == last and not credit.from_signal and np.isnan(credit.value):
                 return f"no outcome: {method.name}: {credit.reason}"
     return ""

@@ -133,7 +133,7 @@ def test_the_hub_form_of_hotpotqa_is_read_too(tmp_path):
         ({"supporting_facts": [["Z", 0]]}, "evidence 'Z'"),
         ({"supporting_facts": [["A", -1]]}, "at least 0, got -1"),
         ({"context": [["A", [1]], ["B", ["B"]]]}, "a string, got 1"),
-        ({"answer": "The"}, "an empty reply would be right"),
+        ({"answer": " "}, "holds no question that can be scored"),
         ({"question": " "}, "asks nothing"),
     ],
 )
@@ -167,9 +167,16 @@ def test_questions_that_cannot_be_answered_are_left_out_of_musique(tmp_path, cap
     assert "holds no question that can be scored" in one_line(capsys)
 
 
-def test_aliases_that_say_nothing_are_dropped(tmp_path):
-    assert musique(tmp_path, json.dumps({**MUSIQUE, "answer_aliases": ["", "The", "Anne"]})) == 0
-    assert open_tasks(tmp_path / "set")[0].answers == (("Ann", "Anne"),)
+def test_blank_aliases_are_dropped(tmp_path):
+    assert musique(tmp_path, json.dumps({**MUSIQUE, "answer_aliases": ["", " ", "A+"]})) == 0
+    assert open_tasks(tmp_path / "set")[0].answers == (("Ann", "A+"),)
+
+
+def test_questions_of_musique_that_cannot_be_answered_are_counted(tmp_path):
+    records = [MUSIQUE, {**MUSIQUE, "answerable": False}]  # as the full file has them, of one id
+    assert musique(tmp_path, "\n".join(map(json.dumps, records))) == 0
+    tasks = open_tasks(tmp_path / "set")
+    assert (len(tasks), tasks.card.counts["left_out"]) == (1, 1)
 
 
 OWN = {
@@ -259,7 +266,9 @@ DRAWN = ("--documents", 2)
 @pytest.mark.parametrize(
     ("records", "args", "said"),
     [
-        ([{**OWN, "answers": []}], DRAWN, "record 0.answers must be a list, at least 1 long, got []"),
+        ([{**OWN, "answers": []}], DRAWN, "holds no question that can be scored"),
+        ([{**OWN, "answers": [["Ann"]]}], DRAWN, "record 0 has [['Ann']] as answers"),
+        ([{"question": "Who?"}], (), "record 0 has no 'answers'"),
         ([{**OWN, "documents": [{"title": "A"}]}], DRAWN, "documents[0] has no 'text'; give"),
         ([{**OWN, "evidence": []}], DRAWN, "has no evidence, so that"),
         ([{**OWN, "evidence": [2]}], DRAWN, "0 to 1"),

@@ -27,7 +27,7 @@ OTHER_XSB = "######\n#@ $.#\n######\n"
 
 def evaluate(*arguments, out):
     """Another process has opened nothing yet."""
-    for opened in (sokoban_rules.open_levels, questions._open_json_lines, load._open_retriever):
+    for opened in (sokoban_rules.open_levels, questions._open_file, load._open_retriever):
         opened.cache_clear()
     return main([*arguments, "--policy", "silent", "--out", str(out)])
 

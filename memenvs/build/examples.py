@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, sizes_with_headers
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.processes import Workers
-from memenvs.core.spaces import is_utf8
+from memenvs.tasks.records import check_question
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -58,11 +59,24 @@ class Pool:
         examples: the questions.
         extra: more (title, text) paragraphs to draw from.
         documents: of a task, where no size is asked for.
+        own: whether a question's own paragraphs are a task where no size is asked for.
+        left_out: questions of the source that cannot be scored.
+        inputs: files that were read beside the source.
     """
 
     examples: Sequence[Example]
     extra: Sequence[tuple[str, str]] = ()
     documents: int | None = None
+    own: bool = False
+    left_out: int = 0
+    inputs: Sequence[Path] = ()
+
+    @classmethod
+    def of(cls, examples: Iterable[Example], source: str, extra: Sequence[tuple[str, str]] = ()) -> Pool:
+        """The examples of a file that can be scored; the others are counted. See `usable`."""
+        every = list(examples)
+        left_out = sum(not example.answers for example in every)
+        return cls(list(usable(every, source)), extra, own=True, left_out=left_out)
 
 
 def usable(examples: Iterable[Example], source: str) -> Iterator[Example]:
@@ -75,15 +89,8 @@ def usable(examples: Iterable[Example], source: str) -> Iterator[Example]:
     for example in examples:
         if not example.answers:
             continue
-        where = f"question {example.id!r} of {source}"
-        if example.id in seen:
-            raise ValueError(f"{source} has two questions of the id {example.id!r}; give each its own")
-        seen.add(example.id)
-        if not example.question.strip():
-            raise ValueError(f"{where} asks nothing; leave it out of the file")
-        texts = (example.id, example.question, *example.answers, *itertools.chain(*example.paragraphs))
-        if not all(map(is_utf8, texts)):
-            raise ValueError(f"{where} has a lone surrogate in its texts; replace it, as by U+FFFD")
+        texts = (*example.answers, *itertools.chain(*example.paragraphs))
+        check_question(source, seen, example.id, example.question, texts)
         yield example
     if not seen:
         raise ValueError(f"{source} holds no question that can be scored; give another file")
@@ -112,7 +119,7 @@ def among_distractors(
 
     Args:
         examples: the questions.
-        documents: number of documents in a task.
+        documents: number of documents in a task; without it and --tokens, a question of a file keeps its own.
         tokens: instead of documents, the maximum tokens of a task's text; missed by less than a document.
         count: tasks (default: every question once); beyond that questions are used again.
         extra: more (title, text) paragraphs for the pool.

@@ -46,7 +46,9 @@ def divide(made: S, count: int, rng: np.random.Generator) -> tuple[S, S]:
         chosen = _choose([needed, asked], count, rng)
         left, aside = _parted(examples, chosen)
         others = dict.fromkeys(part for one in left for part in one.paragraphs)
-        return replace(made, examples=left), replace(made, examples=aside, extra=[*made.extra, *others])
+        return replace(made, examples=left), replace(
+            made, examples=aside, extra=[*made.extra, *others], left_out=0
+        )
     every = list(made.examples)  # those that cannot be scored stay with the rest, which counts them
     examples = list(usable(every, made.source))
     asked = [[_asked(one)] for one in examples]

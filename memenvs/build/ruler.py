@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import Documents, Draft, Ints, item_rng, sizes_with_headers
-from memenvs.build.examples import Example, Pool, among_distractors, usable
+from memenvs.build.examples import Example, Pool, among_distractors
 from memenvs.build.haystack import (
     JOINED,
     NOISE,
@@ -30,10 +30,10 @@ from memenvs.build.haystack import (
 )
 from memenvs.build.niah import ADJECTIVES, NOUNS, draw, niah
 from memenvs.build.readers.hotpotqa import read_hotpotqa
-from memenvs.build.readers.records import Id, read_answers, read_records
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.processes import Workers
 from memenvs.core.progress import progress
+from memenvs.tasks.records import Id, read_records, scorable
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -93,9 +93,9 @@ def ruler(
         return replace(draft, metric="string_match_all")
     if source is not None:
         read = read_squad if kind == "qa_1" else read_hotpotqa
-        examples = read(source, split).examples
-        draft = among_distractors(examples, tokens=tokens, count=count, workers=workers, **common)
-        return replace(draft, metric="string_match_part")
+        pool = read(source, split)
+        draft = among_distractors(pool.examples, tokens=tokens, count=count, workers=workers, **common)
+        return replace(draft, metric="string_match_part", left_out=pool.left_out)
     if kind == "vt":
         return _variables(count or 100, tokens, chains, hops, **common)
     make = _common_words if kind == "cwe" else _frequent_words
@@ -334,7 +334,7 @@ class _SQuAD(msgspec.Struct):
 def read_squad(source: str, split: str) -> Pool:
     """Examples of SQuAD's own file: its paragraph is the evidence, those of the same article come next.
 
-    Questions marked impossible are left out. Paragraphs have no title, as in RULER.
+    Questions marked impossible are left out and counted. Paragraphs have no title, as in RULER.
 
     Raises:
         ValueError: the file is not SQuAD, or a question of it cannot be used; the line names it.
@@ -344,14 +344,7 @@ def read_squad(source: str, split: str) -> Pool:
         for article in file.data:
             texts = tuple(("", paragraph.context) for paragraph in article.paragraphs)
             for number, paragraph in enumerate(article.paragraphs):
-                examples += [
-                    Example(str(asked.id), asked.question, _accepted(asked, source), texts, (number,))
-                    for asked in paragraph.qas
-                    if not asked.is_impossible
-                ]
-    return Pool(list(usable(examples, source)))
-
-
-def _accepted(asked: _Asked, source: str) -> tuple[str, ...]:
-    where, texts = f"question {asked.id} of {source}", [answer.text for answer in asked.answers]
-    return read_answers(next(iter(texts), ""), texts[1:], where)
+                for asked in paragraph.qas:
+                    answers = () if asked.is_impossible else scorable(one.text for one in asked.answers)
+                    examples.append(Example(str(asked.id), asked.question, answers, texts, (number,)))
+    return Pool.of(examples, source)

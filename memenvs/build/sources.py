@@ -35,7 +35,7 @@ from memenvs.build.stories import conversations, stories
 from memenvs.build.worldgen import aggregate, world
 from memenvs.core.data import check, is_plain
 from memenvs.core.files import read_json
-from memenvs.tasks.taskset import open_questions
+from memenvs.tasks.taskset import Layout, open_questions
 from memenvs.tasks.tokens import TextTokenizer
 
 
@@ -111,7 +111,7 @@ class Source:
             if is_plain(options[name].kind):
                 check(f"--{name.replace('_', '-')}", value, options[name].kind)
         given = {"tokenizer": tokenizer, "count": chosen.get("num_tasks"), **chosen}
-        files = (chosen.get(name) for name in ("source", "pool", "corpus"))
+        files = (chosen.get(name) for name in ("source", "pool", "corpus", "aliases"))
         inputs = [Path(file) for file in files if isinstance(file, str) and not file.startswith("hf:")]
         if "essays" in options:
             given["prose"], essays = read_prose(chosen.get("essays"))
@@ -125,7 +125,8 @@ class Source:
             given["sources"] = [open_questions(source) for source in several]
             inputs += [source.file for source in given["sources"]]
         if not holdout:
-            return [replace(self._drawn(_call(self.make, given), given), inputs=inputs)]
+            made = _call(self.make, given)
+            return [replace(self._drawn(made, given), inputs=[*inputs, *_beside(made)])]
         generated = inspect.signature(self.make).parameters.get("count")
         count = given["count"] or (generated.default if generated else None)
         made = _call(self.make, {**given, "count": count and count + holdout})
@@ -134,7 +135,7 @@ class Source:
         rest, held = divide(made, holdout, rng)
         apart = {**given, "count": None, "split": f"{split}-holdout"}
         drafts = [self._drawn(rest, given), self._drawn(held, apart)]
-        return [replace(draft, inputs=inputs) for draft in drafts]
+        return [replace(draft, inputs=[*inputs, *_beside(made)]) for draft in drafts]
 
     def _drawn(self, made: Draft | Pool | KeptContexts, given: Mapping[str, Any]) -> Draft:
         """The tasks of what `make` has made."""
@@ -142,9 +143,17 @@ class Source:
             return _call(keep_contexts, {**given, "kept": made})
         if isinstance(made, Pool):
             size = given.get("documents") or (None if given.get("tokens") else made.documents)
+            if made.own and size is None and given.get("tokens") is None:
+                kept = KeptContexts(made.examples, Layout(), "em", str(given["source"]))
+                return replace(_call(keep_contexts, {**given, "kept": kept}), left_out=made.left_out)
             drawn = {**given, "documents": size, "examples": made.examples, "extra": made.extra}
-            return _call(among_distractors, drawn)
+            return replace(_call(among_distractors, drawn), left_out=made.left_out)
         return made
+
+
+def _beside(made: Draft | Pool | KeptContexts) -> Sequence[Path]:
+    """Files that were found and read beside the source."""
+    return made.inputs if isinstance(made, Pool) else ()
 
 
 def _call(step: Callable[..., Any], given: Mapping[str, Any]) -> Any:

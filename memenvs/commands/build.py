@@ -140,7 +140,7 @@ def _task_set(
         env_args["tokenizer"] = tokenizer
     size = sum(facts["bytes"] for facts in written.card.files.values()) / 1e6
     left_out = counts.get("left_out", 0)
-    unscored = f"; {left_out:,} questions left out whose answer cannot be scored" if left_out else ""
+    unscored = f"; {left_out:,} questions left out that have no answer to score" if left_out else ""
     lengths = "questions without documents"
     if most := counts["max_documents"]:
         tokens = counts["mean_tokens"]
@@ -163,7 +163,7 @@ def _task_set(
 def _without_paths(given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that determine the content: file names, not paths, and nothing about this machine."""
     plain = {name: value for name, value in given.items() if name != "workers"}
-    for name in {"source", "pool", "corpus", "essays"} & plain.keys():
+    for name in {"source", "pool", "corpus", "aliases", "essays"} & plain.keys():
         if isinstance(plain[name], (list, tuple)):
             plain[name] = [resolved(path).name for path in plain[name]]
         elif plain[name] is not None and not str(plain[name]).startswith("hf:"):

@@ -15,7 +15,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -206,11 +206,6 @@ def as_written(text: str) -> str:
     spaced = " ".join(text.lower().split())
     bare = spaced.strip(_AROUND)
     return _EMPHASIS.sub(r"\2", bare) or spaced
-
-
-def scorable(answers: Iterable[object]) -> tuple[str, ...]:
-    """The accepted answers as texts, once each, without blank ones, which an empty reply would equal."""
-    return tuple(dict.fromkeys(text for text in map(str, answers) if as_written(text)))
 
 
 def contains(text: str, answer: str) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import gzip
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -24,9 +23,8 @@ from memenvs.core.files import (
     verifying,
     write_sealed,
 )
-from memenvs.core.spaces import is_utf8
 from memenvs.data import bundled, bundled_names
-from memenvs.tasks.metrics import normalize_answer
+from memenvs.tasks.records import QUESTIONS, QuestionRecord, check_question, read_questions
 from memenvs.tasks.tokens import GENERAL, Gaps, TextTokenizer, load_tokenizer
 
 FORMAT = 2
@@ -254,26 +252,31 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
 
 
 class Questions(list[Task]):
-    """The questions of a file, without documents; attributes are those of a `TaskSet`."""
+    """The questions of a file, without documents; attributes are those of a `TaskSet`.
+
+    Attributes:
+        left_out: questions of the file that cannot be scored, as their answers are blank.
+    """
 
     metric, environment, layout, n_documents = "em", "MemSearchQA-v0", Layout(), 0
 
-    def __init__(self, tasks: Iterable[Task], path: Path) -> None:
+    def __init__(self, tasks: Iterable[Task], path: Path, left_out: int = 0) -> None:
         super().__init__(tasks)
+        self.left_out = left_out
         self.path = self.file = path
         self.name, self.hash = path.name, sha256(path)[:16]
 
 
 def open_questions(source: str) -> TaskSet | Questions:
-    """Questions of a task set (by name or folder), or of JSON Lines in NQ-open's style (gzip too).
+    """Questions of a task set (by name or folder), or of a file as NQ-open's (`QuestionRecord`).
 
     Raises:
         FileNotFoundError: there is no such set or file.
-        ValueError: a line holds no question with answers.
+        ValueError: a record of the file holds no question with answers.
     """
     path = Path(source).expanduser()
     if path.is_file():
-        return _open_json_lines(path.resolve(), path.stat().st_mtime_ns)
+        return _open_file(path.resolve(), path.stat().st_mtime_ns)
     return open_tasks(source)
 
 
@@ -304,54 +307,33 @@ def _open_set(path: Path, changed: int) -> TaskSet:
     return TaskSet(path)
 
 
-class OpenRecord(msgspec.Struct):
-    """A question as NQ-open's files have it, or FlashRAG's (`golden_answers`)."""
-
-    question: str
-    answers: str | list[str] | None = None
-    golden_answers: str | list[str] | None = None
-    answer: str | list[str] | None = None
-    id: str | int | None = None
-    metadata: Any = None
-
-
 @functools.lru_cache(maxsize=8)
-def _open_json_lines(path: Path, changed: int) -> Questions:
-    opener, stem = gzip.open if path.suffix == ".gz" else open, path.name.partition(".")[0]
-    tasks: dict[str, Task] = {}
-    with opener(path, "rt", encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            where = f"{path}:{number}"
-            task = open_question(decode(line, OpenRecord, where), f"{stem}-{number}", where)
-            if not task.answers[0]:
-                raise ValueError(f"{where}: every answer is empty without its articles; leave the line out")
-            if task.id in tasks:
-                raise ValueError(f"{path} has two questions of the id {task.id!r}; give each its own")
-            tasks[task.id] = task
+def _open_file(path: Path, changed: int) -> Questions:
+    source, seen, tasks, left_out = str(path), set[str](), list[Task](), 0
+    for task in read_open(source):
+        if not task.answers[0]:
+            left_out += 1
+            continue
+        check_question(source, seen, task.id, task.question, task.answers[0])
+        tasks.append(task)
     if not tasks:
-        raise ValueError(f"{path} holds no question; give JSON Lines with 'question' and 'answers'")
-    return Questions(tasks.values(), path)
+        raise ValueError(f"{path} holds no question that can be scored; give {QUESTIONS}")
+    return Questions(tasks, path, left_out)
 
 
-def open_question(record: OpenRecord, id_: str, where: str) -> Task:
-    """The task of a question without documents; `id_` is for a record without one, `where` for errors.
+def read_open(source: str, split: str = "train") -> Iterator[Task]:
+    """The questions of a file or data set as tasks without documents, unchecked (`check_question`).
 
-    It has no answers if none is more than articles and punctuation, because an empty reply would be right.
+    A question that cannot be scored has no answers. One without an id is named by the source and its number.
 
     Raises:
-        ValueError: the record has no question with answers.
+        FileNotFoundError: there is no such file.
+        ValueError: it is not such a file, or a record has no question or no answers.
     """
-    found = record.answers or record.golden_answers or record.answer or ()
-    question, answers = record.question, (found,) if isinstance(found, str) else tuple(found)
-    texts, own = (question, *answers), str(id_ if record.id is None else record.id)
-    if not answers or not all(text.strip() and is_utf8(text) for text in (*texts, own)):
-        raise ValueError(
-            f"{where}: 'question' and 'answers' must be texts that are not empty, without lone surrogates"
-        )
-    scored = tuple(answer for answer in answers if normalize_answer(answer))  # an empty reply equals "The"
-    return Task(own, question, (scored,), (), (), {"metadata": record.metadata} if record.metadata else {})
+    stem = re.split(r"[/:]", source)[-1].partition(".")[0]
+    for number, (where, record) in enumerate(read_questions(source, split, QuestionRecord, QUESTIONS)):
+        answers, meta = record.accepted(where), {"metadata": record.metadata} if record.metadata else {}
+        yield Task(record.named(f"{stem}-{number}"), record.question or "", (answers,), (), (), meta)
 
 
 SCHEMAS = {

@@ -8,7 +8,7 @@ import msgspec
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Answer, Id, read_records, scorable
+from memenvs.tasks.records import Answer, Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "AMA-Bench's open_end_qa_set.jsonl"

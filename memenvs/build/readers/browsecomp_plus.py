@@ -11,7 +11,7 @@ import msgspec
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Id, read_records, scorable
+from memenvs.tasks.records import Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "BrowseComp-Plus's browsecomp_plus_decrypted.jsonl, or its obfuscated Parquet with --canary"

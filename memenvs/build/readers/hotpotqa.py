@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta
 
-from memenvs.build.examples import Example, Pool, usable
-from memenvs.build.readers.records import Id, read_answers, read_records
+from memenvs.build.examples import Example, Pool
 from memenvs.core.data import Whole
+from memenvs.tasks.records import Answer, Id, read_records, scorable
 
 _WHAT = "HotpotQA's JSON in the distractor setting (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json)"
+_ALIASES = 'JSON Lines of {"Q_id": "Q30", "aliases": ["USA"], "demonyms": ["American"]}'
+ALIASES = "id_aliases.json"
+"""The file of answers' other names in 2WikiMultihopQA's zip, which its scoring accepts since version 1.1."""
 _WIKI = "2WikiMultihopQA's train.json or dev.json (of data_ids_april7.zip; test.json has no answers)"
 
 
@@ -29,7 +36,7 @@ class _HotpotFacts(msgspec.Struct):
 
 class _HotpotRecord(msgspec.Struct):
     question: str
-    answer: str
+    answer: Answer
     supporting_facts: Annotated[list[tuple[str, Whole]], Meta(min_length=1)] | _HotpotFacts
     context: list[tuple[str, list[str]]] | _Context
     _id: Id | None = None
@@ -41,14 +48,23 @@ class _HotpotRecord(msgspec.Struct):
 
 class _Wiki(_HotpotRecord, kw_only=True):
     evidences: Any
+    answer_id: str | None = None
+
+
+class _Names(msgspec.Struct):
+    """The other names of an entity."""
+
+    Q_id: str
+    aliases: list[str] = []
+    demonyms: list[str] = []
 
 
 def read_hotpotqa(source: str, split: str = "train") -> Pool:
     """Examples of `hotpot_*.json` or `hf:hotpotqa/hotpot_qa:distractor`.
 
-    A document is the paragraph's sentences joined; evidence are the paragraphs with a supporting fact, in the
-    order in which the facts name them. Where paragraphs share a title, a fact belongs to the first that has
-    its sentence.
+    A document is the paragraph's sentences joined (`_join`); evidence are the paragraphs with a supporting
+    fact, in the order in which the facts name them. Where paragraphs share a title, a fact belongs to the
+    first that has its sentence.
 
     Args:
         source: hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json, or hf:NAME[:CONFIG].
@@ -56,30 +72,43 @@ def read_hotpotqa(source: str, split: str = "train") -> Pool:
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
-    return _read_pool(source, split, _HotpotRecord, _WHAT)
+    return Pool.of(_examples(source, split, _HotpotRecord, _WHAT), source)
 
 
-def read_2wiki(source: str, split: str = "train") -> Pool:
+def read_2wiki(source: str, split: str = "train", aliases: str | None = None) -> Pool:
     """Examples of 2WikiMultihopQA's `train.json` or `dev.json`, as `read_hotpotqa` reads its own.
 
-    `meta` has the `type` of the question and its `evidences`: triples of subject, relation and object.
+    `meta` has the `type` of the question and its `evidences`: triples of subject, relation and object. The
+    aliases and demonyms of an answer are accepted too, as by the benchmark's scoring from version 1.1.
 
     Args:
         source: train.json or dev.json of data_ids_april7.zip, or hf:NAME[:CONFIG].
+        aliases: id_aliases.json of the same zip (default: the one beside the source, if there is one).
 
     Raises:
         ValueError: the source is not 2WikiMultihopQA, or a question of it cannot be used; the line names it.
     """
-    return _read_pool(source, split, _Wiki, _WIKI)
+    beside = Path(source).parent / ALIASES
+    if aliases is None and not source.startswith("hf:") and beside.is_file():
+        return replace(read_2wiki(source, split, str(beside)), inputs=[beside])
+    listed = read_records(aliases, split, _Names, _ALIASES) if aliases else ()
+    names = {one.Q_id: [*one.aliases, *one.demonyms] for one in listed}
+    return Pool.of(_examples(source, split, _Wiki, _WIKI, names), source)
 
 
-def _read_pool(source: str, split: str, kind: type[_HotpotRecord], what: str) -> Pool:
-    records = enumerate(read_records(source, split, kind, what))
-    examples = (_example(record, number, source, what) for number, record in records)
-    return Pool(list(usable(examples, source)))
+def _examples(
+    source: str,
+    split: str,
+    kind: type[_HotpotRecord],
+    what: str,
+    names: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Iterator[Example]:
+    for number, record in enumerate(read_records(source, split, kind, what)):
+        other = names.get(record.answer_id or "", ()) if isinstance(record, _Wiki) else ()
+        yield _example(record, scorable([record.answer, *other]), number, source, what)
 
 
-def _example(record: _HotpotRecord, number: int, source: str, what: str) -> Example:
+def _example(record: _HotpotRecord, answers: tuple[str, ...], number: int, source: str, what: str) -> Example:
     id_ = str(record._id or record.id or number)
     where = f"question {id_} of {source}"
     paragraphs, named = record.context, record.supporting_facts
@@ -87,6 +116,7 @@ def _example(record: _HotpotRecord, number: int, source: str, what: str) -> Exam
         paragraphs = list(zip(paragraphs.title, paragraphs.sentences, strict=False))
     if isinstance(named, _HotpotFacts):
         named = list(zip(named.title, named.sent_id, strict=False))
+    documents = _join([parts for _, parts in paragraphs])
     evidence, spans = [], []
     for title, sentence in named:
         titled = [i for i, (other, _) in enumerate(paragraphs) if other == title]
@@ -94,17 +124,36 @@ def _example(record: _HotpotRecord, number: int, source: str, what: str) -> Exam
             raise ValueError(f"{where} has evidence {title!r:.80}, which is no paragraph of it; use {what}")
         place = next((i for i in titled if sentence < len(paragraphs[i][1])), titled[0])
         evidence.append(place)
-        parts = paragraphs[place][1]
-        if sentence < len(parts):  # the official file names some that are not there
-            start = len("".join(parts[:sentence]))
-            spans.append((place, start, start + len(parts[sentence])))
+        _, sentences = documents[place]
+        if sentence < len(sentences):  # the official file names some that are not there
+            spans.append((place, *sentences[sentence]))
     meta = {name: getattr(record, name) for name in ("type", "level", "evidences")}
     return Example(
         id_,
         record.question,
-        read_answers(record.answer, [], where),
-        tuple((title, "".join(parts)) for title, parts in paragraphs),
+        answers,
+        tuple((title, text) for (title, _), (text, _) in zip(paragraphs, documents, strict=True)),
         tuple(dict.fromkeys(evidence)),
         tuple(spans),
         {key: value for key, value in meta.items() if value is not UNSET},
     )
+
+
+def _join(paragraphs: Sequence[Sequence[str]]) -> list[tuple[str, list[tuple[int, int]]]]:
+    """The text of each paragraph of a question, and the characters [start, end) of its sentences there.
+
+    HotpotQA's sentences begin with the blank that was before them, 2WikiMultihopQA's do not. Where most begin
+    without one, a blank is put where two sentences meet without any.
+    """
+    seams = [later[:1].isspace() for parts in paragraphs for later in parts[1:] if later]
+    blank = "" if 2 * sum(seams) >= len(seams) else " "
+    joined = []
+    for parts in paragraphs:
+        text, sentences = "", list[tuple[int, int]]()
+        for part in parts:
+            if text and part and not (text[-1].isspace() or part[0].isspace()):
+                text += blank
+            sentences.append((len(text), len(text) + len(part)))
+            text += part
+        joined.append((text, sentences))
+    return joined

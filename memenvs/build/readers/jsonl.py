@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from memenvs.build.contexts import KeptContexts, titled
-from memenvs.build.examples import Example, Pool, usable
-from memenvs.build.readers.records import Id, read_answers, read_records
+from memenvs.build.examples import Example, Pool
 from memenvs.core.data import Count, convert
 from memenvs.retrieval.corpus import read_jsonl as read_passages
+from memenvs.tasks.records import Id, QuestionRecord, read_questions, read_records
 from memenvs.tasks.taskset import Layout
 
 _WHAT = (
@@ -27,13 +26,10 @@ MOST_READ = 20_000_000  # documents that all tasks of a set read together
 Corpus = Mapping[str, tuple[str, str]]  # (title, text) by id
 
 
-class _JsonlRecord(msgspec.Struct):
-    question: str
-    answers: Annotated[list[str], Meta(min_length=1)]
-    id: Id | None = None
+class _JsonlRecord(QuestionRecord):
     documents: list[Any] | None = None
     evidence: list[Id] | None = None
-    meta: dict[str, Any] = {}
+    meta: dict[str, Any] | None = None
 
 
 class _JsonlDocument(msgspec.Struct):
@@ -53,7 +49,8 @@ def jsonl(
 ) -> Pool | KeptContexts:
     """Your own questions, over their documents as they are or hidden among distractors.
 
-    A record has `question`, `answers` (accepted ones, the preferred one first), `documents` of `text` and an
+    A record has `question`, `answers` (accepted ones, the preferred one first; `QuestionRecord` has the other
+    names and forms that are read), `documents` of `text` and an
     optional `title`, and `evidence`: the numbers, from 0, of the documents that the answer needs, in the
     order of the reasoning; it may be missing where documents are read as they are. `id` is the record's
     number unless it is given; `meta` is kept. With a corpus, documents and evidence are ids of it. If no
@@ -72,17 +69,17 @@ def jsonl(
         ValueError: an argument that does not suit another, or a file of another form.
     """
     listed = {} if corpus is None else _read_corpus(corpus)
-    records = read_records(source, split, _JsonlRecord, _WHAT)
+    records = [record for _, record in read_questions(source, split, _JsonlRecord, _WHAT)]
     if documents is None and tokens is None:
         if pool is not None:
             raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
-        return _own_contexts(list(records), source, listed)
+        return _own_contexts(records, source, listed)
     if questions > 1:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
     examples = (_example(record, i, source, listed, drawn=True) for i, record in enumerate(records))
     more = read_records(pool, split, _JsonlDocument, _POOL) if pool else ()
     extra = [*((one.title, one.text) for one in more), *listed.values()]
-    return Pool(list(usable(examples, source)), extra)
+    return Pool.of(examples, source, extra)
 
 
 def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
@@ -114,7 +111,7 @@ def _own_contexts(records: list[_JsonlRecord], source: str, corpus: Corpus) -> K
 
 
 def _example(record: _JsonlRecord, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
-    id_ = str(number if record.id is None else record.id)
+    id_ = record.named(number)
     where, evidence = f"question {id_} of {source}", record.evidence or []
     if drawn and not evidence:
         raise ValueError(
@@ -134,11 +131,11 @@ def _example(record: _JsonlRecord, number: int, source: str, corpus: Corpus, dra
             )
     return Example(
         id_,
-        record.question,
-        read_answers(record.answers[0], record.answers[1:], where),
+        record.question or "",
+        record.accepted(f"{source}: record {number}"),
         paragraphs,
         tuple(dict.fromkeys(needed)),
-        meta={key: value for key, value in record.meta.items() if key != "spans"},  # the writer's own
+        meta={key: value for key, value in (record.meta or {}).items() if key != "spans"},  # the writer's own
     )
 
 

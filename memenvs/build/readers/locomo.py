@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Answer, read_records, scorable
 from memenvs.core.data import convert
 from memenvs.tasks.metrics import LOCOMO_ABSENT
+from memenvs.tasks.records import Answer, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 Category = Literal["1", "2", "3", "4", "5"]

@@ -8,7 +8,7 @@ import msgspec
 
 from memenvs.build.contexts import WHOLE, KeptContexts, split_documents
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Answer, Id, read_records, scorable
+from memenvs.tasks.records import Answer, Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 TASKS = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique")

@@ -9,7 +9,7 @@ import msgspec
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Answer, Id, read_records, scorable
+from memenvs.tasks.records import Answer, Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "LongMemEval's longmemeval_s_cleaned.json, longmemeval_m_cleaned.json or longmemeval_oracle.json"

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from memenvs.build.contexts import WHOLE, KeptContexts, split_documents
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Answer, Id, read_records, scorable
+from memenvs.tasks.records import Answer, Id, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "MemAgent's hotpotqa_train.parquet, hotpotqa_dev.parquet or eval_*.json"

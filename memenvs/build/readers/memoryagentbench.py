@@ -9,7 +9,7 @@ import msgspec
 
 from memenvs.build.contexts import WHOLE, KeptContexts, split_documents
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import Answer, read_records, scorable
+from memenvs.tasks.records import Answer, read_records, scorable
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "a file of MemoryAgentBench (Accurate_Retrieval … Test_Time_Learning .parquet)"

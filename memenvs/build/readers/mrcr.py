@@ -10,9 +10,9 @@ from msgspec import Meta
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example
-from memenvs.build.readers.records import read_records
 from memenvs.core.data import decode
 from memenvs.tasks.metrics import MRCR_PREFIX
+from memenvs.tasks.records import read_records
 from memenvs.tasks.taskset import Layout
 
 _WHAT = "OpenAI's MRCR (2needle, 4needle or 8needle .parquet)"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from memenvs.build.examples import Example, Pool, usable
-from memenvs.build.readers.records import Id, read_answers, read_records
+from memenvs.build.examples import Example, Pool
+from memenvs.tasks.records import Answer, Id, read_records, scorable
 
 _WHAT = "MuSiQue's JSON Lines (musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl)"
 
@@ -27,15 +27,15 @@ class _Step(msgspec.Struct):
 class _MusiqueRecord(msgspec.Struct):
     id: Id
     question: str
-    answer: str
+    answer: Answer
     paragraphs: list[_MusiqueParagraph]
-    answer_aliases: list[str] | None = None
+    answer_aliases: list[Answer] | None = None
     question_decomposition: list[_Step] | None = None
     answerable: bool = True
 
 
 def read_musique(source: str, split: str = "train") -> Pool:
-    """Examples of `musique_*.jsonl` or `hf:NAME`; questions marked unanswerable are left out.
+    """Examples of `musique_*.jsonl` or `hf:NAME`; questions marked unanswerable are left out and counted.
 
     Evidence are the supporting paragraphs in the order of the question's decomposition.
 
@@ -48,23 +48,22 @@ def read_musique(source: str, split: str = "train") -> Pool:
 
     def examples() -> Iterator[Example]:
         for record in read_records(source, split, _MusiqueRecord, _WHAT):
-            if not record.answerable:
-                continue
             where, steps = f"question {record.id} of {source}", record.question_decomposition or []
             supporting = [i for i, paragraph in enumerate(record.paragraphs) if paragraph.is_supporting]
             positions = {i if one.idx is None else one.idx: i for i, one in enumerate(record.paragraphs)}
             named = [step.paragraph_support_idx for step in steps]
             hops = [positions[idx] for idx in named if idx in positions and positions[idx] in supporting]
             evidence = tuple(dict.fromkeys([*hops, *supporting]))
-            if not evidence:
+            answers = scorable([record.answer, *(record.answer_aliases or [])]) if record.answerable else ()
+            if answers and not evidence:
                 raise ValueError(f"{where} has no supporting paragraph; use {_WHAT}")
             yield Example(
                 str(record.id),
                 record.question,
-                read_answers(record.answer, record.answer_aliases or [], where),
+                answers,
                 tuple((one.title, one.paragraph_text) for one in record.paragraphs),
                 evidence,
                 meta={"hops": len(evidence), "steps": [step.question for step in steps]},
             )
 
-    return Pool(list(usable(examples(), source)))
+    return Pool.of(examples(), source)

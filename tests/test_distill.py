@@ -189,7 +189,8 @@ class TestTraining:
             arguments(tiny_model, tmp_path / "run", steps=6, groups=8, num_envs=8, lr=3e-3)
         )
         assert all(math.isfinite(line["grad_norm"]) for line in lines)
-        assert lines[-1]["divergence"] < 0.9 * lines[0]["divergence"]
+        divergences = [line["divergence"] for line in lines]
+        assert sum(divergences[3:]) < sum(divergences[:3])
         began = HFPolicy(tiny_model, device="cpu")
         for one, same in zip(training.teacher.parameters(), began.parameters(), strict=True):
             assert torch.equal(one, same)

@@ -4,12 +4,21 @@ import json
 import socket
 import threading
 
+import gymnasium as gym
 import pytest
 from chat_stub import ChatStub
 
 from memenvs.core.errors import ServerError
 from memenvs.core.servers import OpenAIClient
-from memenvs.models.endpoint import complete, read_completion, served_models
+from memenvs.models.endpoint import (
+    Completion,
+    Prompts,
+    TextConversation,
+    Watch,
+    complete,
+    read_completion,
+    served_models,
+)
 
 
 @pytest.fixture
@@ -189,3 +198,86 @@ def test_a_key_that_does_not_fit_in_a_header_is_refused_without_showing_it(stub)
 def test_the_models_of_an_endpoint_are_listed(stub):
     stub.models = ["a", "b"]
     assert served_models(client(stub)) == ["a", "b"]
+
+
+SEARCH = "<search>dam</search>"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message", "finish", "reply"),
+    [
+        ("MemSearchQA-v0", {"content": SEARCH, "reasoning": "hm"}, "stop", f"<think>hm</think>{SEARCH}"),
+        ("MemSearchQA-v0", {"content": f"<think>a</think>{SEARCH}", "reasoning": "hm"}, "stop", None),
+        ("MemSearchQA-v0", {"content": SEARCH}, "stop", None),
+        ("MemChunkQA-v0", {"content": "", "reasoning": "hm"}, "stop", "<think>hm</think>"),
+        ("MemChunkQA-v0", {"content": "", "reasoning": "hm"}, "length", "<think>hm"),
+        (
+            "MemToolQA-v0",
+            {"content": "<tool>x</tool>", "reasoning": "hm"},
+            "stop",
+            "<reasoning>hm</reasoning><tool>x</tool>",
+        ),
+        ("MemToolQA-v0", {"content": "<reasoning>a</reasoning>", "reasoning": "hm"}, "stop", None),
+    ],
+)
+@pytest.mark.parametrize("kind", [Prompts, TextConversation])
+def test_a_separated_thought_goes_back_where_the_environment_reads_it(kind, env_id, message, finish, reply):
+    prompts = kind(gym.make(f"memenvs:{env_id}"))
+    read = prompts.read(read_completion(completion(message=message, finish_reason=finish)))
+    assert read == (message["content"] if reply is None else reply)
+
+
+def test_a_conversation_sends_a_thought_back_as_the_server_gave_it():
+    chat = TextConversation(gym.make("memenvs:MemSearchQA-v0"))
+    chat.read(read_completion(completion(message={"content": SEARCH, "reasoning_content": "hm"})))
+    assert chat.messages == [{"role": "assistant", "content": SEARCH, "reasoning_content": "hm"}]
+
+
+def warned(caplog, *replies, fields=None):
+    """How often a server is warned of that gave these replies."""
+    caplog.clear()
+    watch = Watch("http://server")
+    for reply in replies:
+        watch.see({"messages": [{"role": "user", "content": "word " * 4_000}], **(fields or {})}, reply)
+    return len(caplog.records)
+
+
+EMPTY = Completion("", "length", message={"reasoning": "hm"})
+
+
+@pytest.mark.parametrize(
+    ("replies", "warnings"),
+    [
+        ([EMPTY] * 8, 1),
+        ([EMPTY, *[Completion("x", "stop")] * 7], 0),
+        ([Completion("", "stop", message={"reasoning": "hm"})] * 8, 0),  # a thought may be the reply
+        ([Completion("", "tool_calls", message={"tool_calls": [{}]})] * 8, 0),
+    ],
+)
+def test_mostly_empty_replies_are_warned_of_once(caplog, replies, warnings):
+    assert warned(caplog, *replies) == warnings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>',
+        "<tool_call>\n<function=search>\n<parameter=query>\nx\n</parameter>\n</function>\n</tool_call>",
+        '{"name": "search", "parameters": {"query": "x"}}',
+        '<|python_tag|>{"name": "search", "parameters": {"query": "x"}}',
+        '[TOOL_CALLS][{"name": "search", "arguments": {"query": "x"}}]',
+        '[TOOL_CALLS]search[ARGS]{"query": "x"}',
+        '[search(query="x")]',
+    ],
+)
+def test_a_tool_call_that_is_left_in_the_text_is_warned_of_once(caplog, text):
+    reply = Completion(text, "stop")
+    assert warned(caplog, reply, reply, fields={"tools": [{}]}) == 1
+    assert warned(caplog, reply) == 0  # no tools were sent
+    assert warned(caplog, Completion("I search [1] for {x}.", "stop"), fields={"tools": [{}]}) == 0
+
+
+@pytest.mark.parametrize(("read", "warnings"), [(2_048, 1), (3_900, 0), (4_100, 0), (None, 0)])
+def test_a_prompt_that_the_server_cuts_is_warned_of_once(caplog, read, warnings):
+    reply = Completion("x", "stop", prompt_tokens=read)  # of 4,000 words
+    assert warned(caplog, reply, reply) == warnings

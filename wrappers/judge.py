@@ -22,7 +22,7 @@ from memenvs.core.progress import progress
 from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
-from memenvs.models.endpoint import complete
+from memenvs.models.endpoint import Watch, complete
 from memenvs.rollout.records import Credit, Episode, observation_text
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
@@ -81,7 +81,7 @@ class JudgeClient:
     body: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._connect(None)  # which refuses a wrong URL
+        self._watch = Watch(self._connect(None).url)  # which refuses a wrong URL
 
     def ask(self, prompt: str, read: Callable[[str], list[Score]]) -> list[Score]:
         """The scores that `read` finds in the reply to a prompt, without the thought that leads the reply.
@@ -107,8 +107,9 @@ class JudgeClient:
             if (kept := _read_reply(place)) is not None:
                 return read(kept)
         key = key_in(self.key_variable) if self.key_variable else None
-        reply = complete(self._connect(key), body).text
-        reply = reply[thought_end(reply) :]
+        completion = complete(self._connect(key), body)
+        self._watch.see(body, completion)
+        reply = completion.text[thought_end(completion.text) :]
         scores = read(reply)
         if place is not None and not any(reason for _, reason in scores):
             write_text(place, json.dumps({"reply": reply}))

@@ -10,7 +10,7 @@ from memenvs.adapters.common import open_env
 from memenvs.core.asynchronous import AsyncTextEnv, in_thread
 from memenvs.core.env import public_info
 from memenvs.core.servers import OpenAIClient, key_in
-from memenvs.models.endpoint import Completion, TextConversation, ToolConversation, read_completion
+from memenvs.models.endpoint import Completion, TextConversation, ToolConversation, Watch, read_completion
 
 
 class EpisodeAgent:
@@ -45,6 +45,7 @@ class EpisodeAgent:
         self._env = (env, env_args, methods, scorer)
         self._body, self._timeout = {"model": model, **body}, timeout
         self._prompts = ToolConversation if tools else TextConversation
+        self._watch: Watch | None = None
 
     async def run(
         self,
@@ -79,6 +80,7 @@ class EpisodeAgent:
         if task is None and seed is None:
             raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(data) or 'none'}")
         key = api_key or key_in("OPENAI_API_KEY")
+        watch = self._watch = self._watch or Watch(url)  # one for all episodes
         client = OpenAIClient(url, timeout=self._timeout, tries=1, key=key)
         env = AsyncTextEnv(await in_thread(open_env, *self._env))
         try:
@@ -93,6 +95,7 @@ class EpisodeAgent:
                 prompts.observe(observation, public_info(info))
                 fields = {**self._body, **prompts.fields, "messages": prompts.messages}
                 name, completion = await in_thread(client.post, "/chat/completions", fields, read)
+                watch.see(fields, completion)
                 ids.append(name)
                 reply = prompts.read(completion)
                 observation, reward, terminated, truncated, info = await env.step(reply)

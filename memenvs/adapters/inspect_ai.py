@@ -10,6 +10,7 @@ from memenvs import ENV_IDS
 from memenvs.adapters.common import open_with_pictures, turn_record
 from memenvs.core.env import text_env_of
 from memenvs.core.optional import check_version
+from memenvs.models.endpoint import read_content, with_thought
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.session import Session
 from memenvs.sokoban.render import png_url
@@ -90,7 +91,7 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
                 state.output = await get_model().generate(read)
                 read.append(state.output.message)
                 state.messages.append(state.output.message)
-                reply = text_reply(_text(state.output.message.content))
+                reply = text_reply(_reply(env, state.output.message.content))
                 await anyio.to_thread.run_sync(session.step, env, reply)
                 _log(state, session)
         finally:
@@ -141,8 +142,8 @@ def _content(session: Session) -> str | list[ContentText | ContentImage]:
     return [ContentText(text=text), ContentImage(image=png_url(seen["image"]))]
 
 
-def _text(content: Any) -> str:
-    """A reply as the model wrote it, with the thought that inspect may have split off."""
-    if isinstance(content, str):
-        return content
-    return "".join(part.text for part in content if part.type in ("reasoning", "text"))
+def _reply(env: Any, content: Any) -> str:
+    """What a model wrote, with the thought that inspect has split off where the environment reads it."""
+    parts = content if isinstance(content, str) else [part.model_dump() for part in content]
+    text, thought = read_content(parts)
+    return with_thought(env, thought, text)

@@ -28,6 +28,7 @@ from memenvs.models.endpoint import (
     Prompts,
     TextConversation,
     ToolConversation,
+    Watch,
     complete,
     served_models,
 )
@@ -203,7 +204,7 @@ class EndpointSampler:
         self.client, self.fields, self.opening = client, fields, opening
         self.envs, self.prompts = envs, prompts
         prompts(envs[0])  # raises here, not in the first episode
-        self._cuts_here = False
+        self._cuts_here, self._watch = False, Watch(client.url)
         self._prompts: dict[int, Prompts] = {}
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
 
@@ -240,7 +241,7 @@ class EndpointSampler:
         given = fields.get("stop") or ()
         stops = [given] if isinstance(given, str) else given
         if not (stops and self._cuts_here):
-            reply = complete(self.client, fields)
+            reply = self._ask(fields)
             if not stops or reply.tells_stop:
                 text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
                 return reply._replace(text=text), _usage(reply)
@@ -252,12 +253,17 @@ class EndpointSampler:
                     self.client.url,
                 )
         fields = {name: value for name, value in fields.items() if name != "stop"}
-        reply = complete(self.client, fields)
+        reply = self._ask(fields)
         ends = [reply.text.index(stop) + len(stop) for stop in stops if stop in reply.text]
         usage = _usage(reply)._replace(reply_tokens=None)  # counted over the whole reply
         if not ends:
             return reply, usage
         return reply._replace(text=reply.text[: min(ends)]), usage._replace(truncated=False)
+
+    def _ask(self, fields: dict[str, Any]) -> Completion:
+        reply = complete(self.client, fields)
+        self._watch.see(fields, reply)
+        return reply
 
 
 def _usage(reply: Completion) -> Usage:

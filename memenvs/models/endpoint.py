@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -16,9 +18,19 @@ from memenvs.core.servers import OpenAIClient
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.tools import ToolUse, as_thought
 from memenvs.sokoban.render import png_url
+from memenvs.tasks.tokens import load_tokenizer
 
 THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 """Fields of a message in which servers put what a model thought first."""
+
+_CALL_AS_TEXT = re.compile(
+    r"<tool_call>|\[TOOL_CALLS?\]|<function=|<\|python_tag\|>|<[|\uff5c]tool[_\u2581]call|```tool_code"
+    r'|^\s*(?:```json\s*)?\[?\s*\{\s*"(?:name|type|function)"\s*:|^\s*\[\w+\(\w+=',
+)
+"""How models write calls, which a server without their parser leaves in the text."""
+
+_CUT, _FEW = 0.7, 4  # share of a prompt that a server must have read, and replies before empty ones are told
+_log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
@@ -139,6 +151,58 @@ def with_thought(env: gym.Env[Any, Any], thought: str, text: str, *, cut: bool =
         return f"<think>{thought}"
     use = text_env_of(env).tool_use()
     return (use.compose if use else as_thought)(thought, "", text)
+
+
+class Watch:
+    """Warns, once each, of what makes a run worth nothing without an error.
+
+    These are replies without text, tool calls left in the text, and a server that read fewer tokens than were
+    sent.
+
+    Args:
+        url: of the server, for the warnings.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._replies, self._empty = 0, 0
+        self._said: set[str] = set()
+
+    def see(self, fields: Mapping[str, Any], reply: Completion) -> None:
+        """Look at the reply to a request's fields."""
+        calls = reply.message.get("tool_calls")
+        self._replies += 1
+        self._empty += not (reply.text.strip() or calls or (reply.thought and reply.finish != "length"))
+        if self._replies >= _FEW and self._empty > self._replies / 2:
+            self._warn(
+                "empty",
+                f"{self._empty} of {self._replies} replies are empty, the last one with finish_reason "
+                f"{reply.finish!r}; if that is 'length', the model spent all its tokens on a thought: allow "
+                "more of them, or switch thinking off",
+            )
+        if fields.get("tools") and not calls and _CALL_AS_TEXT.search(reply.text):
+            self._warn(
+                "call",
+                f"it left a tool call in the text, where none is played ({reply.text!r:.60}); start it with "
+                "the model's tool-call parser (vLLM: --enable-auto-tool-choice --tool-call-parser NAME)",
+            )
+        if reply.prompt_tokens is not None and "cut" not in self._said:
+            (sent,) = load_tokenizer().counts(["\n".join(map(_text_in, fields["messages"]))])
+            if reply.prompt_tokens < _CUT * sent - 100:
+                self._warn(
+                    "cut",
+                    f"it read {reply.prompt_tokens:,} tokens of a prompt of about {sent:,}; if it cuts "
+                    "prompts, raise its context length (Ollama: num_ctx, llama.cpp: --ctx-size)",
+                )
+
+    def _warn(self, kind: str, what: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            _log.warning("%s: %s", self.url, what)
+
+
+def _text_in(message: Message) -> str:
+    return read_content(message.get("content"))[0]
 
 
 class Prompts:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 FLOOR, WALL, BOX, TARGET, PLAYER = 0, 1, 2, 4, 8
 LINE_END = b"\x10"  # ends each row of a board that is kept as it is printed
-MAX_SIDE = 64  # squares
+MAX_SIDE = 256  # squares; the widest published boards have about 150
 
 CELLS = (WALL, FLOOR, TARGET, BOX | TARGET, BOX, PLAYER, PLAYER | TARGET)
 """The seven cells a board is made of, in the order that a vocabulary names them."""
@@ -47,7 +47,7 @@ def parse(text: str, vocabulary: Vocabulary = XSB) -> Grid:
     """Read one board, one row per line, in one-character symbols; short rows end in walls.
 
     Raises:
-        LevelError: an unknown symbol, or a side of more than 64 squares. `check_levels` checks the rest.
+        LevelError: an unknown symbol, or a side of more than 256 squares. `check_levels` checks the rest.
     """
     codes = dict(zip(vocabulary, CELLS, strict=True))
     rows = text.strip("\n").split("\n")

@@ -28,13 +28,13 @@ from msgspec import Meta
 
 from memenvs.core.data import Count, checked
 from memenvs.core.processes import Workers, map_jobs
-from memenvs.sokoban.board import FAR, MAX_SIDE, BoardLayout, Grid, LevelError, squares, to_board
+from memenvs.sokoban.board import FAR, BoardLayout, Grid, LevelError, squares, to_board
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.solver import Budget, solve_masks
 
 Split = Literal["train", "validation", "test"]
 SPLITS = get_args(Split)
-Side = Annotated[int, Meta(ge=4, le=MAX_SIDE)]
+Side = Annotated[int, Meta(ge=4, le=64)]
 NODES = 20_000  # search nodes to prove one level; 4 boxes on 10x10 take about 10,000
 _ROOMS = 200  # rooms to try for one item
 _TRIES = 16  # levels to try in a room

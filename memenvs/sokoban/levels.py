@@ -1,17 +1,14 @@
-"""Level sets: the text format, and sets of boards in a file.
+"""Level sets: boards with shortest solutions, from a file.
 
-In text, boards are rows of symbols, one row per line, separated by blank lines or lines that start with ";".
-Lines with a colon ("Title: …") are notes. The symbols are XSB's (`# .*$@+`; "-" is floor too) or letters
-(`#_O√XPS`), whichever the text has. Walls fill the ends of short rows and everything outside the room.
-
-A file of levels is such text or a compact .npz without pickles: the boards, the moves of an optimal solution
-of each, the sizes of the splits, a card and a version.
+A file of levels is text (see `memenvs.sokoban.collections`) or a compact .npz without pickles: the boards,
+the moves of an optimal solution of each, the sizes of the splits, a card and a version.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,20 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from memenvs.core.files import whole_file
-from memenvs.sokoban.board import (
-    FLOOR,
-    LETTERS,
-    TARGET,
-    WALL,
-    XSB,
-    Grid,
-    LevelError,
-    check_levels,
-    parse,
-    to_text,
-)
+from memenvs.sokoban.board import BOX, TARGET, WALL, XSB, Grid, LevelError, check_levels, to_text
+from memenvs.sokoban.collections import read_collection
+from memenvs.sokoban.solver import is_deadlocked
 
 FORMAT, VERSION = "memenvs sokoban levels", 1
+_NAMED = 3  # faults named in a warning
 
 
 class Level(NamedTuple):
@@ -47,13 +36,20 @@ class Level(NamedTuple):
 
 
 class LevelSet:
-    """L levels of one shape.
+    """L levels, each of its own size.
 
     Attributes:
-        boards: (L, H, W) uint8, read-only.
+        boards: (L, H, W) uint8, read-only; smaller boards are padded with walls at the right and the bottom.
+        shapes: height and width of each board.
         lengths: (L,) int32, moves of an optimal solution; -1 where none is known.
         splits: split names to the number of their levels, in the order of the levels.
         card: where the levels come from; plain data.
+
+    Args:
+        boards: (L, H, W) uint8, or a board (H, W) for each level.
+        moves: an optimal solution of each level, or None.
+        splits: see the attribute; by default all levels are "train".
+        card: see the attribute.
 
     Raises:
         LevelError: a board that is not a level (see `board.check_levels`).
@@ -61,17 +57,23 @@ class LevelSet:
 
     def __init__(
         self,
-        boards: Grid,
+        boards: Grid | Sequence[Grid],
         moves: Sequence[Sequence[int] | None] | None = None,
         splits: Mapping[str, int] | None = None,
         card: Mapping[str, Any] | None = None,
     ) -> None:
-        check_levels(boards)
         moves = [None] * len(boards) if moves is None else moves
-        self.boards = boards.copy()
+        self.shapes: list[tuple[int, int]] = [(len(board), len(board[0])) for board in boards]
+        height, width = np.max(self.shapes, axis=0)
+        self.boards = np.full((len(boards), height, width), WALL, np.uint8)
+        for padded, board, shape in zip(self.boards, boards, self.shapes, strict=True):
+            if shape != (height, width):
+                check_levels(board[None])
+            padded[: shape[0], : shape[1]] = board
+        check_levels(self.boards)
         self.boards.flags.writeable = False
         self.lengths = np.array([-1 if m is None else len(m) for m in moves], np.int32)
-        self.splits = dict(splits) if splits is not None else {"all": len(boards)}
+        self.splits = dict(splits) if splits is not None else {"train": len(boards)}
         self.card = dict(card or {})
         self._moves = [None if m is None else tuple(m) for m in moves]
 
@@ -79,7 +81,8 @@ class LevelSet:
         return len(self.boards)
 
     def __getitem__(self, index: int) -> Level:
-        return Level(self.boards[index], self._moves[index])
+        height, width = self.shapes[index]
+        return Level(self.boards[index, :height, :width], self._moves[index])
 
     def __iter__(self) -> Iterator[Level]:
         return (self[index] for index in range(len(self)))
@@ -102,16 +105,19 @@ class LevelSet:
         if name not in self.splits:
             raise LevelError(f"no split {name!r} among these levels; choose one of {', '.join(self.splits)}")
         start = sum(list(self.splits.values())[: list(self.splits).index(name)])
-        part = slice(start, start + self.splits[name])
-        return LevelSet(self.boards[part], self._moves[part], {name: self.splits[name]}, self.card)
+        boards, moves = zip(*[self[start + i] for i in range(self.splits[name])], strict=True)
+        return LevelSet(boards, moves, {name: self.splits[name]}, self.card)
 
     @classmethod
     def load(cls, path: str | Path, split: str | None = None) -> LevelSet:
         """Read a level file, .npz or text, under any name; `split` picks one of its splits.
 
+        Boards of a text that are not levels are left out, with a warning that counts and names them; the
+        card lists all of them under `left_out`. The levels of a text are one split, "train".
+
         Raises:
             FileNotFoundError: no such file.
-            LevelError: not a level file, or a level that cannot be played.
+            LevelError: not a level file, or no level in it.
         """
         path = Path(path)
         if not path.is_file():
@@ -120,12 +126,20 @@ class LevelSet:
             )
         data = path.read_bytes()
         try:
-            levels = _unpack(data) if data[:2] == b"PK" else cls(read_boards(data.decode("utf-8")))
-        except UnicodeDecodeError as error:
-            raise LevelError(f"{path}: not a level file; give a .npz of levels or UTF-8 text") from error
+            levels = _unpack(data) if data[:2] == b"PK" else cls._read(data, path)
         except LevelError as error:
             raise LevelError(f"{path}: {error}") from error
         return levels if split is None else levels.split(split)
+
+    @classmethod
+    def _read(cls, data: bytes, path: Path) -> LevelSet:
+        boards, faults = read_collection(data)
+        if not boards:
+            raise LevelError(f"no level in it: {in_short(faults)}")
+        if faults:
+            told = f"{path}: {len(faults)} of {len(boards) + len(faults)} boards are no levels and left out"
+            warnings.warn(f"{told}: {in_short(faults)}", stacklevel=3)
+        return cls(boards, card={"source": path.name, "left_out": faults})
 
     def save(self, path: str | Path) -> None:
         """Write the whole set to a .npz; to any other name only the boards, as text in Boxoban's layout.
@@ -133,38 +147,29 @@ class LevelSet:
         There a line "; n" with the level's number, from 0, comes before its rows in XSB.
         """
         path = Path(path)
-        texts = (f"; {number}\n{to_text(board, XSB)}\n" for number, board in enumerate(self.boards))
+        texts = (f"; {number}\n{to_text(level.board, XSB)}\n" for number, level in enumerate(self))
         data = _pack(self) if path.suffix == ".npz" else "\n".join(texts).encode()
         with whole_file(path) as work:
             work.write_bytes(data)
 
 
-def read_boards(text: str) -> Grid:
-    """All boards of a text, (L, H, W), checked; smaller ones are padded with walls to the largest shape.
+def why_unplayable(board: Grid) -> str:
+    """Why nobody needs to, or can, play a board (H, W); empty where neither is known without a search."""
+    if not ((board & (BOX | TARGET)) == BOX).any():
+        return "solved at the start"
+    return "lost at the start" if is_deadlocked(board) else ""
 
-    Raises:
-        LevelError: no board, or one that is not a level; the message counts levels from 0, lines from 1.
-    """
-    blocks = list(_blocks(text))
-    if not blocks:
-        raise LevelError("no board in the text; write rows of '#' for walls, '@' for the player, and so on")
-    letters = any(set("OX√PS") & set(block) for _, block in blocks)
-    boards = []
-    for number, (line, block) in enumerate(blocks):
-        try:
-            read = parse(block, LETTERS) if letters else parse(block.replace("-", " "))
-            boards.append(_closed(read))
-            check_levels(boards[-1][None])
-        except LevelError as error:
-            raise LevelError(f"level {number} at line {line}: {error}") from error
-    height, width = (max(board.shape[axis] for board in boards) for axis in (0, 1))
-    padding = [((0, height - board.shape[0]), (0, width - board.shape[1])) for board in boards]
-    return np.stack([np.pad(b, p, constant_values=WALL) for b, p in zip(boards, padding, strict=True)])
+
+def in_short(faults: Sequence[str]) -> str:
+    """The first of some faults, and how many more there are."""
+    more = [f"and {len(faults) - _NAMED:,} more"] if len(faults) > _NAMED else []
+    return "; ".join([*faults[:_NAMED], *more])
 
 
 def _pack(levels: LevelSet) -> bytes:
     joined = [move for level in levels for move in level.moves or ()]
     card = {"splits": levels.splits, "card": levels.card}
+    shapes = {"shapes": np.array(levels.shapes, np.int32)} if len(set(levels.shapes)) > 1 else {}
     file = io.BytesIO()
     np.savez_compressed(
         file,
@@ -173,6 +178,7 @@ def _pack(levels: LevelSet) -> bytes:
         lengths=levels.lengths,
         moves=np.array(joined, np.uint8),
         card=np.frombuffer(json.dumps(card).encode(), np.uint8),
+        **shapes,
     )
     return file.getvalue()
 
@@ -185,6 +191,9 @@ def _unpack(data: bytes) -> LevelSet:
                 raise LevelError(f"the format is {written!r}, not '{FORMAT} {VERSION}'; build the file again")
             boards, lengths, joined = file["boards"], file["lengths"], file["moves"].tolist()
             about = json.loads(file["card"].tobytes())
+            if "shapes" in file:  # of boards of different sizes
+                shapes = file["shapes"].tolist()
+                boards = [b[:height, :width] for b, (height, width) in zip(boards, shapes, strict=True)]
     except LevelError:
         raise
     except (KeyError, ValueError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
@@ -195,27 +204,3 @@ def _unpack(data: bytes) -> LevelSet:
         for length, end in zip(lengths.tolist(), ends, strict=True)
     ]
     return LevelSet(boards, moves, about["splits"], about["card"])
-
-
-def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """The boards of a text, each with the number of its first line."""
-    rows: list[str] = []
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.strip() and not line.startswith(";") and ":" not in line:
-            rows.append(line)
-        elif rows:
-            yield number - len(rows), "\n".join(rows)
-            rows = []
-
-
-def _closed(board: Grid) -> Grid:
-    """The board with walls in place of the floor outside the room."""
-    outside = np.pad(np.zeros(board.shape, bool), 1, constant_values=True)
-    open_floor = np.pad(board == FLOOR, 1)
-    while True:
-        near = np.zeros_like(outside)
-        near[1:-1, 1:-1] = outside[:-2, 1:-1] | outside[2:, 1:-1] | outside[1:-1, :-2] | outside[1:-1, 2:]
-        grown = outside | (near & open_floor)
-        if (grown == outside).all():
-            return np.where(outside[1:-1, 1:-1], np.uint8(WALL), board)
-        outside = grown

@@ -24,6 +24,7 @@ from reference_values import cases
 from memenvs.commands.build import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
+from memenvs.sokoban import LevelSet
 from memenvs.tasks.metrics import boxed_em, em, gold_answer, wrap_answer
 from memenvs.tasks.taskset import CARD, DOCUMENTS, TASKS, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
@@ -82,6 +83,8 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
         ("world", "--entities", 60, "--documents", 10, "--num-tasks", 3, "--out", "a set"),
         ("sokoban", "--levels", 3, "--workers", 1, "--split", "test", "--out", "7.npz"),
         ("sokoban", "--levels", 3, "--workers", 1, "--out", "levels.txt"),
+        ("sokoban", "--levels", 3, "--min-solution", 3, "--out", "easy.npz"),
+        ("sokoban", "--levels", 3, "--min-solution", 12, "--out", "hard.npz"),
         ("niah", "--tokens", 900, "--num-tasks", 3, "--out", "needles"),
     ],
 )
@@ -452,6 +455,79 @@ def test_a_link_to_itself_is_one_line(hotpot, tmp_path, capsys, option):
     args = [part for pair in paths.items() for part in pair]
     assert build("hotpotqa", *args, "--documents", 3) == 2
     assert str(tmp_path / "loop") in one_line(capsys)
+
+
+# One push; solved; lost; unsolvable, which only a search sees; 13 moves; no level.
+LEVELS = """\
+######
+#@$. #
+######
+
+######
+#@*  #
+######
+
+######
+#$ .@#
+######
+
+#######
+#@#.$ #
+# #   #
+#######
+
+##########
+#@       #
+# ###### #
+#      # #
+# #### # #
+#.$    # #
+##########
+
+######
+#@$  #
+######
+"""
+
+
+def test_the_levels_of_a_file_are_solved_and_those_left_out_are_counted(tmp_path, capsys):
+    (tmp_path / "pack.xsb").write_text(LEVELS)
+    for workers in (1, 2):
+        out = tmp_path / f"{workers}.npz"
+        given = ("--source", tmp_path / "pack.xsb", "--min-solution", 1, "--workers", workers)
+        assert build("sokoban", *given, "--out", out) == 0
+        levels = LevelSet.load(out, "train")
+        assert levels.lengths.tolist() == [1, 13]
+        assert levels.shapes == [(3, 6), (7, 10)]
+        assert sum(levels.card["left_out"].values()) == 4
+        (fault,) = levels.card["faults"]
+        assert fault in capsys.readouterr().out
+    assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "lengths"),
+    [
+        (("--max-solution", 12, "--min-solution", 1), [1]),
+        (("--min-solution", 2), [13]),
+        (("--levels", 1, "--min-solution", 1), [1]),
+        (("--budget", 3, "--min-solution", 1), [1]),
+    ],
+)
+def test_levels_of_a_file_are_chosen_by_length_number_and_budget(tmp_path, given, lengths):
+    (tmp_path / "pack.xsb").write_text(LEVELS)
+    out = tmp_path / "levels.npz"
+    assert build("sokoban", "--source", tmp_path / "pack.xsb", *given, "--out", out) == 0
+    assert LevelSet.load(out).lengths.tolist() == lengths
+
+
+@pytest.mark.parametrize("given", [("--min-solution", 14), ("--boxes", 2), ("--max-solution", 0)])
+def test_a_file_with_no_level_left_is_one_line(tmp_path, capsys, given):
+    (tmp_path / "pack.xsb").write_text(LEVELS)
+    out = tmp_path / "levels.npz"
+    assert build("sokoban", "--source", tmp_path / "pack.xsb", *given, "--out", out) == 2
+    assert one_line(capsys)
+    assert not out.exists()
 
 
 def test_a_killed_worker_of_a_sokoban_build_is_one_line(tmp_path, capsys):

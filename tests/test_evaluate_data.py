@@ -66,7 +66,7 @@ def change(tmp_path, examples):
         "questions": (search, lines),
         "corpus": (search, corpus),
         "levels": (
-            ["--env", "MemSokoban-v0", "--env-args", f"levels={tmp_path / 'levels.txt'}", "level_split=null"],
+            ["--env", "MemSokoban-v0", "--env-args", f"levels={tmp_path / 'levels.txt'}", "min_solution=1"],
             levels,
         ),
     }

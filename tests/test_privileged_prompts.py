@@ -1,11 +1,9 @@
 """What environments give reward methods: prompts with and without evidence, memory and history."""
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from memenvs.sokoban import to_text
-from memenvs.wrappers import RewardWrapper
 
 PROMPTS = {"prompt_with_memory", "prompt_without_memory", "prompt_with_history"}
 ASKED = {"question", "target", "target_wrapped", "memory", *PROMPTS}
@@ -131,14 +129,7 @@ def test_the_prompts_of_a_search_with_a_memory_hold_it_alone_or_the_turns_alone(
     assert evidence.startswith(f"\n\n<information>Doc 1(Title: {title})")
 
 
-@pytest.mark.parametrize("method", [["InfoMem", {"side": "both"}], ["MemPO", {}]], ids=str)
-def test_a_level_that_nobody_has_solved_gives_a_method_nothing_to_measure(tmp_path, method):
+def test_the_target_of_a_level_from_a_text_is_a_shortest_solution(tmp_path):
     (tmp_path / "level.txt").write_text("######\n#@ $.#\n#    #\n######\n")
-    env = gym.make("MemSokoban-v0", levels=str(tmp_path / "level.txt"), level_split=None).unwrapped
-    host = RewardWrapper(env, [method], "lexical")
-    _, info = host.reset(seed=0)
-    assert info["privileged"]["target"] == ""
-    for reply in ("<think></think><answer>Right</answer>", "<think></think><answer>Right</answer>"):
-        _, reward, terminated, _, info = host.step(reply)
-    assert terminated
-    assert np.isfinite(reward)
+    env = gym.make("MemSokoban-v0", levels=str(tmp_path / "level.txt"), min_solution=1)
+    assert env.reset(seed=0)[1]["privileged"]["target"] == "Right || Right"

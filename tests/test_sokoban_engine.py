@@ -121,6 +121,7 @@ def test_one_board_and_a_batch_agree_on_every_step(stack, actions, random):
         assert CLASSIC.totals(together).tolist() == pytest.approx([classic_reward(step) for step in alone])
         np.testing.assert_array_equal(batch.cells, [board.grid for board in singles])
         assert batch.empty.tolist() == [board.targets - board.placed for board in singles]
+        assert batch.action_masks().tolist() == [board.action_masks() for board in singles]
 
 
 def test_the_largest_board_steps():

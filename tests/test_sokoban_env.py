@@ -9,6 +9,8 @@ from reference_values import cases
 
 from memenvs.core.text import in_order
 from memenvs.envs.sokoban import SokobanEnv, read_moves
+from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.sokoban import LevelError
 
 # One box: right, then down, down puts it on the target; the box could also go on along the row.
 LEVEL = """\
@@ -26,7 +28,7 @@ def make(tmp_path):
     def build(text=LEVEL, **kwargs):
         path = tmp_path / f"{len(os.listdir(tmp_path))}.txt"  # a file is read once
         path.write_text(text)
-        return SokobanEnv(**{"levels": str(path), "level_split": None, **kwargs})
+        return SokobanEnv(**{"levels": str(path), "min_solution": 1, **kwargs})
 
     return build
 
@@ -137,14 +139,112 @@ def test_metrics_count_moves_that_moved_the_player_and_the_box(make):
     assert metrics["success"] == 1.0
 
 
-def test_a_deadlock_is_reported_also_before_any_move(make):
+def test_a_deadlock_is_reported(make):
     env = make("#####\n#@  #\n# $.#\n#   #\n#   #\n#####\n", max_turns=2)
     env.reset(seed=0)
     info = env.step(reply("Right", "Down", "Down"))[4]  # now at the lower wall
     assert info["privileged"]["deadlocked"] is True
     assert env.step("")[4]["metrics"]["deadlocked"] == 1.0
-    lost = make("######\n#$ @ #\n#  . #\n#    #\n######\n")
-    assert lost.reset(seed=0)[1]["privileged"]["deadlocked"] is True
+
+
+# Shortest solutions: 1 move; 13 moves. The last two are solved and lost at the start.
+ONE = "######\n#@$. #\n######\n"
+THIRTEEN = "##########\n#@       #\n# ###### #\n#      # #\n# #### # #\n#.$    # #\n##########\n"
+SOLVED_AT_START = "######\n#@*  #\n######\n"
+LOST_AT_START = "######\n#$ .@#\n######\n"
+
+
+@pytest.mark.parametrize(
+    ("limits", "chosen"),
+    [
+        ({"min_solution": 1}, [0]),  # three turns of three moves
+        ({"min_solution": 1, "max_turns": 5}, [0, 1]),
+        ({"min_solution": 5, "max_solution": 13}, [1]),
+        ({"min_solution": 1, "max_solution": 12}, [0]),
+    ],
+)
+def test_levels_of_a_text_are_chosen_by_their_shortest_solutions(make, limits, chosen):
+    env = make(f"{ONE}\n{THIRTEEN}", **limits)
+    assert env.chosen.tolist() == chosen
+    _, info = env.reset(options={"task": len(chosen) - 1})
+    assert len(info["privileged"]["solution"]) == (13 if chosen[-1] else 1)
+
+
+def test_a_text_without_a_level_of_the_right_length_is_refused(make):
+    with pytest.raises(LevelError):
+        make(f"{ONE}\n{THIRTEEN}", min_solution=5)
+
+
+@pytest.mark.parametrize("env_id", ["MemSokoban-v0", "MemSokobanGrid-v0"])
+def test_levels_that_are_solved_or_lost_at_the_start_are_left_out_and_named(tmp_path, env_id):
+    path = tmp_path / "levels.txt"
+    path.write_text("\n".join([SOLVED_AT_START, ONE, LOST_AT_START]))
+    with pytest.warns(UserWarning, match=r"level 0 .*; level 2 "):
+        env = gym.make(f"memenvs:{env_id}", levels=str(path), min_solution=1)
+    assert env.unwrapped.chosen.tolist() == [1]
+
+
+@pytest.mark.parametrize("text", [SOLVED_AT_START, LOST_AT_START])
+def test_a_text_with_nothing_to_play_is_refused(make, text):
+    with pytest.raises(LevelError):
+        make(text)
+
+
+# Eight boxes in an empty hall: a search for the shortest solution does not end.
+HALL = "\n".join(
+    [
+        "##############",
+        "#@           #",
+        "#  $ $ $ $   #",
+        "#            #",
+        "#   $ $ $ $  #",
+        "#            #",
+        "#            #",
+        "#........    #",
+        "##############",
+    ]
+)
+
+
+def test_a_level_that_takes_long_to_solve_is_refused_where_its_length_matters(make, monkeypatch):
+    monkeypatch.setattr("memenvs.envs.sokoban.SEARCH_BUDGET", {"nodes": 100})
+    with pytest.raises(LevelError, match="memenvs build sokoban --source"):
+        make(HALL, max_turns=1000, max_steps=3000)
+
+
+def test_the_gold_policy_ends_on_a_level_that_takes_long_to_solve(tmp_path, monkeypatch):
+    monkeypatch.setattr("memenvs.rollout.scripted.GOLD_BUDGET", {"nodes": 100})
+    (tmp_path / "hall.txt").write_text(HALL)
+    env = gym.make("memenvs:MemSokobanGrid-v0", levels=str(tmp_path / "hall.txt"), max_steps=5)
+    assert play_episode(env, make_policy("gold", env))["steps"] == 5
+
+
+def test_the_gold_policy_solves_from_where_another_left_off(make):
+    env = make(THIRTEEN, max_turns=6, max_actions=4)
+    env.reset(seed=0)
+    over, info = False, env.step(reply("Right", "Left", "Right"))[4]
+    while not over:
+        *_, terminated, truncated, info = env.step(env.gold_reply())
+        over = terminated or truncated
+    assert info["metrics"]["success"] == 1.0
+
+
+def test_each_level_of_a_set_is_shown_in_its_own_size(make):
+    env = make(f"{ONE}\n{THIRTEEN}", max_turns=5)
+    first, _ = env.reset(options={"task": 0})
+    assert "\n\n######\n#PXO_#\n######\n\n" in first
+    second, _ = env.reset(options={"task": 1})
+    assert second in env.observation_space
+
+
+def test_pictures_of_different_sizes_fill_one_space(tmp_path):
+    (tmp_path / "levels.txt").write_text(f"{ONE}\n{THIRTEEN}")
+    env = gym.make(
+        "memenvs:MemSokobanImage-v0", levels=str(tmp_path / "levels.txt"), min_solution=1, max_turns=5, tile=4
+    )
+    small, _ = env.reset(options={"task": 0})
+    assert small in env.observation_space
+    assert small["image"].shape == (28, 40, 3)
 
 
 def read_alike(case):

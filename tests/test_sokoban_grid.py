@@ -8,8 +8,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from memenvs.envs.sokoban_grid import SokobanGridEnv, SokobanVectorEnv, planes
+from memenvs.envs.sokoban_grid import SokobanGridEnv, SokobanVectorEnv, allowed, planes
 from memenvs.sokoban import parse
+from memenvs.wrappers import ChooseReply
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -151,6 +152,28 @@ def test_many_boards_are_shown_as_single_ones(mode):
     assert shown is None if mode is None else np.array_equal(shown[0], env.render()) and len(shown) == 2
 
 
+# Up is a wall, down a box before a wall, left is free, right a box before a free square.
+MASKED = "#######\n# @$ .#\n#.$   #\n#######\n"
+
+
+def test_masks_allow_the_moves_that_change_something(tmp_path):
+    (tmp_path / "level.txt").write_text(MASKED)
+    levels = str(tmp_path / "level.txt")
+    env, venv = SokobanGridEnv(levels), SokobanVectorEnv(2, levels=levels)
+    env.reset(seed=0)
+    venv.reset(seed=0)
+    assert env.action_masks().tolist() == [False, False, True, True]
+    assert venv.action_masks().tolist() == [[False, False, True, True]] * 2
+    choose = ChooseReply(gym.make("memenvs:MemSokoban-v0", levels=levels, min_solution=1, max_turns=9))
+    choose.reset(seed=0)
+    assert choose.action_masks().tolist() == [False, False, True, True]
+
+
+def test_masks_allow_every_move_where_none_changes_anything():
+    masks = np.array([[False] * 4, [True, False, False, False]])
+    assert allowed(masks).tolist() == [[True] * 4, [True, False, False, False]]
+
+
 def test_a_state_resumes():
     env, other = SokobanGridEnv(), SokobanGridEnv()
     env.reset(seed=1)
@@ -190,13 +213,26 @@ def test_many_boards_are_single_ones_in_every_autoreset_mode(mode, channels_firs
     assert ended > 20
 
 
-# Two levels without a known solution: in the second, the boxes are frozen from the start.
-PAIRS = "#######\n#     #\n# $$  #\n#  @..#\n#######\n\n#######\n# $$  #\n#  @..#\n#     #\n#######\n"
+# Two levels of different sizes without a known solution, whose boxes are soon frozen.
+PAIRS = """\
+#######
+#     #
+# $$  #
+#  @..#
+#######
+
+########
+#      #
+#  $$  #
+#   @..#
+#      #
+########
+"""
 
 
 def test_many_boards_of_two_boxes_are_lost_where_single_ones_are(tmp_path):
     (tmp_path / "levels.txt").write_text(PAIRS)
-    kwargs = {"levels": str(tmp_path / "levels.txt"), "level_split": None, "max_steps": 20}
+    kwargs = {"levels": str(tmp_path / "levels.txt"), "max_steps": 20}
     ours = SokobanVectorEnv(num_envs=8, **kwargs)
     theirs = SyncVectorEnv([lambda: SokobanGridEnv(**kwargs)] * 8)
     assert_equal(ours.reset(seed=0), theirs.reset(seed=0))

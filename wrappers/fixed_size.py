@@ -85,6 +85,14 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         observation, reward, terminated, truncated, info = self.env.step(self._replies[int(action)])
         return observation, reward, terminated, truncated, self._shown(info)
 
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which replies change something, (n,) bool, as MaskablePPO of sb3-contrib asks for them.
+
+        In Sokoban these are the moves that move the player, or all where none does; elsewhere all replies.
+        """
+        mask = getattr(self._inner, "choice_mask", lambda: [])()
+        return np.array(mask if any(mask) else [True] * len(self._replies))
+
     def get_state(self) -> State:
         """The state of the environment, and the candidates."""
         return {"inner": get_state(self.env), "answers": list(self._answers)}

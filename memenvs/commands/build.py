@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import types
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, make_dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from memenvs.build.index import IndexName, build_index
+from memenvs.build.levels import solve_levels, told
 from memenvs.build.ruler import FILES
 from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
@@ -25,7 +27,7 @@ from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.sokoban import Generator
-from memenvs.sokoban.generator import Split
+from memenvs.sokoban.generator import NODES, Split
 from memenvs.tasks.taskset import CARD, HOLDOUT, Card, open_tasks
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
@@ -45,6 +47,7 @@ examples:
   memenvs build multi --source data/world --objectives 4 --out data/world4
   memenvs build mix --source data/world data/aggregate1M --weights 3 1 --out data/mixed
   memenvs build sokoban --size 6 --boxes 1 --min-solution 5 --levels 10000 --out levels.npz
+  memenvs build sokoban --source microban.xsb --max-solution 60 --out microban.npz
   memenvs build index --corpus corpus.jsonl.gz --encoder intfloat/e5-base-v2 --out data/index
 
 The same inputs, arguments and seed give the same bytes with any number of workers. An interrupted build
@@ -175,37 +178,58 @@ def _without_paths(given: Mapping[str, Any]) -> dict[str, Any]:
 def sokoban(
     *,
     out: Path,
+    source: Path | None = None,
     size: int = 6,
     boxes: int = 1,
-    min_solution: int = 5,
-    max_solution: int | None = None,
-    levels: int = 1000,
+    min_solution: Count = 5,
+    max_solution: Count | None = None,
+    levels: Count | None = None,
     seed: Whole = 0,
+    budget: Count = NODES,
     split: Split = "train",
     workers: Workers = 1,
 ) -> list[str]:
-    """Generate Sokoban levels, each with a shortest solution.
+    """Generate Sokoban levels, or solve those of a file: each with a shortest solution.
 
     Args:
         out: file to write: .npz, or text.
-        size: squares per side, walls included.
-        boxes: number of boxes, and of targets.
+        source: solve the levels of this file in place of generating some: XSB and other text, Boxoban's
+            files, .slc.
+        size: squares per side of a generated level, walls included.
+        boxes: number of boxes, and of targets, of a generated level.
         min_solution: minimum number of moves in a shortest solution.
         max_solution: maximum number of moves in a shortest solution; by default no limit.
-        levels: number of levels.
-        seed: decides every random choice.
+        levels: number of levels; by default 1,000 generated ones, or all of the source.
+        seed: decides every random choice of the generator.
+        budget: maximum number of search nodes for a level of the source; a level that needs more is left out.
         split: name of the split.
         workers: number of processes, or ray for the workers of a Ray cluster.
     """
-    generator = Generator((size, size), boxes, min_solution, max_solution, seed)
-    made = generator.levels({split: levels}, workers)
+    if source is None:
+        generator = Generator((size, size), boxes, min_solution, max_solution, seed)
+        made = generator.levels({split: 1000 if levels is None else levels}, workers)
+    else:
+        if (size, boxes, seed) != (6, 1, 0):
+            raise ValueError(
+                "--size, --boxes and --seed are for generated levels; leave them out with --source"
+            )
+        limits = {"min_solution": min_solution, "max_solution": max_solution, "count": levels}
+        made = solve_levels(source, split, **limits, budget=budget, workers=workers)
     made.save(out)
-    kept = split if out.suffix == ".npz" else "all"  # text keeps no splits
-    return [
+    kept = split if out.suffix == ".npz" else "train"  # text keeps no splits
+    lines = [
         f"{len(made):,} levels in {out} ({out.stat().st_size / 1e6:.2f} MB): solutions of "
-        f"{made.lengths.mean():.1f} moves on average, {made.lengths.max()} at most",
-        f"play one: {_play_command('MemSokoban-v0', levels=str(out), level_split=kept)}",
+        f"{made.lengths.mean():.1f} moves on average, {made.lengths.max()} at most"
     ]
+    if source is not None:
+        lines += [f"left out: {told(Counter(made.card['left_out'])) or 'none'}"]
+        lines += [f"no level: {fault}" for fault in made.card["faults"]]
+    env_args = {"levels": str(out), "level_split": kept}
+    if (fewest := int(made.lengths.min())) < 5:  # than the environment takes by itself
+        env_args["min_solution"] = fewest
+    if (most := int(made.lengths.max())) > 9:
+        env_args["max_turns"] = -(-most // 3)
+    return [*lines, f"play one: {_play_command('MemSokoban-v0', **env_args)}"]
 
 
 @checked

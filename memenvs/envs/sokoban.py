@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,8 +22,10 @@ from memenvs.core.text import open_thought
 from memenvs.core.tools import Tool, ToolUse
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
-from memenvs.sokoban import LETTERS, Board, LevelSet, Step, is_deadlocked, rgb, solve, to_text
-from memenvs.sokoban.board import Grid
+from memenvs.sokoban import LETTERS, Board, LevelError, LevelSet, Step, is_deadlocked, rgb, solve, to_text
+from memenvs.sokoban.board import WALL, Grid
+from memenvs.sokoban.levels import in_short, why_unplayable
+from memenvs.sokoban.solver import Budget
 from memenvs.tasks.metrics import wrap_answer
 
 BUNDLED = "sokoban_6x6_1box"
@@ -63,6 +66,11 @@ Symbols: {legend}
 
 {board}
 """
+
+SEARCH_BUDGET: dict[str, Any] = {"nodes": 100_000, "seconds": 30}
+"""What a level set's levels without a known solution may take together, when it is opened."""
+GOLD_BUDGET: dict[str, Any] = {"nodes": 10_000, "seconds": 5}
+"""What a solution from the board now may take. On 10x10 with four boxes the nodes take under a second."""
 
 NO_MOVES = "Your reply contained no <answer>…</answer> with moves."
 
@@ -114,20 +122,21 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     Metrics:
         `success`; `effective_player` and `effective_box`, the shares of moves that moved the player and a
         box; `format`, the share of well-formed replies; `steps`, `turns`, `deadlocked`; `optimal_length`,
-        the number of moves of a shortest solution (-1 if it is not known).
+        the number of moves of a shortest solution.
 
     Privileged:
         `deadlocked` (no solution can be reached; found without a search), `solution` (moves from the start),
         `state` (the board now, as text), and the scoring fields (see `TextEnv`): `question` is the goal and
-        the board at the start, `target` the moves of a shortest solution from there (empty if none is
-        known), which a teacher reads after the observation. There are no `answers`, because a level has many
-        solutions.
+        the board at the start, `target` the moves of a shortest solution from there, which a teacher reads
+        after the observation. There are no `answers`, because a level has many solutions.
 
     Args:
-        levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
-        level_split: a split of the set; None takes all levels.
+        levels: a bundled level set's name, or a file: .npz, or a collection in text or `.slc`.
+        level_split: a split of the set; None takes all levels. A collection's levels are all "train".
         min_solution: minimum number of moves in a shortest solution.
         max_solution: maximum number of moves; by default what the turns allow, so every level can be solved.
+            Levels without a known solution are solved when the set is opened, if that takes seconds;
+            otherwise the error names `memenvs build sokoban --source`.
         max_turns: maximum number of turns.
         max_actions: moves per turn.
         max_steps: moves per episode.
@@ -153,8 +162,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self,
         levels: str = BUNDLED,
         level_split: str | None = "train",
-        min_solution: int = 5,
-        max_solution: int | None = None,
+        min_solution: Count = 5,
+        max_solution: Count | None = None,
         max_turns: Count = 3,
         max_actions: Count = 3,
         max_steps: Count = 100,
@@ -163,21 +172,25 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     ) -> None:
         self.max_turns, self.max_actions, self.max_steps = max_turns, max_actions, max_steps
         self.weights = read_weights(rewards)
-        self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
         most = min(max_turns * max_actions, max_steps) if max_solution is None else max_solution
-        self.chosen = choose_levels(self.levels, min_solution, most)
+        self.levels, self.chosen = open_levels(levels, level_split, min_solution, most)
+        self._levels_name = Path(levels).name
         example = listed((0, 3, 0))
         self._prompt = functools.partial(
             PROMPT.format, legend=LEGEND, turns=max_turns, actions=max_actions, example=example
         )
-        first = self.levels.boards[self.chosen[0]]
-        text = len(self._prompt(board=to_text(first))) + first.size
+        largest = self.levels.boards[0]
+        text = len(self._prompt(board=to_text(largest))) + largest.size
         super().__init__(len(self.chosen), text + max_turns * (MAX_REPLY_CHARS + text + 200), render_mode)
 
     def gold_reply(self) -> str:
-        """The next moves of a shortest solution from here; an empty list where there is none."""
-        solution = solve(self._board.grid).moves
-        return f"<think></think><answer>{listed(solution[: self.max_actions])}</answer>"
+        """The next moves of a shortest solution from here; an empty list where `GOLD_BUDGET` finds none."""
+        made = tuple(self.episode.moves)
+        if made == self._solution[: len(made)]:
+            moves = self._solution[len(made) :]
+        else:
+            moves = solve(self._board.grid, **GOLD_BUDGET).moves
+        return f"<think></think><answer>{listed(moves[: self.max_actions])}</answer>"
 
     def tool_use(self) -> ToolUse:
         """See `TextEnv.tool_use`."""
@@ -197,6 +210,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
     def choices(self, answers: Sequence[str]) -> list[str]:
         """Replies of one move each."""
         return [f"<think></think><answer>{name}</answer>" for name in MOVES]
+
+    def choice_mask(self) -> list[bool]:
+        """Which of `choices` change the board."""
+        return self._board.action_masks()
 
     def render(self) -> Any:
         """The turn as text, or the board as an RGB array."""
@@ -234,7 +251,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self._solution = level.moves or ()
         board, target = to_text(level.board), listed(self._solution)
         self._start, self._text = self._prompt(board=board), self._board.text()
-        self._evidence = f"\nA shortest solution from the start: {target}\n" if target else ""
+        self._evidence = f"\nA shortest solution from the start: {target}\n"
         self._fixed = {
             "question": f"{GOAL}\n\n{board}",
             "target": target,
@@ -320,6 +337,7 @@ class SokobanImageEnv(SokobanEnv):
 
     Observation:
         `{"image": (H * tile, W * tile, 3) uint8, "text": str}`: the board now, and the text of `SokobanEnv`.
+        In a set of different sizes the picture of a smaller board ends in walls.
 
     Args:
         tile: pixels per side of a square, 4 to 256.
@@ -341,7 +359,10 @@ class SokobanImageEnv(SokobanEnv):
         return gym.spaces.Dict({"image": image, "text": UnicodeText(max_chars)})
 
     def _observe(self) -> Any:
-        return {"image": rgb(self._board.grid, self.tile), "text": self.episode.history}
+        board, (height, width) = self._board.grid, self.levels.boards.shape[1:]
+        rest = (0, height - len(board)), (0, width - len(board[0]))
+        image = rgb(np.pad(board, rest, constant_values=WALL), self.tile)
+        return {"image": image, "text": self.episode.history}
 
 
 class Moves(NamedTuple):
@@ -464,9 +485,65 @@ def read_weights(rewards: Rewards) -> Weights:
 
 
 @functools.lru_cache(maxsize=16)
-def open_levels(name: str, split: str | None) -> LevelSet:
-    """A level set by bundled name or by file, read once a process; `split` None takes all of it."""
-    return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split)
+def open_levels(
+    name: str, split: str | None, min_solution: int, max_solution: int | None
+) -> tuple[LevelSet, NDArray[np.intp]]:
+    """A level set by bundled name or by file, read once a process, and the numbers of the levels to play.
+
+    These are the levels whose shortest solution has `min_solution` to `max_solution` moves (None: no limit).
+    Where a solution is not known, a search as far as these limits need looks for it within
+    `SEARCH_BUDGET`, for all levels together. Levels that are solved or certainly lost at the start are left
+    out, with a warning that names them.
+
+    Args:
+        name: bundled name, or path.
+        split: a split of the set; None takes all of it.
+        min_solution: minimum number of moves in a shortest solution.
+        max_solution: maximum number of moves.
+
+    Raises:
+        FileNotFoundError: no such file.
+        LevelError: not a level file, no level to play, or the budget was spent.
+    """
+    levels = LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, split)
+    depth = min_solution - 1 if max_solution is None else max_solution
+    lengths, moves = levels.lengths.copy(), [level.moves for level in levels]
+    playable, faults, budget = np.ones(len(levels), bool), list[str](), Budget(**SEARCH_BUDGET)
+    for number in np.flatnonzero(lengths < 0).tolist():
+        if reason := why_unplayable(levels[number].board):
+            playable[number] = False
+            faults.append(f"level {number} is {reason}")
+        elif depth:
+            solution = solve(levels[number].board, max_moves=depth, budget=budget)
+            if solution.status == "limit":
+                raise LevelError(
+                    f"{name}: shortest solutions are not known, and level {number} of {len(levels)} takes "
+                    "long to solve; solve them once by `memenvs build sokoban --source FILE --out levels.npz`"
+                )
+            if solution.status == "solved":
+                lengths[number], moves[number] = len(solution.moves), solution.moves
+            else:  # it is longer, or has no solution
+                playable[number] = max_solution is None and solution.status == "longer"
+    known = lengths >= 0
+    fits = (lengths >= min_solution) & (lengths <= (lengths.max() if max_solution is None else max_solution))
+    (chosen,) = np.nonzero(playable & (fits | ~known))
+    if not len(chosen):
+        if len(faults) == len(levels):
+            raise LevelError(f"{name}: no level to play: {in_short(faults)}")
+        span = f"at least {min_solution}" if max_solution is None else f"{min_solution} to {max_solution}"
+        found = f"; this set has {lengths[known].min()} to {lengths.max()}" if known.any() else ""
+        raise LevelError(
+            f"{name}: no level has a shortest solution of {span} moves{found}: change min_solution or "
+            "max_solution, or allow more turns"
+        )
+    if faults:
+        told = f"{name}: {len(faults)} of {len(levels)} levels are left out"
+        warnings.warn(f"{told}: {in_short(faults)}", stacklevel=2)
+    if (lengths != levels.lengths).any():
+        boards = [level.board for level in levels]
+        levels = LevelSet(boards, moves, levels.splits, levels.card)
+    chosen.flags.writeable = False
+    return levels, chosen
 
 
 def levels_hash(levels: LevelSet) -> str:
@@ -480,20 +557,3 @@ def replay(board: Grid, moves: Sequence[int]) -> Board:
     for move in moves:
         now.step(move)
     return now
-
-
-def choose_levels(levels: LevelSet, least: int, most: int | None) -> NDArray[np.intp]:
-    """Numbers of the levels whose shortest solution has `least` to `most` moves, or is not known.
-
-    Raises:
-        ValueError: there are none.
-    """
-    lengths = levels.lengths
-    top = int(lengths.max()) if most is None else most
-    (chosen,) = np.nonzero((lengths < 0) | ((lengths >= least) & (lengths <= top)))
-    if not len(chosen):
-        raise ValueError(
-            f"no level has a shortest solution of {least} to {top} moves; this set has {lengths.min()} to "
-            f"{lengths.max()}: change min_solution or max_solution, or allow more turns"
-        )
-    return chosen

@@ -20,7 +20,6 @@ from memenvs.core.vector import one_each, read_mask, read_seeds
 from memenvs.envs.sokoban import (
     BUNDLED,
     Rewards,
-    choose_levels,
     levels_hash,
     open_levels,
     read_weights,
@@ -66,10 +65,12 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         solution can be reached, as far as that is found without a search; 0.0 otherwise).
 
     Args:
-        levels: a bundled level set's name, or a file: .npz, XSB or Boxoban text.
-        level_split: a split of the set; None takes all levels.
+        levels: a bundled level set's name, or a file: .npz, or a collection in text or `.slc`. Levels that
+            are solved or certainly lost at the start are left out.
+        level_split: a split of the set; None takes all levels. A collection's levels are all "train".
         min_solution: minimum number of moves in a shortest solution.
-        max_solution: maximum number of moves in a shortest solution; None for no limit.
+        max_solution: maximum number of moves in a shortest solution; None for no limit, and levels need no
+            known solution then.
         max_steps: moves per episode.
         rewards: see Reward.
         channels_first: planes before rows.
@@ -87,15 +88,15 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         self,
         levels: str = BUNDLED,
         level_split: str | None = "train",
-        min_solution: int = 1,
-        max_solution: int | None = None,
+        min_solution: Count = 1,
+        max_solution: Count | None = None,
         max_steps: Count = 100,
         rewards: Rewards = "mt_ppo",
         channels_first: bool = False,
         render_mode: Literal["ansi", "rgb_array"] | None = None,
     ) -> None:
-        self.levels, self._levels_name = open_levels(levels, level_split), Path(levels).name
-        self.chosen = choose_levels(self.levels, min_solution, max_solution)
+        self.levels, self.chosen = open_levels(levels, level_split, min_solution, max_solution)
+        self._levels_name = Path(levels).name
         self.max_steps, self.weights, self.channels_first = max_steps, read_weights(rewards), channels_first
         self.render_mode = render_mode
         self.action_space = gym.spaces.Discrete(4)
@@ -115,8 +116,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         self._playing = Board(self.levels.boards[self._level])
         self._moves: list[int] = []
         self._over = False
-        unknown = bool(self.levels.lengths[self._level] < 0)  # a level with a known solution is not lost
-        self._deadlocked = unknown and is_deadlocked(self._playing.grid)
+        self._deadlocked = False  # such levels are not chosen
         return self._observe(), self._info(False)
 
     def step(self, action: Any) -> tuple[Planes, float, bool, bool, dict[str, Any]]:
@@ -139,6 +139,13 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         truncated = not step.solved and len(self._moves) >= self.max_steps
         self._over = step.solved or truncated
         return self._observe(), reward, step.solved, truncated, self._info(step.solved)
+
+    def action_masks(self) -> Mask:
+        """Which moves change something, (4,) bool, as MaskablePPO of sb3-contrib asks for them.
+
+        All are allowed where none does, so that a learner can always draw one.
+        """
+        return allowed(np.array(self._board.action_masks()))
 
     def task_set(self) -> tuple[str, str]:
         """The level set's file and the hash of its levels."""
@@ -222,10 +229,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_action_space = single.action_space
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
-        self._single, levels = single, single.levels
-        self._starts_deadlocked = levels.lengths < 0  # as in the single environment
-        unknown = np.flatnonzero(self._starts_deadlocked)
-        self._starts_deadlocked[unknown] = are_deadlocked(levels.boards[unknown], levels.dead[unknown])
+        self._single = single
         self._generators: list[np.random.Generator] = [np.random.default_rng() for _ in range(num_envs)]
         self._drawn: list[list[int]] = [[] for _ in range(num_envs)]
         self._boards: BoardBatch | None = None
@@ -299,6 +303,10 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             return None
         return tuple(draw(board, self.render_mode) for board in self._playing().cells)
 
+    def action_masks(self) -> Mask:
+        """`SokobanGridEnv.action_masks` of every board, (N, 4) bool."""
+        return allowed(self._playing().action_masks())
+
     def _playing(self) -> BoardBatch:
         if self._boards is None:
             raise gym.error.ResetNeeded("no levels yet; call reset() first")
@@ -315,7 +323,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         else:
             self._boards.replace(rows, levels)
         self._steps[rows] = 0
-        self._deadlocked[rows] = self._starts_deadlocked[self._level[rows]]
+        self._deadlocked[rows] = 0.0
         self._over = self._over.copy()
         self._over[rows] = False
 
@@ -352,6 +360,11 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         values = {"level": self._level, "steps": self._steps, "success": success}
         values = {name: value.copy() for name, value in {**values, "deadlocked": self._deadlocked}.items()}
         return {**values, **{f"_{name}": mask.copy() for name in values}}
+
+
+def allowed(masks: Mask) -> Mask:
+    """Masks of actions (…, A) with all actions where there is none."""
+    return masks | ~masks.any(-1, keepdims=True)
 
 
 def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:

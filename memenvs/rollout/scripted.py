@@ -18,6 +18,7 @@ from memenvs.core.progress import progress
 from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.searching import SearchingEnv, holds_answer
+from memenvs.envs.sokoban import GOLD_BUDGET
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.sokoban import solve
@@ -312,14 +313,16 @@ class CarefulCaller:
 
 
 class _Solution:
-    """Makes the moves of a shortest solution of the level, then up."""
+    """Makes the moves of a shortest solution of the level, if one is known or soon found; then up."""
 
     def __init__(self, env: SokobanGridEnv) -> None:
         self._env, self._moves = env, list[int]()
 
     def __call__(self, observation: Any, info: Info) -> int:
         if info["steps"] == 0:
-            self._moves = list(solve(self._env.levels.boards[info["level"]]).moves)
+            level = self._env.levels[info["level"]]
+            known = level.moves is not None
+            self._moves = list(level.moves if known else solve(level.board, **GOLD_BUDGET).moves)
         return self._moves.pop(0) if self._moves else 0
 
 

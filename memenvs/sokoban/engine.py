@@ -125,6 +125,14 @@ class Board:
         """The board now as text in `LETTERS`, one row per line."""
         return cells_to_text(self.cells[: -self.shape[1] - 2], LETTERS)
 
+    def action_masks(self) -> list[bool]:
+        """Which of the four actions move the player: up, down, left, right."""
+        cells, player = self.cells, self.player
+        return [
+            KIND[cells[player + delta] << 4 | cells[player + 2 * delta]] != STAY
+            for delta in self._delta.values()
+        ]
+
     def step(self, action: int) -> Step:
         """Move the player; raises KeyError for an action that is not 0 to 3."""
         cells, player, delta = self.cells, self.player, self._delta[action]
@@ -174,6 +182,12 @@ class BoardBatch:
     def planes(self, channels_first: bool = False) -> Grid:
         """`planes` of the boards now, in an array of their own."""
         return _planes(self._words.copy(), channels_first)
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Which of the four actions move each player, (N, 4): up, down, left, right."""
+        ahead = self._player[:, None] + self._delta
+        pair = self._flat.take(ahead) >> 52 | self._flat.take(ahead + self._delta) >> 56
+        return _KIND.take(pair) != STAY
 
     def step(self, actions: npt.NDArray[np.integer]) -> Step:
         """Move the player of each board; `actions` (N,) are 0 to 3."""

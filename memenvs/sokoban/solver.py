@@ -21,18 +21,30 @@ import numpy.typing as npt
 
 from memenvs.sokoban.board import BOX, FAR, TARGET, WALL, BoardLayout, Grid, read_masks, squares
 
-Status = Literal["solved", "unsolvable", "limit"]
+_MANY = 20  # boxes; with 100 of them one assignment takes 0.3 s
+
+Status = Literal["solved", "unsolvable", "longer", "limit"]
 
 
 class Solution(NamedTuple):
-    """The result of a search: `status` is "limit" if the budget ran out before the search ended."""
+    """The result of a search.
+
+    `status` is "longer" if every solution takes more moves than were asked for, or there is none, and "limit"
+    if the budget ran out before the search ended.
+    """
 
     status: Status
     moves: tuple[int, ...]  # actions: 0 up, 1 down, 2 left, 3 right; empty unless solved
     expanded: int  # search nodes
 
 
-def solve(board: Grid, nodes: int | None = None, seconds: float | None = None) -> Solution:
+def solve(
+    board: Grid,
+    nodes: int | None = None,
+    seconds: float | None = None,
+    max_moves: int | None = None,
+    budget: Budget | None = None,
+) -> Solution:
     """A solution of a bordered board (H, W) with the fewest moves, within a budget; None is no limit.
 
     A limit in nodes gives the same result on every machine.
@@ -41,17 +53,23 @@ def solve(board: Grid, nodes: int | None = None, seconds: float | None = None) -
         board: cell codes; see `memenvs.sokoban.board`.
         nodes: search nodes to expand.
         seconds: of the wall clock.
+        max_moves: the search ends once a solution must take more moves.
+        budget: in place of `nodes` and `seconds`; several searches may share one.
     """
     layout, boxes, player = read_masks(board)
-    return solve_masks(layout, boxes, player, Budget(nodes, seconds))
+    return solve_masks(layout, boxes, player, budget or Budget(nodes, seconds), max_moves)
 
 
-def solve_masks(layout: BoardLayout, boxes: int, player: int, budget: Budget) -> Solution:
+def solve_masks(
+    layout: BoardLayout, boxes: int, player: int, budget: Budget, max_moves: int | None = None
+) -> Solution:
     """`solve`, for a layout and masks."""
     try:
-        actions = MoveSearch(layout, budget).run(boxes, player)
+        actions = MoveSearch(layout, budget).run(boxes, player, FAR if max_moves is None else max_moves)
     except BudgetSpent:
         return Solution("limit", (), budget.expanded)
+    except TooLong:
+        return Solution("longer", (), budget.expanded)
     if actions is None:
         return Solution("unsolvable", (), budget.expanded)
     return Solution("solved", tuple(actions), budget.expanded)
@@ -109,6 +127,10 @@ class BudgetSpent(Exception):
     """A search reached its limit."""
 
 
+class TooLong(Exception):
+    """Every solution takes more moves than were asked for."""
+
+
 class Budget:
     """Counts the nodes of a search, and stops it at a limit; None is no limit.
 
@@ -126,12 +148,14 @@ class Budget:
         if self.expanded >= self._nodes:
             raise BudgetSpent
         self.expanded += 1
-        if self._end is not None and self.expanded % 64 == 0 and time.monotonic() > self._end:
+        if self._end is not None and time.monotonic() > self._end:
             raise BudgetSpent
 
 
 class PushBound:
     """The fewest pushes that bring each box, alone on the board, to a target of its own; FAR if lost.
+
+    With more than `_MANY` boxes two boxes may go to the same target, as their assignment takes too long.
 
     It never overestimates, and one push lowers it by at most one, so A* with it is exact. `known` caches the
     bound of each mask of boxes.
@@ -155,6 +179,8 @@ class PushBound:
             return layout.nearest[boxes.bit_length() - 1] if boxes else 0
         if boxes.bit_count() > layout.targets.bit_count() or lost(layout, boxes):
             return FAR
+        if boxes.bit_count() > _MANY:
+            return sum(layout.nearest[square] for square in squares(boxes))
         return min(FAR, assignment([self._costs[square] for square in squares(boxes)]))
 
 
@@ -204,14 +230,20 @@ class MoveSearch:
         self._seen: dict[int, int] = {}  # boxes to the player squares of all waves so far
         self._waves: dict[int, dict[int, int]] = {}  # boxes to g to the player squares first reached then
 
-    def run(self, boxes: int, player: int) -> list[int] | None:
-        """A solution from boxes and player, both masks; None if there is none. Raises BudgetSpent."""
+    def run(self, boxes: int, player: int, max_moves: int) -> list[int] | None:
+        """A solution from boxes and player, both masks; None if there is none.
+
+        Raises:
+            BudgetSpent, TooLong: the search ended before.
+        """
         f = self._bound(boxes)
         if f >= FAR:
             return None
         self._open[f][boxes] = player
         while self._open:
             f = min(self._open)
+            if f > max_moves:
+                raise TooLong
             now = self._open[f]
             while now:
                 boxes, arrived = now.popitem()

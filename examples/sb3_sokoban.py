@@ -1,4 +1,6 @@
-"""Stable-Baselines3's PPO on `MemSokobanGrid-v0`: trained on one split of the levels, tested on another.
+"""sb3-contrib's MaskablePPO on `MemSokobanGrid-v0`: trained on one split of the levels, tested on another.
+
+It draws only moves that change something (`action_masks`).
 
 pip install -e ".[sb3]"
 python examples/sb3_sokoban.py --steps 3000000 --curve curve.json
@@ -14,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3 import PPO
+from sb3_contrib import MaskablePPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -56,10 +58,10 @@ class Features(BaseFeaturesExtractor):
         return self.layers(planes.float())
 
 
-def make_model(seed: int, **kwargs: Any) -> PPO:
-    """PPO with settings for a few minutes on a CPU; `kwargs` are the environment's."""
+def make_model(seed: int, **kwargs: Any) -> MaskablePPO:
+    """MaskablePPO with settings for a few minutes on a CPU; `kwargs` are the environment's."""
     envs = make_vec_env(ENV, n_envs=BOARDS, seed=seed, env_kwargs={**ENV_KWARGS, **kwargs})
-    return PPO(
+    return MaskablePPO(
         "MlpPolicy",
         envs,
         policy_kwargs={"features_extractor_class": Features, "net_arch": [], "normalize_images": False},
@@ -74,23 +76,24 @@ def make_model(seed: int, **kwargs: Any) -> PPO:
     )
 
 
-def success(choose: Callable[[np.ndarray], np.ndarray], split: str, **kwargs: Any) -> float:
-    """Share of a split's levels that are solved when `choose` picks the moves from observations."""
+def success(choose: Callable[[np.ndarray, np.ndarray], np.ndarray], split: str, **kwargs: Any) -> float:
+    """Share of a split's levels that are solved when `choose` picks the moves from observations and masks."""
     kwargs = {**ENV_KWARGS, "level_split": split, **kwargs}
     levels = len(gym.make(ENV, **kwargs).unwrapped.chosen)
     venv = gym.make_vec(ENV, num_envs=levels, **kwargs)
     observations, _ = venv.reset(options={"task": np.arange(levels)})
     solved, playing = np.zeros(levels, bool), np.ones(levels, bool)
     while playing.any():
-        observations, _, terminated, truncated, _ = venv.step(choose(np.ascontiguousarray(observations)))
+        moves = choose(np.ascontiguousarray(observations), venv.unwrapped.action_masks())
+        observations, _, terminated, truncated, _ = venv.step(moves)
         solved |= terminated & playing
         playing &= ~(terminated | truncated)
     return float(solved.mean())
 
 
-def likeliest(model: PPO) -> Callable[[np.ndarray], np.ndarray]:
-    """The model's most likely moves."""
-    return lambda observations: model.predict(observations, deterministic=True)[0]
+def likeliest(model: MaskablePPO) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The model's most likely moves of those that change something."""
+    return lambda observations, masks: model.predict(observations, action_masks=masks, deterministic=True)[0]
 
 
 class Curve(BaseCallback):
@@ -123,7 +126,7 @@ class Curve(BaseCallback):
         )
 
 
-def train(seed: int, steps: int, every: int, enough: float) -> tuple[PPO, Curve]:
+def train(seed: int, steps: int, every: int, enough: float) -> tuple[MaskablePPO, Curve]:
     """Train until `steps` or until `enough` of the validation levels are solved."""
     model, curve = make_model(seed), Curve(every, enough)
     model.learn(steps, callback=curve)
@@ -139,7 +142,7 @@ def draw(path: Path) -> None:
         percent = [100 * share for share in solved]
         axis.plot([s / 1e6 for s in steps], percent, marker="o", ms=3, label=f"seed {seed}", **line_style(k))
     axis.set(xlabel="million steps", ylabel="validation levels solved, %", ylim=(0, 100))
-    axis.set_title("Stable-Baselines3 PPO on MemSokobanGrid-v0, 6x6, one box", fontsize=10)
+    axis.set_title("MaskablePPO on MemSokobanGrid-v0, 6x6, one box", fontsize=10)
     axis.legend(frameon=False, loc="lower right")
     plain_axis(axis)
     save_figure(figure, path.with_suffix(".png"))

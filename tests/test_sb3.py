@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
+pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 EASY = {"min_solution": 5, "max_solution": 5}
@@ -18,7 +18,9 @@ def test_ppo_learns_to_solve_levels_it_has_not_seen():
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
-    chance = example.success(lambda observations: rng.integers(0, 4, len(observations)), "test", **EASY)
+    chance = example.success(
+        lambda observations, masks: rng.integers(0, 4, len(observations)), "test", **EASY
+    )
     model = example.make_model(0, **EASY)
     model.learn(100_000)
     assert example.success(example.likeliest(model), "test", **EASY) > chance + 0.15

@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ from leaderboard import ranked  # beside this file
 
 import memenvs
 from memenvs.cli import REQUIRED, described, env_parameters, find_spec
+from memenvs.commands.contract import argument_texts, contract
 from memenvs.core.files import read_json, write_text
 from memenvs.data import bundled
 from memenvs.evaluation.suite import SUITES, suite_table
@@ -25,8 +23,6 @@ from memenvs.evaluation.summary import markdown_table
 from memenvs.models.packaged import shipped_agents
 
 DOCS = Path(__file__).parent
-_ORDER = ["Action", "Observation", "Reward", "End", "Info", "Metrics", "Privileged", "Args", "Version"]
-_HEADING = re.compile(r"^([A-Z]\w*):$", re.MULTILINE)
 
 
 def page(name: str) -> str:
@@ -35,7 +31,7 @@ def page(name: str) -> str:
     point = spec.entry_point
     made = load_env_creator(point) if isinstance(point, str) else point
     env = gym.make(name, disable_env_checker=True)
-    summary, sections = _contract(made)
+    summary, sections = contract(made)
     rows = [
         ("Class", f"`{made.__module__}.{made.__qualname__}`"),
         ("Action space", f"`{env.action_space}`"),
@@ -58,7 +54,7 @@ def page(name: str) -> str:
         if title not in ("Args", "Version"):
             lines += ["", f"## {title}", "", text]
     lines += ["", "## Arguments", "", "| name | default | type | |", "| --- | --- | --- | --- |"]
-    told = _arguments_told(made)
+    told = argument_texts(made)
     for parameter in env_parameters(name) or ():
         default = (
             "" if parameter.default is REQUIRED else f"`{json.dumps(parameter.default, ensure_ascii=False)}`"
@@ -95,40 +91,6 @@ def _scores(name: str) -> list[str]:
         lines += ["", "The [shipped agents](../agents.md), in the form that they were trained for:", ""]
         lines += markdown_table(["policy", "tasks", "em"], rows)
     return ["", "## Scores", "", *lines] if lines else []
-
-
-def _contract(made: Any) -> tuple[str, dict[str, str]]:
-    """The summary of a class, and its docstring's sections; or else those of the class it extends."""
-    summary, _ = _sections(inspect.getdoc(made) or "")
-    found: dict[str, str] = {}
-    for kind in inspect.getmro(made):
-        if kind.__module__.startswith("memenvs.envs."):
-            _, told = _sections(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
-            found = {**told, **found}
-    return summary, {
-        title: found[title] for title in sorted(found, key=lambda title: (*_ORDER, title).index(title))
-    }
-
-
-def _sections(text: str) -> tuple[str, dict[str, str]]:
-    """The text before the first heading, and the text under each."""
-    first, *rest = _HEADING.split(text)
-    found = {
-        title: textwrap.dedent(body.strip("\n")) for title, body in zip(rest[::2], rest[1::2], strict=True)
-    }
-    return first.strip(), found
-
-
-def _arguments_told(made: Any) -> dict[str, str]:
-    """What the docstrings of a class and of those it extends say of each argument."""
-    told: dict[str, str] = {}
-    for kind in reversed(inspect.getmro(made)):
-        text = _sections(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))[1].get("Args", "")
-        for item in re.split(r"\n(?=\S)", text):
-            name, colon, meaning = item.partition(":")
-            if colon:
-                told[name.strip("* ")] = " ".join(meaning.split())
-    return told
 
 
 if __name__ == "__main__":

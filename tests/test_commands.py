@@ -279,6 +279,7 @@ def test_the_list_has_everything_that_is_chosen_by_name_with_its_defaults(capsys
     [
         ("memchunkqa-V0", "n_documents=null                  a whole number, at least 1, or null\n"),
         ("memchunkqa-V0", "\nObservation:\n"),
+        ("MemNIAH-v0", "\n    max_memory: tokens of memory kept"),  # of the class that it extends
         ("lexical", "lexical, scorer\n"),
         ("lexical", "\nlexical, policy\n"),
         ("CartPole-v1", "sutton_barto_reward=false         true or false"),

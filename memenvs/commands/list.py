@@ -24,6 +24,7 @@ from memenvs.cli import (
     terminal_width,
 )
 from memenvs.cli import show as write
+from memenvs.commands.contract import argument_texts, contract
 from memenvs.core.files import read_json
 from memenvs.core.optional import import_object
 from memenvs.data import bundled, bundled_names
@@ -166,7 +167,13 @@ def _refilled(lines: list[str]) -> Iterator[str]:
 def _environment(name: str) -> Entry:
     point: str | Callable[..., Any] | None = find_spec(name).entry_point
     creator = load_env_creator(point) if isinstance(point, str) else point
-    return Entry("environment", name, inspect.getdoc(creator) or "", env_parameters(name))
+    if creator is None:
+        return Entry("environment", name, "", env_parameters(name))
+    summary, sections = contract(creator)
+    if "Args" in sections:
+        sections["Args"] = "\n".join(f"{one}: {text}" for one, text in argument_texts(creator).items())
+    parts = (f"{title}:\n{textwrap.indent(text, '    ')}" for title, text in sections.items())
+    return Entry("environment", name, "\n\n".join([summary, *parts]), env_parameters(name))
 
 
 def _about(card: Card) -> str:

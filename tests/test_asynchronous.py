@@ -16,7 +16,7 @@ def test_an_awaited_episode_equals_one_that_was_called():
     agent = make_policy("gold", plain)
 
     async def play():
-        env = AsyncTextEnv(awaited)
+        env, agent = AsyncTextEnv(awaited), make_policy("gold", awaited)
         observation, info = await env.reset(seed=3)
         steps, over = [(observation, info)], False
         while not over:

@@ -295,6 +295,13 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return f"<think>{text}</think>" if self.mode.in_thought else text
 
     @property
+    def evidence_shown(self) -> bool:
+        """Whether all evidence has been shown, this turn's chunk included; true where none is marked."""
+        reading = self._reading
+        read = reading.chunks[min(self.episode.turn, len(reading.chunks) - 1)].end
+        return all(reading.context.spans[position][1] <= read for position in reading.evidence)
+
+    @property
     def question(self) -> str:
         """The question of this turn, as its prompt shows it; empty where it is asked only later."""
         return "" if self.ask == "later" and not self.answering else self._reading.asked(self.episode.turn)[0]

@@ -28,7 +28,8 @@ Policy = Callable[[Any, Info], Any]
 """Called with an observation and its `public_info`, gives the action."""
 
 POLICIES = {
-    "gold": "Knows the answer; it asks the environment.",
+    "gold": "Knows the answer, which the environment tells it. It reads until the evidence has been shown, "
+    "searches or calls the tool for the question once, and then answers.",
     "silent": "Always replies with nothing.",
     "random_text": "Replies with random words of the observation, and random tags.",
     "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
@@ -82,8 +83,10 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         }
     if isinstance(inner, ChunkQAEnv):
         makers |= {"lexical": lambda: LexicalReader(inner), "careful": lambda: CarefulReader(inner, seed)}
+        makers["gold"] = lambda: _gold_reader(inner)
     elif isinstance(inner, SearchingEnv):
         makers["lexical"] = lambda: LexicalSearcher(inner)
+        makers["gold"] = lambda: _gold_searcher(inner)
         if isinstance(inner, ToolQAEnv):
             makers["careful"] = lambda: CarefulCaller(inner)
     elif isinstance(inner, SokobanGridEnv):
@@ -310,6 +313,22 @@ class CarefulCaller:
         answers = env.privileged()["answers"]
         said = next((one for one in read if holds_answer([one], answers)[0]), "")
         return f"<reasoning>{said}</reasoning>\n" + _known_answer(env, "tag", [said])
+
+
+def _gold_reader(env: ChunkQAEnv) -> Policy:
+    """Notes the answer once all evidence has been shown."""
+    return lambda observation, info: env.gold_reply() if env.evidence_shown else env.noting(env.notes())
+
+
+def _gold_searcher(env: SearchingEnv[Any]) -> Policy:
+    """Searches for the question, and answers at the next turn."""
+
+    def reply(observation: str, info: Info) -> str:
+        if env.episode.history or env.last_turn == 1:
+            return env.gold_reply()
+        return env.opening + env.call(env.questions[env.episode.task].question)
+
+    return reply
 
 
 class _Solution:

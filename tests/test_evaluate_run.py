@@ -96,11 +96,16 @@ def test_the_interval_resamples_tasks_and_not_episodes():
     assert summarise(played, 50).metrics["turns"].interval[1:] == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("metric", ["em", "return"])
+@pytest.mark.parametrize("metric", ["em", "return", "outcome", "judged_right"])
 def test_zeros_alone_leave_room_above_them(metric):
     # Wilson: z^2 / (n + z^2) = 3.8415 / 15.8415 of 12 tasks, whatever the number of samples of each
     played = [record(task, sample, **{metric: 0.0}) for task in range(12) for sample in range(3)]
     np.testing.assert_allclose(summarise(played, 3).metrics[metric].interval, [0.0, 0.0, 0.2425], atol=1e-4)
+
+
+def test_a_count_that_is_the_same_in_every_task_has_no_width():
+    played = [record(task, 0, searches=1.0) for task in range(9)]
+    assert summarise(played, 1).metrics["searches"].interval == (1.0, 1.0, 1.0)
 
 
 def test_the_interval_of_some_successes_is_wilsons():
@@ -292,7 +297,7 @@ def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, c
 
     def interrupted(self):
         calls.append(self)
-        if len(calls) == 2:
+        if len(calls) == 3:  # the first two episodes have ended after two turns
             raise KeyboardInterrupt
         return answered(self)
 
@@ -735,3 +740,9 @@ def test_your_own_sampler_is_asked_for_the_turns_of_many_episodes():
 def test_an_object_of_another_kind_is_refused_as_a_policy():
     with pytest.raises(TypeError, match="policy must be a name, a function or a policy over"):
         evaluate("MemSokoban-v0", 7)
+
+
+@pytest.mark.parametrize("policy", ["lexical", "hf:/no/such/folder"])
+def test_a_policy_that_is_refused_leaves_no_run(policy, tmp_path):
+    assert run("--env", "MemSokoban-v0", "--policy", policy, "--task", "0", out=tmp_path / "run") == 2
+    assert not (tmp_path / "run").exists()

@@ -16,6 +16,7 @@ import pytest
 from command_line import view as main
 from viewer_runs import EVIL, play_runs, read_with, write
 
+from memenvs import evaluate
 from memenvs.rollout.records import Credit, Episode, text_reply
 from memenvs.view import write_report
 from memenvs.view.follow import progress
@@ -199,6 +200,24 @@ def test_the_terminal_shows_the_chunk_of_any_wording(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert len(re.findall(r"^chunk \([\d,]+ characters\)\n  \S", shown, re.MULTILINE)) == 2
     assert "Text:" not in shown
+
+
+def test_the_terminal_shows_the_chunk_that_a_turn_read_where_everything_stays_in_the_prompt(tmp_path, capsys):
+    read_with(tmp_path / "e.jsonl", ["a", "b", "c"], memory_mode="react")
+    assert main([str(tmp_path / "e.jsonl"), "--terminal", "--episode", "0"]) == 0
+    turns = capsys.readouterr().out.split("\nturn ")[1:]
+    assert ["chunk (" in turn for turn in turns] == [True, True, False]
+    assert not any("came back" in turn for turn in turns)
+
+
+def test_a_report_has_the_intervals_of_the_evaluation(tmp_path):
+    reading = {"tasks": "world-test", "n_documents": 6}
+    summary = evaluate(
+        "MemChunkQA-v0", "lexical", env_args=reading, tasks="0:9", samples=2, out=tmp_path / "run"
+    )
+    (intervals,) = make_report([tmp_path / "run"]).table["intervals"]
+    for name in ("success", "f1", "prompt_tokens", "return"):
+        assert intervals[name] == pytest.approx(summary.metrics[name].interval, rel=1e-5)
 
 
 def test_the_terminal_compares_memories_by_line_and_entries_by_number():

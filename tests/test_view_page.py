@@ -128,7 +128,7 @@ def test_the_table_shows_question_target_answer_and_score_and_filters_and_sorts(
 def test_each_run_has_its_mean_score_and_interval(page, report):
     page.open(report).one("table.runs")
     first = page.text("table.runs tbody tr:first-child")
-    assert "0.5 0.095 to 0.91" in first  # one success of two; Wilson's interval
+    assert "0.5 0.5 to 0.5" in first  # both episodes are of one task, and tasks are resampled
     page.all("table.runs a")[0].click()
     page.wait(lambda: len(page.all("tr.row")) == 2)
 
@@ -261,6 +261,21 @@ def test_the_chunk_is_shown_in_any_wording(page, tmp_path):
             evidence = turn.before["privileged"]["evidence_in_chunk"]
             assert bool(page.all(f"#turn-{number} mark")) == bool(evidence)
         assert not page.all("#turn-2 mark")
+
+
+def test_where_everything_stays_in_the_prompt_a_turn_shows_the_chunk_that_it_read(page, tmp_path):
+    read_with(tmp_path / "e.jsonl", ["\U0001f600 a", "b", "c"], memory_mode="react")
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    turns = read_episodes(tmp_path / "e.jsonl")[0].turns
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    for button in page.all(".turn .label + .text > .more"):
+        button.click()
+    for number, turn in enumerate(turns[:2]):
+        read = turn.before["privileged"]
+        chunk = turn.observation[slice(*read["chunk_span"])]
+        assert page.text(f"#turn-{number} .label + .text").startswith(chunk)
+        assert bool(page.all(f"#turn-{number} mark")) == bool(read["evidence_in_chunk"])
+    assert not page.all("#turn-2 mark")
 
 
 def look_for(page, text):

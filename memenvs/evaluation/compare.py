@@ -18,7 +18,7 @@ from memenvs.core.files import names_apart, resolved, write_json, write_text
 from memenvs.credit import ATOL, RTOL, Array
 from memenvs.evaluation.log import EvaluatedRun, read_run
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
-from memenvs.evaluation.summary import NORMAL, SHARES, Interval, bootstrap, markdown_table, show_number
+from memenvs.evaluation.summary import COUNTS, NORMAL, Interval, bootstrap, markdown_table, show_number
 from memenvs.rollout.scripted import policy_label
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
@@ -103,7 +103,8 @@ class PairedComparison:
         others = len(self.runs) - 1
         figure = new_figure(7.0, len(metrics) * (others * _ROW + _PANEL) + 0.5)
         axes = dict(zip(metrics, figure.subplots(len(metrics), squeeze=False)[:, 0], strict=True))
-        shares = [axis for metric, axis in axes.items() if metric in SHARES]
+        beyond = {row.metric for row in self.differences if max(abs(row.baseline), abs(row.mean)) > 1}
+        shares = [axis for metric, axis in axes.items() if metric not in COUNTS | beyond]
         for axis in shares[1:]:
             axis.sharex(shares[0])
         for metric, axis in axes.items():
@@ -223,7 +224,7 @@ def compare(
         before, *others = (np.array([run.means[name][task] for task in tasks]) for run in known)
         for run, after in zip(known[1:], others, strict=True):
             interval, resampled = paired_interval(
-                before, after, share=name in SHARES, resamples=resamples, seed=seed
+                before, after, share=name not in COUNTS, resamples=resamples, seed=seed
             )
             equal = np.isclose(after, before, RTOL, ATOL)  # samples summed in another order
             wins, losses = int(((after > before) & ~equal).sum()), int(((after < before) & ~equal).sum())
@@ -254,7 +255,7 @@ def paired_interval(
     Args:
         before: (n,) of the baseline.
         after: (n,) of the run.
-        share: whether the metric is one of `memenvs.evaluation.summary.SHARES`.
+        share: whether the metric is a share, not one of `memenvs.evaluation.summary.COUNTS`.
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap.
     """

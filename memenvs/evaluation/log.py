@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +48,7 @@ class RunLog:
     def __init__(self, folder: Path | None, setting: dict[str, Any], *, texts: bool = True) -> None:
         self.episodes: dict[Pair, Episode] = {}
         self.seconds = 0.0
+        self._unused: Path | None = None  # a folder that was made here and has no episode yet
         self._writer: EpisodeWriter | None = None
         self._open = contextlib.ExitStack()
         if folder is None:
@@ -54,6 +56,7 @@ class RunLog:
         other = sorted(one.name for one in folder.iterdir() if one.name[0] != ".") if folder.is_dir() else []
         if other and not (folder / SETTING).exists():
             raise ValueError(f"{folder} holds {other[0]!r} and no {SETTING}; choose another --out")
+        self._unused = None if folder.exists() else folder
         with contextlib.ExitStack() as opened:
             opened.enter_context(hold_folder(folder))
             path = folder / EPISODES
@@ -70,13 +73,15 @@ class RunLog:
 
     def keep(self, episode: Episode, policy: Any = None) -> None:
         """Write an episode to the folder; with a policy that has `spans`, also its tokens' characters."""
-        self.episodes[pair_of(episode)] = without_texts(episode)
+        self.episodes[pair_of(episode)], self._unused = without_texts(episode), None
         if self._writer:
             self._writer.write(episode, policy)
 
     def close(self) -> None:
-        """Close the file and release the folder, even if the rest cannot be written."""
+        """Close the file and release the folder; a new folder without an episode is removed."""
         self._open.close()
+        if self._unused:
+            shutil.rmtree(self._unused)
 
 
 def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:

@@ -21,13 +21,14 @@ _COSTS = {
 }
 _DRAWN = 4_000_000  # values of resamples in memory at once
 
-SHARES = frozenset(
+COUNTS = frozenset(
     {
-        *("success", "em", "f1", "sub_em", "format", "format_share", "called", "retrieved", "deadlocked"),
-        *("effective_player", "effective_box", "return"),
+        *("turns", "steps", "searches", "optimal_length", "memory_overflow", "truncated_replies"),
+        *("prompt_tokens", "prompt_tokens_peak", "model_prompt_tokens", "reply_tokens", "model_tokens"),
+        *("model_tokens_peak", "em_sum", "f1_sum", "judge_unscored", "prm_unscored"),
     }
 )
-"""Metrics that are shares, from 0 to 1; a return counts as a share where it is 0 or 1 in every task."""
+"""Metrics that count something; any other one is a share where it is 0 or 1 in every task."""
 
 
 class Interval(NamedTuple):
@@ -215,9 +216,10 @@ def wilson(values: Sequence[float]) -> Interval:
 def metric_interval(metric: str, values: Sequence[float]) -> Interval:
     """Mean of a metric over tasks, at least one, and its 95% interval.
 
-    It is `wilson` for a share (see `SHARES`) that is 0 or 1 in every task, otherwise `bootstrap`.
+    It is `wilson` where the metric is 0 or 1 in every task and does not count (see `COUNTS`), otherwise
+    `bootstrap`.
     """
-    is_binary = metric in SHARES and {0.0, 1.0}.issuperset(values)
+    is_binary = metric not in COUNTS and {0.0, 1.0}.issuperset(values)
     return wilson(values) if is_binary else bootstrap(values)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memenvs.core.files import names_apart, whole_folder, write_text
+from memenvs.evaluation.summary import metric_interval
 from memenvs.rollout.records import Episode, read_records
 from memenvs.tasks.metrics import extract_answer
 
@@ -122,6 +123,7 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     if len(runs) == 1:
         names.remove("run")
     index = {
+        "intervals": _intervals(facts, run_of, _numbered(tasks, len(lines))),
         "columns": names,
         "rows": [[one.get(name) for name in names] for one in facts],
         "runs": runs,
@@ -217,6 +219,31 @@ def _numbered(members: Mapping[Any, Sequence[int]], count: int) -> list[int]:
         for episode in some:
             numbers[episode] = number
     return numbers
+
+
+def _intervals(
+    facts: Sequence[Mapping[str, Any]], run_of: Sequence[int], tasks: Sequence[int]
+) -> list[dict[str, list[float]]]:
+    """For each run the mean, low and high of its metrics over tasks, as an evaluation has them.
+
+    Args:
+        facts: what the table shows of each episode; a failed one is in no mean.
+        run_of: the number of each episode's run.
+        tasks: the number of each episode's task.
+    """
+    values: list[dict[str, dict[int, list[float]]]] = [{} for _ in range(max(run_of) + 1)]
+    played = sorted(zip(facts, run_of, tasks, strict=True), key=lambda one: one[0]["number"] or 0)
+    for fact, run, task in played:
+        for name, value in fact.items() if fact["end"] != "failed" else ():
+            if name not in _FIRST[:-2] and isinstance(value, (int, float)):
+                values[run].setdefault(name, {}).setdefault(task, []).append(value)
+    return [
+        {
+            name: [*metric_interval(name, [sum(some) / len(some) for some in by_task.values()])]
+            for name, by_task in metrics.items()
+        }
+        for metrics in values
+    ]
 
 
 def _texts(episode: Episode) -> dict[str, str]:

@@ -44,14 +44,15 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
     if episode.turns and (question := episode.turns[0].before["privileged"]["question"]):
         yield from block("question", question, limit=limit)
     memory, total = "", 0.0
+    reads_feedback = any(turn.before["privileged"]["chunk_span"] for turn in episode.turns)
     for k, reply in enumerate(episode.replies):
         yield f"\n{BOLD}turn {k + 1} of {len(episode.replies)}{RESET}"
         turn = episode.turns[k] if k < len(episode.turns) else None
         fresh = turn is not None and (k == 0 or turn.before["context"] == "rewrite")
-        if turn is not None and fresh and turn.observation:
-            label, shown = "read", turn.observation
+        if turn is not None and (fresh or reads_feedback) and turn.observation:
+            label, shown = "read", turn.observation if fresh else turn.before["feedback"]
             if span := turn.before["privileged"]["chunk_span"]:
-                shown = shown[slice(*span)]
+                shown = turn.observation[slice(*span)]
                 label = f"chunk ({len(shown):,} characters)"
             yield from block(label, shown, limit=limit)
             for part in turn.before["privileged"]["evidence_in_chunk"]:
@@ -62,7 +63,7 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
             if isinstance(after, str) and after != memory:
                 yield from _memory(memory, after, limit)
                 memory = after
-            if turn.info["feedback"].strip():
+            if turn.info["feedback"].strip() and not reads_feedback:
                 yield from block("came back", turn.info["feedback"], limit=limit)
         reward = episode.turn_rewards[k] if k < len(episode.turn_rewards) else 0.0
         total += reward

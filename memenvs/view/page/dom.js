@@ -63,19 +63,6 @@ function deviation(values) {
   return Math.sqrt(mean(values.map((value) => (value - middle) ** 2)));
 }
 
-// A 95% interval of a mean: Wilson's where all values are 0 or 1, otherwise the normal one.
-function interval(values) {
-  const n = values.length, middle = mean(values), z = 1.96;
-  if (n < 2) return null;
-  if (values.every((value) => value === 0 || value === 1)) {
-    const centre = (middle + (z * z) / (2 * n)) / (1 + (z * z) / n);
-    const half = (z / (1 + (z * z) / n)) * Math.sqrt((middle * (1 - middle)) / n + (z * z) / (4 * n * n));
-    return [Math.max(0, centre - half), Math.min(1, centre + half)];
-  }
-  const half = (z * deviation(values)) / Math.sqrt(n - 1);
-  return [middle - half, middle + half];
-}
-
 // A value of the index, of episode i.
 function cell(i, name) { return name in column ? rows[i][column[name]] : null; }
 function runOf(i) { return index.runs[index.run[i]]; }

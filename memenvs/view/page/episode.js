@@ -86,7 +86,7 @@ function turnCard(record, k, before, by, most) {
   const wrote = [
     el("div", { class: "label" }, told), replyNode(record, k, by, most),
     typeof turn.memory === "string" && (turn.memory || before) ? memoryNode(before, turn.memory, turn.memory !== before && (!isMemory || Boolean(before))) : null,
-    turn.feedback && turn.feedback.trim() ? labelled("feedback", feedbackNodes(record, turn.feedback.trim())) : null,
+    !readsFeedback(record) && turn.feedback && turn.feedback.trim() ? labelled("feedback", feedbackNodes(record, turn.feedback.trim())) : null,
   ];
   const read = readNode(record, k);
   return el("section", { class: "card turn", id: "turn-" + k, "aria-label": "Turn " + (k + 1) },

@@ -75,17 +75,44 @@ function isPassageOfEvidence(record, passage) {
 
 function feedbackNodes(record, text) { return isBoards(record) ? withBoards(text) : passages(record, text); }
 
+// Whether the chunks of an episode that appends come as feedback: the feedback of a turn is then the next one's prompt.
+function readsFeedback(record) { return record.context === "append" && record.turns.some((turn) => turn.chunk_span); }
+
+// Where the feedback of each turn begins in the observation that it ends, in characters as the file counts them.
+const beginsOf = new WeakMap();
+function feedbackBegins(record) {
+  if (!beginsOf.has(record)) {
+    const size = (text) => [...(text || "")].length;
+    let at = 0;
+    beginsOf.set(record, record.turns.map((turn, k) => {
+      if (typeof turn.observation === "string") at = size(turn.observation);
+      const begin = at + size(record.replies[k]);
+      at = begin + size(turn.feedback);
+      return begin;
+    }));
+  }
+  return beginsOf.get(record);
+}
+
+// What was read at turn k, and where the chunk is in it.
+function promptAt(record, k) {
+  const turn = record.turns[k] || {};
+  if (typeof turn.observation === "string" || !k || !readsFeedback(record)) return [turn.observation, turn.chunk_span];
+  const begin = feedbackBegins(record)[k - 1];
+  return [record.turns[k - 1].feedback, turn.chunk_span && turn.chunk_span.map((at) => at - begin)];
+}
+
 // What was read at turn k, with the chunk apart from the rest of the prompt.
 function readNode(record, k) {
-  const turn = record.turns[k] || {}, text = turn.observation;
+  const turn = record.turns[k] || {}, [text, span] = promptAt(record, k);
   if (typeof text !== "string" || !text) return null;
   const whole = (nodes, open) => el("details", { open }, el("summary", {}, "prompt, " + count(text.length, "character")),
     el("div", { class: "text", dir: "auto" }, nodes));
-  if (!turn.chunk_span) {
+  if (!span) {
     const nodes = isBoards(record) ? withBoards(text) : marked(text, evidenceIn(record, text, turn.evidence_in_chunk), "evidence");
     return whole(nodes, k === 0 && text.length < 3000);
   }
-  const chunk = text.slice(...turn.chunk_span.map(placesIn(text)));
+  const chunk = text.slice(...span.map(placesIn(text)));
   const spans = evidenceIn(record, chunk, turn.evidence_in_chunk);
   const told = "chunk, " + count(chunk.length, "character") + (spans.length ? ", with evidence" : ", no evidence");
   return [labelled(told, aroundSpans(chunk, spans, "evidence")), whole(plain(text, 5000), false)];

@@ -46,15 +46,18 @@ function chosenColumns() {
   return [...["step", "phase", "env", "return", "turns", "end"].filter(differs), ...own].filter((name, i, all) => all.indexOf(name) === i);
 }
 
+// The mean of a whole run is over tasks, with the interval of an evaluation; that of a part is over its episodes.
 function runTable() {
-  const name = score(), members = index.runs.map(() => []);
+  const name = score(), members = index.runs.map(() => []), sizes = index.runs.map(() => 0);
+  index.run.forEach((r) => sizes[r]++);
   order.forEach((i) => members[index.run[i]].push(i));
   const known = (some, what) => some.map((i) => cell(i, what)).filter((value) => typeof value === "number");
   const lines = index.runs.map((run, r) => {
-    const values = known(members[r], name), range = interval(values);
+    const whole = members[r].length === sizes[r] && index.intervals[r][name];
+    const middle = whole ? whole[0] : mean(known(members[r], name)), range = whole && whole.slice(1);
     return el("tr", {},
       el("th", { scope: "row" }, index.runs.length > 1 ? link({ q: "run=" + (/\s/.test(run) ? '"' + run + '"' : run) }, run) : run),
-      el("td", { class: "n" }, el("b", {}, number(mean(values), 3)), range ? el("span", { class: "quiet" }, " " + range.map((end) => number(end, 2)).join(" to ")) : ""),
+      el("td", { class: "n" }, el("b", {}, number(middle, 3)), range ? el("span", { class: "quiet" }, " " + range.map((end) => number(end, 2)).join(" to ")) : ""),
       el("td", { class: "n" }, members[r].length),
       el("td", { class: "n" }, number(mean(known(members[r], "return")), 3)),
       el("td", { class: "n" }, number(mean(known(members[r], "turns")), 3)),

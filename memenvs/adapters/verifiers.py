@@ -13,6 +13,7 @@ from memenvs.adapters.common import TextEnvironment, open_env, turn_record
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.env import TextEnv
 from memenvs.core.optional import check_version
+from memenvs.models.endpoint import with_thought
 from memenvs.rollout.records import text_reply
 from memenvs.rollout.session import Session
 
@@ -187,6 +188,7 @@ class MemEnv(vf.Env[MemEnvConfig]):
 async def _step(env: TextEnvironment, session: Session, segment: Any) -> None:
     """Play the reply of a segment."""
     # `Segment.last_reply` is stripped; a memory must stay as the model gave it.
-    texts = (message.content for message in reversed(segment.messages) if message.role == "assistant")
-    reply = text_reply(next(texts, None) or "")
+    said = next((message for message in reversed(segment.messages) if message.role == "assistant"), None)
+    text, thought = (said.content or "", said.reasoning_content or "") if said else ("", "")
+    reply = text_reply(with_thought(env, thought, text))
     await in_thread(session.step, env, reply)  # a retriever must not hold up the others

@@ -35,7 +35,7 @@ def made(family, taskset=(), **settings):
 
 
 def run(env, reply, *tasks, rollouts=1):
-    """The episodes of some tasks; `reply` sees a request's messages."""
+    """The episodes of some tasks; `reply` sees the messages, and gives a text or parts of a choice."""
     chosen = env.taskset.include(idx=[f"{task}:{task + 1}" for task in tasks])
 
     async def all_of_them(url):
@@ -44,7 +44,11 @@ def run(env, reply, *tasks, rollouts=1):
             slots = [slot for task in chosen for slot in env.slots(task, rollouts)]
             return await asyncio.gather(*(env.run_slot(slot, context) for slot in slots))
 
-    with ChatStub(lambda fields: (200, reply(fields["messages"]))) as stub:
+    def answer(fields):
+        said = reply(fields["messages"])
+        return (200, said) if isinstance(said, str) else (200, "", said)
+
+    with ChatStub(answer) as stub:
         return asyncio.run(all_of_them(stub.url)), stub.bodies
 
 
@@ -199,6 +203,12 @@ def test_an_empty_reply_goes_on():
     ((episode,), _) = run(made("sokoban"), lambda messages: "", 1)
     (trace,) = episode.traces
     assert [turn["turn"] for turn in trace.info["turns"]] == [1, 2, 3]
+
+
+def test_a_thought_that_the_server_separates_is_part_of_the_reply():
+    message = {"role": "assistant", "content": "<answer>Up</answer>", "reasoning_content": "Up it is."}
+    ((episode,), _) = run(made("sokoban"), lambda messages: {"message": message}, 1)
+    assert episode.traces[0].metrics["format"] == 1.0
 
 
 def test_an_agent_that_may_not_go_on_leaves_an_incomplete_episode():

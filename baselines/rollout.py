@@ -13,7 +13,7 @@ import sys
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -76,6 +76,8 @@ WORK = {
     "update": "updating the weights",
 }
 """What the first step of a run prints about its parts."""
+PATIENCE = 3
+"""Steps of which none taught anything, after which a run says so."""
 WORD = re.compile(r"[^\W_]+")
 
 
@@ -214,7 +216,8 @@ class ModelRun:
             loss.backward()
             total += float(loss.detach())
         weights, finite = [self.policy.parameters()], math.isfinite(total)
-        norms = apply_gradients(self.optimizer, weights, self.processes, finite=finite)
+        limit = self.args.max_grad_norm
+        norms = apply_gradients(self.optimizer, weights, self.processes, max_norm=limit, finite=finite)
         metrics = {"loss": self.processes.sum(total)[0]} if norms else {}
         return {**metrics, "nonfinite": float(norms is None)}
 
@@ -480,6 +483,7 @@ class StepLoop:
         self._started = self._step_started = time.perf_counter()
         self._sigterm, self._stopping = False, False
         self._warned: set[str] = set()
+        self._flat_steps, self._turns_paid = 0, False
 
     def __enter__(self) -> StepLoop:
         self._handler = signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -512,6 +516,7 @@ class StepLoop:
         if failed := [one for one in episodes if one.end == "failed"]:
             said = f"{len(failed)} of {len(episodes)} episodes failed and are left out, the first: "
             self._warn_once("failed", said + failed[0].error)
+        self._warn_of_nothing_to_learn(metrics, valid(episodes))
         if run.curriculum:
             metrics["curriculum_level"] = run.curriculum.progress.level
             metrics["curriculum_mean"] = run.curriculum.mean
@@ -569,6 +574,33 @@ class StepLoop:
                 f"{overlong:g} prompts left no room for a reply in the model's window of "
                 f"{self._run.policy.window} tokens and were answered by an empty one: shorten them by "
                 "--env-args (such as chunk_size, max_memory, k), or take a model with a longer window",
+            )
+
+    def _warn_of_nothing_to_learn(self, metrics: Mapping[str, float], played: Sequence[Episode]) -> None:
+        """Warn once where groups never differ, and where no turn is paid in a run that learns by turn."""
+        self._flat_steps = 0 if metrics.get("informative", 1.0) else self._flat_steps + 1
+        if self._flat_steps == PATIENCE:
+            known = {
+                0.0: "no episode solved its task: warm up with sft, take easier tasks, or raise "
+                "--max-new-tokens if replies are truncated",
+                1.0: "every episode solved its task: take harder tasks",
+            }
+            other = "the episodes of a task earned the same: raise --group-size or --temperature"
+            why = known.get(metrics.get("success", math.nan), other)
+            self._warn_once(
+                "flat", f"no group differed up to step {self._step}, so nothing is learned: {why}"
+            )
+        several = [episode for episode in played if len(episode.turn_rewards) > 1]
+        self._turns_paid |= any(any(episode.turn_rewards[:-1]) for episode in several)
+        outcome_alone = all(set(episode.rewards) == {"outcome"} for episode in several)
+        by_turn = getattr(self._run.args, "reward", "") == "turn"
+        waited = self._step - self._first >= PATIENCE
+        if by_turn and several and not self._turns_paid and (outcome_alone or waited):
+            self._warn_once(
+                "unpaid",
+                "--reward turn, but no turn before the last has earned anything, so the outcome teaches "
+                "alone: add a method that pays turns, as --methods '[\"SearchRewards\"]' (`memenvs list` has "
+                "them all), or train with --reward outcome",
             )
 
     def _warn_once(self, kind: str, text: str) -> None:

@@ -177,6 +177,36 @@ class TestHardSteps:
         assert np.isfinite(line["policy_loss"])
 
 
+def warnings_of(capsys):
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+
+
+class TestWarnings:
+    def test_steps_in_which_no_group_differs_are_reported_once(self, game, tmp_path, capsys):
+        run(grpo, game, tmp_path / "run", steps=4, groups=2, max_new_tokens=1)
+        (warning,) = warnings_of(capsys)
+        assert "no group differed up to step 3" in warning
+        run(grpo, game, tmp_path / "differs", steps=3, groups=8)
+        assert warnings_of(capsys) == []
+
+    @pytest.mark.parametrize("learner", [mt_ppo, grpo])
+    def test_a_run_by_turn_without_rewards_of_turns_is_reported_once(
+        self, learner, game, tiny_model, tmp_path, capsys
+    ):
+        searching = {"env": "MemSearchQA-v0", "max_new_tokens": 4, "reward": "turn", "groups": 2}
+        tasks = ({"tasks": "world-test", "max_turns": 2, "k": 1, "max_information": 60}, str(tiny_model))
+        alone = run_warnings(learner, tasks, tmp_path / "alone", capsys, steps=2, **searching)
+        assert sum("--reward turn" in line for line in alone) == 1
+        searching["methods"] = '["SearchRewards"]'
+        paid = run_warnings(learner, tasks, tmp_path / "paid", capsys, steps=2, **searching)
+        assert not any("--reward turn" in line for line in paid)
+
+
+def run_warnings(learner, game, out, capsys, **options):
+    run(learner, game, out, **options)
+    return warnings_of(capsys)
+
+
 class TestReports:
     def test_a_line_has_the_mean_of_each_component(self, game, tmp_path):
         (line,) = run(grpo, game, tmp_path / "run", steps=1, groups=8)

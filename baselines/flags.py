@@ -96,6 +96,8 @@ class ModelFlags(Flags):
     """Final learning rate as a fraction of the peak, reached linearly after the warm-up."""
     adamw: dict[str, Any] = field(default_factory=dict)
     """Other settings of torch.optim.AdamW, such as betas=[0.9,0.95] weight_decay=0.01 (by default 0)."""
+    max_grad_norm: Positive = 1.0
+    """A gradient of a larger norm is scaled down to this norm."""
 
 
 @dataclass

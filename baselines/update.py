@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_GRAD_NORM = 1.0
-"""A gradient of a larger norm is scaled down to this."""
 MASTER = ".master"
 """After a parameter's number: the name of its master weight in a checkpoint."""
 
@@ -212,7 +210,9 @@ def train_on(
                 weight.grad = None
             if needed:
                 finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
-                norms = apply_gradients(optimizer, list(trained.values()), processes, finite=finite)
+                norms = apply_gradients(
+                    optimizer, [*trained.values()], processes, max_norm=args.max_grad_norm, finite=finite
+                )
                 if norms is None:
                     nonfinite += 1
                     continue
@@ -323,14 +323,16 @@ def apply_gradients(
     groups: Sequence[Sequence[Any]],
     processes: ProcessGroup,
     *,
+    max_norm: float = 1.0,
     finite: bool = True,
 ) -> list[float] | None:
     """One optimizer step by the gradients of all processes.
 
     Args:
         optimizer: of the parameters.
-        groups: of parameters in training; each group's gradient is scaled down to norm `MAX_GRAD_NORM`.
+        groups: of parameters in training.
         processes: processes that train together.
+        max_norm: a group's gradient of a larger norm is scaled down to it.
         finite: whether the loss of this process was finite.
 
     Returns:
@@ -341,7 +343,7 @@ def apply_gradients(
     masters = [master_weights(parameters) for parameters in groups]
     for weights in masters:
         processes.sum_gradients(weights)
-    norms = [float(clip(weights, MAX_GRAD_NORM)) for weights in masters]
+    norms = [float(clip(weights, max_norm)) for weights in masters]
     # The norms are the same in all processes.
     if processes.any(not finite) or not all(map(math.isfinite, norms)):
         optimizer.zero_grad(set_to_none=True)

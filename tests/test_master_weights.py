@@ -121,6 +121,14 @@ def test_processes_sum_the_gradients_of_masters():
     assert apply_gradients(optimizer, [[weight]], TwoAlike("cpu")) == [6.0]
 
 
+def test_a_gradient_is_scaled_down_to_the_largest_norm():
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.grad = torch.tensor([3.0, 4.0])
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    assert apply_gradients(optimizer, [[weight]], ProcessGroup("cpu"), max_norm=0.1) == [5.0]
+    assert weight.tolist() == pytest.approx([-0.06, -0.08], abs=1e-6)
+
+
 def test_a_step_that_is_not_finite_leaves_masters_as_they_are():
     weight = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
     optimizer = make_optimizer([{"params": [weight]}], lr=0.5)

@@ -38,9 +38,10 @@ PAPERS = {
                      "rewards": "mt_ppo"},
         "reward": "turn", "steps": 300,
     },
-    ("grpo", "mt_grpo_tool"): {  # MT-GRPO 5.2
+    ("grpo", "mt_grpo_tool"): {  # MT-GRPO 5.2, config_utils.py of its public code
         "env": "MemToolQA-v0", "env_args": {"k": 1}, "methods": ["ToolRewards"], "reward": "turn",
-        "group_size": 21, "groups": 12 * 4 * 7 // 21, "epochs": 2, "steps": 300, "lr": 1e-6,
+        "group_size": 21, "groups": 12 * 4 * 7 // 21, "epochs": 2, "steps": 300 // 2, "lr": 1e-6,
+        "lr_warmup": 20 // 2, "adamw": {"betas": [0.9, 0.99]}, "max_grad_norm": 0.1,
         "kl_coef": 0.0, "loss_agg_mode": "seq-mean-token-mean", "max_new_tokens": 1024,
     },
     ("grpo", "tamtrl_reading"): {  # TAMTRL 6.1, B.2; where it says "as MemAgent", run_memory_7B.sh

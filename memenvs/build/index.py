@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from memenvs.build.vectors import import_vectors
 from memenvs.core.data import checked
 from memenvs.core.files import check_written, read_json, whole_folder, write_json
 from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
 from memenvs.retrieval.dense import (
     INDEX,
+    PROGRESS,
     SEED,
     VECTORS,
     Nearest,
@@ -41,6 +43,7 @@ def build_index(
     index: IndexName = "flat",
     encoder: PrefixedEncoder | None = None,
     workers: Literal["ray"] | None = None,
+    vectors: Path | str | None = None,
 ) -> IndexCard:
     """Build an index folder for `load_retriever`; a killed build resumes where it stopped.
 
@@ -54,17 +57,23 @@ def build_index(
         encoder: of a dense index; None: `Encoder()`, E5.
         workers: `"ray"`: the passages are encoded by the workers of a Ray cluster, each with the model of
             that name; otherwise in this process.
+        vectors: a file with the vectors of all passages, which are then not encoded (`import_vectors`).
 
     Raises:
-        ValueError: the corpus is malformed or empty, or the folder holds vectors of
-            another corpus or encoder.
+        ValueError: the corpus is malformed or empty, the folder holds vectors of another corpus or encoder,
+            or the file's vectors do not fit.
     """
+    if vectors is not None and index == "lexical":
+        raise ValueError(f"a lexical index has no vectors; choose another index, or leave {vectors} out")
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     mapped = _map_corpus(corpus, out)
     if index == "lexical":
         return _build_lexical(mapped, out)
-    return _build_dense(mapped, out, index, encoder or Encoder(), workers)
+    encoder = encoder or Encoder()
+    if vectors is not None:
+        import_vectors(Path(vectors), mapped, encoder, out)
+    return _build_dense(mapped, out, index, encoder, workers)
 
 
 def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
@@ -110,9 +119,9 @@ def _build_dense(
         )
         queries = encoder.queries(_probes(corpus))
         measured = {"k": PROBE_K, "queries": len(queries), "recall": recall(found, exact, queries, PROBE_K)}
-    card = IndexCard(
-        "dense", index, len(corpus), corpus.sha256, encoder.arguments(), encoder.dimension, how, measured
-    )
+    noted = read_json(out / PROGRESS, "build the index again")
+    encoded_by = encoder.arguments() | ({"vectors": noted["vectors"]} if "vectors" in noted else {})
+    card = IndexCard("dense", index, len(corpus), corpus.sha256, encoded_by, encoder.dimension, how, measured)
     return card.write(out, out / VECTORS, *([] if index == "flat" else [out / INDEX]))
 
 

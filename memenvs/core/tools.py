@@ -87,10 +87,10 @@ class ToolUse:
         called = escape_tags(f"{name}({reprlib.repr(arguments)})")  # short, however deep they are
         return self.compose(thought, content, called), f"{fault} {self._ask}"
 
-    def text(self, thought: str, content: str) -> tuple[str, str]:
-        """The reply of a message without a call, which is read as text; and what is wrong with it."""
-        reply = self.compose(thought, "", content) if thought else content
-        return reply, f"You called no tool. {self._ask}"
+    @property
+    def no_call(self) -> str:
+        """What is wrong with a message without a call, which is read as text."""
+        return f"You called no tool. {self._ask}"
 
     def explain(self, feedback: str, fault: str) -> str:
         """The environment's feedback, with what is wrong with a call in place of its hint."""

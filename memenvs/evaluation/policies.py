@@ -325,7 +325,8 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     client = OpenAIClient(url, timeout=options.timeout, tries=options.tries, key=key_in(KEY))
     names = [options.model] if options.model else served_models(client)
     if len(names) != 1:
-        served = ", ".join(map(repr, names)) or "nothing"
+        others = f" and {len(names) - 10} others" if len(names) > 10 else ""
+        served = (", ".join(map(repr, names[:10])) or "nothing") + others
         raise ValueError(f"{client.url} serves {served}; choose one with --model")
     body = {
         "model": names[0],

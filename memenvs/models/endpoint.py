@@ -147,7 +147,7 @@ def with_thought(env: gym.Env[Any, Any], thought: str, text: str, *, cut: bool =
     """
     if not thought or text.lstrip().startswith(("<think>", "<reasoning>")):
         return text
-    if cut and not text:
+    if cut and not text.strip():
         return f"<think>{thought}"
     use = text_env_of(env).tool_use()
     return (use.compose if use else as_thought)(thought, "", text)
@@ -300,8 +300,8 @@ class ToolConversation(Prompts):
         self.messages.append(said)
         if not (calls := completion.message.get("tool_calls")):
             self._call = {}
-            reply, self._fault = self._use.text(thought, completion.text)
-            return reply
+            self._fault = self._use.no_call
+            return with_thought(self._env, thought, completion.text, cut=completion.finish == "length")
         call = _first_call(calls)
         number = call.id or f"call-{len(self.messages)}"
         self._call = {"tool_call_id": number, "name": call.name}

@@ -50,7 +50,7 @@ def read_collection(data: bytes) -> tuple[list[Grid], list[str]]:
     text = _decode(data)
     lines = re.split(r"\r\n|\r|\n", text)
     xml = _xml_levels(data) if "<SokobanLevels" in text else None
-    used, results = set(text), []
+    used, results = set(text), list[tuple[list[Grid], list[str]]]()
     for alphabet in _ALPHABETS:
         if results and not any(chr(code) in used for code in alphabet.keys() - _ALPHABETS[0].keys()):
             continue

@@ -169,17 +169,17 @@ def in_short(faults: Sequence[str]) -> str:
 def _pack(levels: LevelSet) -> bytes:
     joined = [move for level in levels for move in level.moves or ()]
     card = {"splits": levels.splits, "card": levels.card}
-    shapes = {"shapes": np.array(levels.shapes, np.int32)} if len(set(levels.shapes)) > 1 else {}
+    arrays: dict[str, Any] = {
+        "format": np.array(f"{FORMAT} {VERSION}"),
+        "boards": levels.boards,
+        "lengths": levels.lengths,
+        "moves": np.array(joined, np.uint8),
+        "card": np.frombuffer(json.dumps(card).encode(), np.uint8),
+    }
+    if len(set(levels.shapes)) > 1:
+        arrays["shapes"] = np.array(levels.shapes, np.int32)
     file = io.BytesIO()
-    np.savez_compressed(
-        file,
-        format=np.array(f"{FORMAT} {VERSION}"),
-        boards=levels.boards,
-        lengths=levels.lengths,
-        moves=np.array(joined, np.uint8),
-        card=np.frombuffer(json.dumps(card).encode(), np.uint8),
-        **shapes,
-    )
+    np.savez_compressed(file, **arrays)
     return file.getvalue()
 
 

@@ -57,6 +57,7 @@ class Checkpoints:
         args: dict[str, Any],
         best: dict[str, Any] | None = None,
         curriculum: State | None = None,
+        drawn: int = 0,
     ) -> None:
         """Write `checkpoints/step-N`, set the links `last` and `best`, and remove what is not kept.
 
@@ -69,6 +70,7 @@ class Checkpoints:
             args: of the run, compared when it is resumed.
             best: `step` and `value` of the best evaluation; its checkpoint is this one or in the folder.
             curriculum: its state.
+            drawn: tasks drawn so far.
         """
         stepped = optimizer.state_dict()
         tensors = {name: master.detach() for name, master in optimizer_masters(optimizer).items()}
@@ -83,6 +85,7 @@ class Checkpoints:
             "optimizer": {"param_groups": stepped["param_groups"]},
             "best": best,
             "curriculum": curriculum,
+            "drawn": drawn,
         }
         with whole_folder(self._at(step)) as fresh:
             for name, model in models.items():
@@ -115,7 +118,7 @@ class Checkpoints:
         """Load the newest checkpoint, if there is one, into models of the same form and their optimizer.
 
         Returns:
-            `step`, `best` and `curriculum`, as `save` was given them.
+            `step`, `best`, `curriculum` and `drawn`, as `save` was given them.
 
         Raises:
             ValueError: the checkpoint was made in another precision.

@@ -212,12 +212,14 @@ def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experien
         The replies with their advantages, the episodes through the trees, and the number of tokens sampled.
     """
     seeds = run.processes.shard(group_seeds(args.seed, step, 0, args.groups))
+    tasks = run.processes.shard(run.next_tasks(args.groups))
     roots = collect_trees(
         run.tree_env,
         run.sampler,
         seeds,
         branches=args.group_size,
         turns=args.tree_turns,
+        tasks=tasks,
         max_new_tokens=args.max_new_tokens,
         timer=run.timer,
     )

@@ -42,10 +42,10 @@ from memenvs.core.trackers import check_clients
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models import Policy
 from memenvs.rollout.engine import Timer, collect
+from memenvs.rollout.order import draw_tasks
 from memenvs.rollout.records import Episode, EpisodeWriter, valid
 from memenvs.wrappers import (
     Curriculum,
-    CurriculumWrapper,
     RewardMethod,
     RewardWrapper,
     VectorRewardWrapper,
@@ -118,6 +118,7 @@ class ModelRun:
         model_settings: of all models of the run.
         policy: in training.
         curriculum: of the tasks that the run learns from; None without one.
+        drawn: tasks drawn so far; with a curriculum, those of its level.
         release: lets another run have the folder.
 
     Args:
@@ -138,6 +139,7 @@ class ModelRun:
         self.model_settings: dict[str, Any] = {"chat_args": args.chat_args}
         self.best: dict[str, Any] | None = None
         self.curriculum: Curriculum | None = None
+        self.drawn = 0
         adamw = require("torch", "train").optim.AdamW
         taken = [one for one in parameters_of(adamw) or () if one.name not in ("params", "lr")]
         check_arguments("--adamw", args.adamw, taken)
@@ -178,7 +180,7 @@ class ModelRun:
     def restore(self) -> None:
         """Load the newest checkpoint, if there is one."""
         if state := self._checkpoints.restore(self._models, self.optimizer):
-            self.step, self.best = state["step"], state["best"]
+            self.step, self.best, self.drawn = state["step"], state["best"], state["drawn"]
             if self.processes.is_main:
                 self._checkpoints.finish(self.step, self.best)
             if self.curriculum:
@@ -234,7 +236,9 @@ class ModelRun:
         self.step = step
         if self.processes.is_main:
             level = self.curriculum.get_state() if self.curriculum else None
-            self._checkpoints.save(self._models, self.optimizer, step, self.args.plain(), self.best, level)
+            self._checkpoints.save(
+                self._models, self.optimizer, step, self.args.plain(), self.best, level, self.drawn
+            )
 
     def load(self, model: str, *, value_head: bool = False, adapt: bool = False) -> HFPolicy:
         """Load a model as the run's arguments say.
@@ -303,6 +307,7 @@ class Run(ModelRun):
         self,
         venv: Any,
         seeds: Sequence[int],
+        tasks: Sequence[int],
         group_size: int,
         player: Policy | None = None,
         read: Callable[[Episode], None] | None = None,
@@ -312,6 +317,7 @@ class Run(ModelRun):
         Args:
             venv: the environments.
             seeds: each names its group.
+            tasks: the number of each group's task.
             group_size: episodes of a group.
             player: policy that samples; None: `sampler`.
             read: is given each episode that this process played to its end, while it has its turns.
@@ -321,6 +327,7 @@ class Run(ModelRun):
             player or self.sampler,
             self.processes.shard(seeds),
             group_size,
+            tasks=self.processes.shard(tasks),
             max_new_tokens=self.args.max_new_tokens,
             timer=self.timer,
         )
@@ -341,11 +348,13 @@ class Run(ModelRun):
             self.sampler.load_weights(self.policy)
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Metrics `eval_NAME` on fixed tasks; empty unless an evaluation is due at this step."""
+        """Metrics `eval_NAME` on fixed tasks, each once; empty unless an evaluation is due at this step."""
         if self._eval_venv is None or step % self.args.eval_every:
             return {}
-        seeds = group_seeds(self.args.seed, 0, 1, self.args.eval_episodes)
-        episodes = self.play(self._eval_venv, seeds, 1)
+        n_tasks = task_count(self._eval_venv)
+        tasks = draw_tasks(n_tasks, [self.args.seed, 1], 0, min(n_tasks, self.args.eval_episodes))
+        seeds = group_seeds(self.args.seed, 0, 1, len(tasks))
+        episodes = self.play(self._eval_venv, seeds, tasks, 1)
         self.save_episodes(step, "eval", episodes)
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
 
@@ -367,7 +376,7 @@ class RolloutRun(Run):
     """A run that learns from fresh rollouts at every step; see `ModelRun`.
 
     Attributes:
-        venv: the environments, drawn from by the curriculum where there is one.
+        venv: the environments.
         player: the policy whose rollouts are learned from; None: `sampler`.
     """
 
@@ -385,7 +394,15 @@ class RolloutRun(Run):
             taken = [one for one in parameters_of(Curriculum) or () if one.name != "tasks"]
             check_arguments("--curriculum", self.args.curriculum, taken)
             self.curriculum = Curriculum(env.tasks, **self.args.curriculum)
-            self.venv = CurriculumWrapper(self.venv, self.curriculum, update=False)
+            self.curriculum.check_metric(env)
+
+    def next_tasks(self, count: int) -> list[int]:
+        """The numbers of the next tasks to learn from: each once a pass through the set, or the level."""
+        start, self.drawn = self.drawn, self.drawn + count
+        if self.curriculum is None:
+            return draw_tasks(task_count(self.venv), [self.args.seed, 0], start, count)
+        level, numbers = self.curriculum.progress.level, self.curriculum.numbers
+        return draw_tasks(numbers, [self.args.seed, 0, level], start, count)
 
     def rollouts(self, step: int, part: int = 0) -> list[Episode]:
         """Roll out the groups of a step, by all processes; episodes in order of their groups.
@@ -395,11 +412,15 @@ class RolloutRun(Run):
             part: number of the batch of tasks within the step.
         """
         # Part 1 of step 0 is what evaluations play.
-        seeds = group_seeds(self.args.seed, step, part, self.args.groups)
-        episodes = self.play(self.venv, seeds, self.args.group_size, self.player, self.read)
+        seeds, tasks = (
+            group_seeds(self.args.seed, step, part, self.args.groups),
+            self.next_tasks(self.args.groups),
+        )
+        episodes = self.play(self.venv, seeds, tasks, self.args.group_size, self.player, self.read)
         if self.curriculum:  # by the episodes of all processes, so that all are at one level
             metric = self.curriculum.metric
-            self.curriculum.update([(one.task, one.metrics[metric]) for one in valid(episodes)])
+            if self.curriculum.update([(one.task, one.metrics[metric]) for one in valid(episodes)]):
+                self.drawn = 0
         return episodes
 
     def read(self, episode: Episode) -> None:
@@ -629,6 +650,12 @@ def next_commands(args: TrainArgs) -> str:
         if args.save_episodes:
             lines.append(f"  memenvs view {out}")
     return "\n".join([*lines, f"  memenvs view {out} --curves", ""])
+
+
+def task_count(venv: Any) -> int:
+    """The number of tasks of the environments."""
+    count: int = venv.unwrapped.envs[0].unwrapped.n_tasks
+    return count
 
 
 def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:

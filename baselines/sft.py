@@ -11,17 +11,21 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from memenvs.baselines.flags import Flags, PlayArgs, run_command
-from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches
+from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches, task_count
 from memenvs.baselines.update import evaluate_in
 from memenvs.core.data import Count, NonNegative
+from memenvs.core.env import text_env_of
 from memenvs.rollout.demonstrations import (
     Demonstration,
     play_teacher,
     read_demonstrations,
     to_samples,
 )
+from memenvs.rollout.order import draw_tasks
 from memenvs.rollout.records import Sample, valid
 from memenvs.rollout.scripted import make_policy
+
+PLAYED = 1000  # episodes of a teacher that plays
 
 
 @dataclass
@@ -30,8 +34,8 @@ class CloningFlags(Flags):
 
     teacher: str = "gold"
     """Who plays: "self" (the model), a scripted policy, module:function, or a .jsonl file."""
-    episodes: Count = 1000
-    """Number of episodes to play or read."""
+    episodes: Count | None = None
+    """Number of episodes to play, 1000 by default, or maximum number to learn from a file, by default all."""
     learn_from: Literal["success", "all"] = "success"
     """Learn from episodes that solved their task (STaR's filter), or from all."""
     batch_size: Count = 32
@@ -97,22 +101,27 @@ def training_samples(run: SFTRun) -> list[Sample]:
         ValueError: there are none, or no such teacher.
     """
     args = run.args
-    seeds = group_seeds(args.seed, 0, 2, args.episodes)
     samples: list[Sample] = []
     turns = overlong = 0
     if args.teacher == "self":
-        played = run.play(run.make_venv(), seeds, 1)
+        venv = run.make_venv()
+        played = run.play(venv, *_draws(args, task_count(venv)), 1)
         for episode in valid(played):
             if args.learn_from == "all" or episode.success:
                 samples += episode.samples
         turns = sum(len(episode.replies) for episode in played)
         overlong = sum(episode.overlong_prompts for episode in played)
     else:
-        for lesson in _demonstrations(args, seeds):
-            if args.learn_from == "all" or lesson.success:
-                samples += (made := to_samples(run.policy, lesson))
-                turns += len(lesson.turns)
-                overlong += len(lesson.turns) - (int(made[-1].turns.max()) + 1 if made else 0)
+        lessons = demonstrations(args)
+        right = [lesson for lesson in lessons if args.learn_from == "all" or lesson.success]
+        chosen = right[: args.episodes]
+        if len(chosen) < len(lessons) and run.processes.is_main:
+            why = f"{len(lessons) - len(right):,} failed, {len(right) - len(chosen):,} are beyond --episodes"
+            sys.stderr.write(f"learning from {len(chosen):,} of {len(lessons):,} episodes: {why}\n")
+        for lesson in chosen:
+            samples += (made := to_samples(run.policy, lesson))
+            turns += len(lesson.turns)
+            overlong += len(lesson.turns) - (int(made[-1].turns.max()) + 1 if made else 0)
     warning = overlong and (
         f"{overlong} of {turns} turns do not fit the model's window of {run.policy.window} tokens: shorten "
         "their prompts by --env-args, or take a model with a longer window"
@@ -127,12 +136,19 @@ def training_samples(run: SFTRun) -> list[Sample]:
     return samples
 
 
-def _demonstrations(args: SFTArgs, seeds: Sequence[int]) -> list[Demonstration]:
-    """What a teacher plays, or what a file holds."""
+def demonstrations(args: SFTArgs) -> list[Demonstration]:
+    """What a teacher plays, or all that a file holds."""
     if args.teacher.endswith(".jsonl"):
-        return read_demonstrations(Path(args.teacher))[: args.episodes]
+        return read_demonstrations(Path(args.teacher))
     env = gym.make(args.env, disable_env_checker=True, **args.env_args)
-    return list(play_teacher(env, make_policy(args.teacher, env, args.seed), seeds))
+    draws = _draws(args, text_env_of(env).n_tasks)
+    return list(play_teacher(env, make_policy(args.teacher, env, args.seed), *draws))
+
+
+def _draws(args: SFTArgs, n_tasks: int) -> tuple[list[int], list[int]]:
+    """The seeds and the tasks of the episodes to play."""
+    count = args.episodes or PLAYED
+    return group_seeds(args.seed, 0, 2, count), draw_tasks(n_tasks, [args.seed, 2], 0, count)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

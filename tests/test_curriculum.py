@@ -183,13 +183,6 @@ def test_groups_of_a_reward_wrapper_play_the_level(folder, tasks):
         assert hops(tasks, names) == {level}
 
 
-def test_a_learner_may_do_the_updates(folder, tasks):
-    wrapped = CurriculumWrapper(venv(folder), Curriculum(tasks, window=1), update=False)
-    play(wrapped, True, 0)
-    wrapped.reset(seed=0)
-    assert wrapped.curriculum.progress.level == 0
-
-
 def test_what_a_curriculum_cannot_wrap_is_refused(folder, tasks):
     curriculum = Curriculum(tasks)
     with pytest.raises(ValueError, match="autoreset_mode='Disabled', got"):

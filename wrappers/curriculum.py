@@ -87,10 +87,19 @@ class Curriculum:
         scores = self.progress.scores
         return sum(scores) / len(scores) if scores else 0.0
 
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of this level's tasks."""
+        return self.levels[self.progress.level][1]
+
     def draw(self, seed: int) -> int:
         """The number of a task of this level; equal seeds draw the same one."""
-        _, numbers = self.levels[self.progress.level]
-        return numbers[int(np.random.default_rng([seed, _STREAM]).integers(len(numbers)))]
+        return self.numbers[int(np.random.default_rng([seed, _STREAM]).integers(len(self.numbers)))]
+
+    def check_metric(self, env: Any) -> None:
+        """Raise a `ValueError` unless an unwrapped environment has the curriculum's metric."""
+        if self.metric not in env.metric_names:
+            raise ValueError(f"metric must be one of {', '.join(env.metric_names)}, got {self.metric!r}")
 
     def update(self, ended: Iterable[tuple[str, float]]) -> bool:
         """Count the metrics of ended episodes, by the ids of their tasks; return whether a new level begins.
@@ -138,14 +147,12 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
     Args:
         env: a `TextVectorEnv` with `autoreset_mode="Disabled"`, over the curriculum's task set.
         curriculum: may be shared.
-        update: move it by the episodes that end here; False where a learner calls `Curriculum.update` with
-            those of all its processes.
 
     Raises:
         ValueError: another environment, autoreset mode or task set, or no such metric.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], curriculum: Curriculum, update: bool = True) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], curriculum: Curriculum) -> None:
         inner = env.unwrapped
         if not isinstance(inner, TextVectorEnv) or inner.autoreset_mode is not AutoresetMode.DISABLED:
             raise ValueError(
@@ -155,12 +162,9 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         first: Any = inner.envs[0].unwrapped
         if getattr(getattr(first, "tasks", None), "hash", None) != curriculum.tasks.hash:
             raise ValueError(f"the environments do not play {curriculum.tasks.name}, the curriculum's tasks")
-        if curriculum.metric not in first.metric_names:
-            raise ValueError(
-                f"metric must be one of {', '.join(first.metric_names)}, got {curriculum.metric!r}"
-            )
+        curriculum.check_metric(first)
         super().__init__(env)
-        self.curriculum, self._updates, self._vector = curriculum, update, inner
+        self.curriculum, self._vector = curriculum, inner
         self._ended: list[tuple[str, float]] = []
         self._seeds = np.random.default_rng()
 
@@ -188,9 +192,8 @@ class CurriculumWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         """Play one reply in each environment; see `TextVectorEnv.step`."""
         stepped: Step = self.env.step(actions, *(() if mask is None else (mask,)))
         _, _, terminated, truncated, _ = stepped
-        if self._updates:
-            for i in np.flatnonzero(terminated | truncated).tolist():
-                info = self._vector.infos_list[i]
-                if not info.get("error"):
-                    self._ended.append((info["task"], info["metrics"][self.curriculum.metric]))
+        for i in np.flatnonzero(terminated | truncated).tolist():
+            info = self._vector.infos_list[i]
+            if not info.get("error"):
+                self._ended.append((info["task"], info["metrics"][self.curriculum.metric]))
         return stepped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,11 +38,20 @@ class Demonstration:
     success: bool
 
 
-def play_teacher(env: gym.Env[Any, Any], teacher: Policy, seeds: Iterable[int]) -> Iterator[Demonstration]:
-    """Play an episode for each seed with a policy over texts, as in `memenvs.rollout.scripted`."""
-    for seed in seeds:
+def play_teacher(
+    env: gym.Env[Any, Any], teacher: Policy, seeds: Sequence[int], tasks: Sequence[int] | None = None
+) -> Iterator[Demonstration]:
+    """Play an episode for each seed with a policy over texts, as in `memenvs.rollout.scripted`.
+
+    Args:
+        env: a text environment.
+        teacher: the policy.
+        seeds: of the episodes.
+        tasks: the number of each episode's task; None: its seed draws it.
+    """
+    for seed, task in zip(seeds, [None] * len(seeds) if tasks is None else tasks, strict=True):
         session, turns = Session(), list[tuple[str, str]]()
-        session.begin(*env.reset(seed=seed))
+        session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
         context = session.info["context"]
         while not session.over:
             reply = teacher(session.observation, session.info)

@@ -40,6 +40,7 @@ def collect(
     groups: Sequence[int],
     group_size: int = 1,
     *,
+    tasks: Sequence[int] | None = None,
     max_new_tokens: int = 512,
     timer: Timer | None = None,
 ) -> list[Episode]:
@@ -61,17 +62,19 @@ def collect(
         venv: a `TextVectorEnv`, or a `VectorRewardWrapper` with the same `group_size`; autoreset mode
             `"Disabled"`.
         policy: samples the replies.
-        groups: the seed of each group's task, which also names the group; all different.
+        groups: the seed of each group, which also names it; all different.
         group_size: G, a divisor of the number of environments.
+        tasks: the number of each group's task, as of `draw_tasks`; None: its seed draws it.
         max_new_tokens: tokens of a reply.
         timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
 
     Raises:
         ValueError: the environments cannot be used this way; the message says why.
     """
+    numbers = [None] * len(groups) if tasks is None else tasks
     sessions = [
-        [Session(policy, Episode(group=int(s), seed=int(s), member=j)) for j in range(group_size)]
-        for s in groups
+        [Session(policy, Episode(group=int(s), seed=int(s), member=j, number=i)) for j in range(group_size)]
+        for s, i in zip(groups, numbers, strict=True)
     ]
     order = {seed: place for place, seed in enumerate(groups)}
     engine = Engine(venv, turn_sampler(policy, max_new_tokens), group_size=group_size, timer=timer)

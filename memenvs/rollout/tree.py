@@ -96,6 +96,7 @@ def collect_trees(
     *,
     branches: int,
     turns: int,
+    tasks: Sequence[int] | None = None,
     max_new_tokens: int = 512,
     budget: int = 10_000,
     timer: Timer | None = None,
@@ -109,9 +110,10 @@ def collect_trees(
     Args:
         env: a text environment; methods around it must pay at once.
         policy: samples the replies.
-        seeds: of the tasks.
+        seeds: of the trees.
         branches: G.
         turns: K.
+        tasks: the number of each tree's task; None: its seed draws it.
         max_new_tokens: tokens of a reply.
         budget: replies that may be sampled in all.
         timer: counts the seconds of `"sampling"` and `"environment"`.
@@ -125,7 +127,8 @@ def collect_trees(
     check_cost(len(seeds), branches, turns, budget)
     _check_methods(env)
     timer = timer or Timer()
-    roots = [_root(env, policy, seed) for seed in seeds]
+    numbers = [None] * len(seeds) if tasks is None else tasks
+    roots = [_root(env, policy, seed, task) for seed, task in zip(seeds, numbers, strict=True)]
     frontier = [root for root in roots if not root.session.over]
     turn = 0
     while frontier:
@@ -147,11 +150,11 @@ def collect_trees(
     return roots
 
 
-def _root(env: gym.Env[Any, Any], policy: Policy, seed: int) -> Node:
+def _root(env: gym.Env[Any, Any], policy: Policy, seed: int, task: int | None) -> Node:
     """A task's beginning; already over if the environment raises an error."""
-    session = Session(policy, Episode(group=seed, seed=seed))
+    session = Session(policy, Episode(group=seed, seed=seed, number=task))
     try:
-        session.begin(*env.reset(seed=seed))
+        session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
     except Exception as error:
         session.fail(error_line(error))
         return Node(session, outcome=np.nan)

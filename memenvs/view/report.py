@@ -110,7 +110,8 @@ def make_report(paths: Sequence[str | Path]) -> Report:
             lines.append(line.strip())
             facts.append(_facts(runs[run], episode))
             run_of.append(run)
-            task: Any = episode.group if episode.number is None else ("task", episode.number)
+            by_group = episode.number is None or episode.step is not None  # a step may play a task twice
+            task: Any = episode.group if by_group else ("task", episode.number)
             key: tuple[Any, ...] = (run, episode.step, episode.phase, task)
             if episode.phase == "eval" or (episode.number is None and episode.step is None):
                 key = (*key, episode.task) if episode.group else (*key, here)

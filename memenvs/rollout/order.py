@@ -1,0 +1,46 @@
+"""Which task is played when: every task of a set once a pass, in another order each time."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+MOST_SHUFFLED = 1 << 22  # tasks; an environment that makes its tasks as they are asked for may have 2**31
+
+
+def draw_tasks(tasks: int | Sequence[int], seed: Sequence[int], start: int, count: int) -> list[int]:
+    """The tasks that are drawn as numbers start, start + 1, …, start + count - 1 of a training.
+
+    N draws are a pass, in which each of N tasks comes once, in an order of its own. A draw depends on its
+    number alone: any number of processes, and a resumed run, draw the same.
+
+    Args:
+        tasks: N, or the numbers of N tasks.
+        seed: equal seeds give equal orders.
+        start: draws before.
+        count: draws.
+    """
+    size = tasks if isinstance(tasks, int) else len(tasks)
+    places = [_place(size, (*seed, *divmod(number, size))) for number in range(start, start + count)]
+    return places if isinstance(tasks, int) else [tasks[place] for place in places]
+
+
+def _place(size: int, draw: tuple[int, ...]) -> int:
+    """The place of a draw in the order of its pass; `draw` ends in the pass and the number in it."""
+    *seed, number = draw
+    if size <= MOST_SHUFFLED:
+        return int(_order(size, tuple(seed))[number])
+    rng = np.random.default_rng(seed)
+    first, stride = rng.integers(size, size=2).tolist()
+    while math.gcd(stride, size) != 1:
+        stride += 1
+    return int((first + stride * number) % size)
+
+
+@functools.lru_cache(maxsize=4)
+def _order(size: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).permutation(size)

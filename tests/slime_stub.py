@@ -72,8 +72,8 @@ def install(monkeypatch, tokenizer):
     return server
 
 
-def play(settings, seeds, size=4, **options):
-    """The samples of each rollout of a group for each seed, as slime plays them."""
+def play(settings, seeds, size=4, named="seed", **options):
+    """The samples of each rollout of a group for each seed, or `named` task, as slime plays them."""
     from memenvs.adapters.slime import generate
 
     args = SimpleNamespace(memenvs=settings, n_samples_per_prompt=size, rollout_max_context_len=None)
@@ -83,7 +83,7 @@ def play(settings, seeds, size=4, **options):
         return await asyncio.gather(
             *(
                 generate(
-                    args, Sample(group, group * size + i, metadata={"seed": seed}), dict(params), **options
+                    args, Sample(group, group * size + i, metadata={named: seed}), dict(params), **options
                 )
                 for group, seed in enumerate(seeds)
                 for i in range(size)

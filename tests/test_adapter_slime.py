@@ -15,7 +15,7 @@ from replay import Replay
 from slime_stub import Status, install, play
 from transformers import AutoTokenizer
 
-from memenvs.adapters.common import read_credit
+from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.vector import TextVectorEnv
 from memenvs.models.chat import ChatTokens
@@ -71,6 +71,15 @@ def test_the_samples_of_a_rollout_share_its_id_and_train_their_reply_alone(slime
         assert one.status is Status.COMPLETED
         assert one.metadata["seed"] == 3
         assert one.metadata["success"] == 0.0
+
+
+def test_a_row_names_a_task_by_its_number(slime):
+    slime.say = lambda prompt: "a note"
+    env = open_env(READING["env"], READING["settings"])
+    play(READING, [5, 0], size=2, named="task")
+    for task in (5, 0):
+        question = env.reset(options={"task": task})[1]["privileged"]["question"]
+        assert sum(question in prompt for prompt in slime.prompts) >= 2
 
 
 def test_a_growing_conversation_is_a_sample_a_turn_and_pays_what_each_turn_earned(slime, tokenizer):

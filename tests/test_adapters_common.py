@@ -3,7 +3,10 @@
 import json
 import math
 
-from memenvs.adapters.common import turn_record
+import numpy as np
+import pytest
+
+from memenvs.adapters.common import turn_record, read_draw
 from memenvs.wrappers import Credit
 
 INFO = {
@@ -27,3 +30,26 @@ def test_a_reason_is_told_without_what_it_quotes():
 
 def test_without_methods_there_are_no_credits():
     assert turn_record(INFO) == {name: value for name, value in INFO.items() if name != "privileged"}
+
+
+@pytest.mark.parametrize(
+    ("row", "seed", "options"),
+    [
+        (
+            {"task": 3},
+            3,
+            {"task": 3},
+        ),  # the task's number seeds what else is drawn, so that a group shares it
+        ({"seed": 7}, 7, {}),
+        ({"task": np.int64(3), "seed": np.int64(7)}, 7, {"task": 3}),
+        ({"task": None, "seed": 7}, 7, {}),
+    ],
+)
+def test_a_row_names_what_its_group_plays(row, seed, options):
+    draw = read_draw(row)
+    assert (draw.seed, draw.options) == (seed, options)
+
+
+def test_a_row_that_names_neither_a_task_nor_a_seed_is_refused():
+    with pytest.raises(ValueError, match="columns index"):
+        read_draw({"index": 3})

@@ -759,6 +759,20 @@ def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     assert set(files(out)) == {CARD, DOCUMENTS, TASKS, *exports}
 
 
+def test_rows_number_the_tasks_for_trainers_that_play_them(tmp_path):
+    args = ("--entities", 60, "--documents", 5, "--num-tasks", 4, "--holdout", 2, "--export", "rows", "verl")
+    assert build("world", *args, "--out", tmp_path / "set") == 0
+    for folder, count, split in (("set", 4, "train"), ("set-holdout", 2, "test")):
+        tasks = open_tasks(tmp_path / folder)
+        rows = pq.read_table(tmp_path / folder / "rows.parquet").to_pylist()
+        assert [row["task"] for row in rows] == [row["metadata"]["task"] for row in rows] == [*range(count)]
+        assert [row["extra_info"]["task"] for row in rows] == [*range(count)]
+        assert {row["extra_info"]["split"] for row in rows} == {split}
+        assert [row["extra_info"]["id"] for row in rows] == [task.id for task in tasks]
+        verl = pq.read_table(tmp_path / folder / "verl.parquet").to_pylist()
+        assert [row["extra_info"]["task"] for row in verl] == [*range(count)]
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """Rows for MemAgent and verl of a world, of three of its questions at once, and of needles."""

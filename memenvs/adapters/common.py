@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 
@@ -53,6 +53,35 @@ def open_env(
             f"{env} has observations that are not texts; give a text environment, such as MemSokoban-v0"
         )
     return made
+
+
+class Draw(NamedTuple):
+    """What a group plays, by a row of a trainer's data.
+
+    Attributes:
+        seed: of the reset; the task's number where the row has no seed, so that a group shares it.
+        task: number of the task; None: the seed draws it.
+    """
+
+    seed: int
+    task: int | None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the reset."""
+        return {} if self.task is None else {"task": self.task}
+
+
+def read_draw(row: Mapping[str, Any]) -> Draw:
+    """What a row says that its group plays: `task` (a number), `seed`, or both.
+
+    Raises:
+        ValueError: it has neither.
+    """
+    task, seed = (None if (n := row.get(name)) is None else int(n) for name in ("task", "seed"))
+    if task is None and seed is None:
+        raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(row) or 'none'}")
+    return Draw(task if seed is None else seed, task)  # type: ignore[arg-type]  # one of them is a number
 
 
 def read_credit(

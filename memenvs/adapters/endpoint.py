@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from memenvs.adapters.common import open_env
+from memenvs.adapters.common import open_env, read_draw
 from memenvs.core.asynchronous import AsyncTextEnv, in_thread
 from memenvs.core.env import public_info
 from memenvs.core.servers import OpenAIClient, key_in
@@ -76,16 +76,13 @@ class EpisodeAgent:
         """
         if not (url := base_url or os.environ.get("OPENAI_BASE_URL")):
             raise ValueError("no address: give base_url, or set OPENAI_BASE_URL")
-        task, seed = (None if (n := data.get(name)) is None else int(n) for name in ("task", "seed"))
-        if task is None and seed is None:
-            raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(data) or 'none'}")
+        draw = read_draw(data)
         key = api_key or key_in("OPENAI_API_KEY")
         watch = self._watch = self._watch or Watch(url)  # one for all episodes
         client = OpenAIClient(url, timeout=self._timeout, tries=1, key=key)
         env = AsyncTextEnv(await in_thread(open_env, *self._env))
         try:
-            options = None if task is None else {"task": task}
-            observation, info = await env.reset(seed=seed, options=options)
+            observation, info = await env.reset(seed=draw.seed, options=draw.options)
             prompts, ids, over = self._prompts(env.env), [], False
 
             def read(found: Any) -> tuple[str, Completion]:

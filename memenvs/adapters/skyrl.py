@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from memenvs.adapters.common import TextEnvironment, open_env, plain, turn_record
+from memenvs.adapters.common import TextEnvironment, open_env, plain, turn_record, read_draw
 from memenvs.core.data import convert
 from memenvs.core.optional import check_version
 
@@ -70,9 +70,8 @@ class SkyRLEnv(BaseTextEnv):
 
     def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:
         """The system messages of `prompt` and the first observation; its user messages are left out."""
-        task, seed = (None if (n := self._row.get(name)) is None else int(n) for name in ("task", "seed"))
-        options = None if task is None else {"task": task}  # from parquet they come as NumPy's numbers
-        observation, self._info = self._env.reset(seed=seed, options=options)
+        draw = read_draw(self._row)
+        observation, self._info = self._env.reset(seed=draw.seed, options=draw.options)
         self.turns, self._earned, self._over, self._done = 0, Counter(), False, False
         fixed = [message for message in prompt if message["role"] == "system"]
         first = [{"role": "user", "content": observation}]

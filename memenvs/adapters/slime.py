@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from memenvs.adapters.common import plain
+from memenvs.adapters.common import plain, read_draw
 from memenvs.adapters.groups import LoopSampler, Meetings, RolloutGroup, Sampled, chat_tokens
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.data import convert
@@ -49,7 +49,7 @@ async def generate(
     """Play a rollout as slime's custom generate function: a sample for each turn that it replied to.
 
     slime starts the rollouts of a group on one event loop. They meet here and play the task of the row's
-    `metadata["seed"]` side by side; then the reward methods compare the group, as in our own learners. A
+    `metadata` side by side; then the reward methods compare the group, as in our own learners. A
     sample has the tokens up to the end of its reply, of which the reply alone is trained, and all samples of
     a rollout have its `rollout_id`. Its `reward` is the credit of the turn: the mean of its tokens'
     advantages with `credit`, otherwise what the turn earned. Give slime `--disable-rewards-normalization`
@@ -61,18 +61,17 @@ async def generate(
 
     Args:
         args: slime's, with `memenvs` (see `SlimeSettings`).
-        sample: of the data; `metadata` has `seed`.
+        sample: of the data; `metadata` has `task` (a number), `seed`, or both.
         sampling_params: slime's.
         evaluation: whether slime evaluates.
 
     Raises:
-        ValueError: the settings or the seed are missing or wrong.
+        ValueError: the settings are missing or wrong, or the row names no task.
     """
     settings = convert(
         plain(getattr(args, "memenvs", None)), SlimeSettings, "memenvs", "see docs/trainers.md"
     )
-    if "seed" not in (sample.metadata or {}):
-        raise ValueError(f"a row needs metadata with `seed`, got {sample.metadata}")
+    read_draw(sample.metadata or {})
     if evaluation:
         plain_group = RolloutGroup(settings.env, settings.settings)
         (episode,) = await _play(args, plain_group, settings, sampling_params, [sample])
@@ -106,8 +105,8 @@ async def _play(
     loop, size = asyncio.get_running_loop(), len(samples)
     longest = args.rollout_max_context_len or 2**31
     sampler = LoopSampler(ask, loop, tokens, longest, longest, size)
-    seed = int(samples[0].metadata["seed"])
-    episodes = [Episode(group=seed, seed=seed, member=i) for i in range(size)]
+    seed, task = read_draw(samples[0].metadata)
+    episodes = [Episode(group=seed, seed=seed, number=task, member=i) for i in range(size)]
     await in_thread(group.play, sampler, episodes, settings.scorer)
     return episodes
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.adapters.common import open_env, read_credit
+from memenvs.adapters.common import open_env, read_credit, read_draw
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.optional import check_hooks, check_version, require
 from memenvs.models.chat import ChatPolicy, ChatTokens
@@ -29,24 +30,35 @@ __all__ = [
     "TurnAdvantages",
     "episode_return",
     "seed_rows",
+    "task_rows",
 ]
 
 Row = dict[str, list[Any]]
-PREFIX = "seed "  # of the prompts of `seed_rows`
+NAMED = re.compile(r"(task|seed) (\d+)")  # the prompts of `task_rows` and `seed_rows`
 CREDIT: Mapping[str, Any] = {"reward": "turn"}
 OVER = "The episode is over. Reply without calling a tool."
 
 
-def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
-    """The dataset of an `EpisodeRollout`: a row for each task, whose prompt names the task's seed.
+def task_rows(tasks: Iterable[int]) -> list[dict[str, str]]:
+    """The dataset of an `EpisodeRollout`: a row for each task, whose prompt has the task's number.
 
     TRL hands a `rollout_func` the prompts and no other column, so the prompt must say which task is meant.
-    What the model reads comes from the environment.
+    What the model reads comes from the environment. An epoch plays each task once; `range(env.n_tasks)` are
+    all of them.
+
+    >>> task_rows([7])
+    [{'prompt': 'task 7'}]
+    """
+    return [{"prompt": f"task {int(task)}"} for task in tasks]
+
+
+def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
+    """As `task_rows`, with seeds that draw the tasks, where an environment has no list of them.
 
     >>> seed_rows([7])
     [{'prompt': 'seed 7'}]
     """
-    return [{"prompt": f"{PREFIX}{int(seed)}"} for seed in seeds]
+    return [{"prompt": f"seed {int(seed)}"} for seed in seeds]
 
 
 class EpisodeRollout:
@@ -76,7 +88,7 @@ class EpisodeRollout:
         """Play an episode for each prompt.
 
         Args:
-            prompts: of `seed_rows`, each repeated for every member of its group.
+            prompts: of `task_rows` or `seed_rows`, each repeated for every member of its group.
             trainer: samples.
 
         Raises:
@@ -93,9 +105,9 @@ class EpisodeRollout:
                 "class Trainer(TurnAdvantages, GRPOTrainer)"
             )
         self.policy = TRLPolicy(trainer)
-        groups = read_groups(prompts, size)
+        seeds, tasks = read_groups(prompts, size)
         limit = trainer.max_completion_length
-        self.episodes = collect(self.venv, self.policy, groups, size, max_new_tokens=limit)
+        self.episodes = collect(self.venv, self.policy, seeds, size, tasks=tasks, max_new_tokens=limit)
         rows = []
         for episode in self.episodes:
             own = [trl_row(sample, episode.end != "failed") for sample in episode.samples]
@@ -276,12 +288,10 @@ class ToolEnv:
         Raises:
             ValueError: neither is given, so that the members of a group would play different tasks.
         """
-        if seed is None and task is None:
-            raise ValueError("the dataset needs a column `seed` or `task`, or a group plays different tasks")
-        options = {} if task is None else {"task": int(task)}
+        draw = read_draw({"task": task, "seed": seed})
         self._session = Session()
         self._session.episode.replaces_outcome = getattr(self._env, "replaces_outcome", False)
-        self._session.begin(*self._env.reset(seed=None if seed is None else int(seed), options=options))
+        self._session.begin(*self._env.reset(seed=draw.seed, options=draw.options))
         prompt: str = self._env.unwrapped.tool_use().prompt()
         return prompt
 
@@ -401,18 +411,24 @@ class TRLPolicy(ChatPolicy):
         return Reply(self._tokens.reply_text(ids), ids, nats, finished)
 
 
-def read_groups(prompts: Sequence[Any], size: int) -> list[int]:
-    """The seeds of whole groups, from prompts that each come `size` times.
+def read_groups(prompts: Sequence[Any], size: int) -> tuple[list[int], list[int | None]]:
+    """The seeds and the numbers of tasks of whole groups, from prompts that each come `size` times.
+
+    A prompt may be a chat of one message, as `memenvs build --export rows` writes it.
 
     Raises:
-        ValueError: they are not from `seed_rows`, or not whole groups.
+        ValueError: they are from elsewhere, or not whole groups.
     """
+    draws = []
     for prompt in prompts:
-        if not (isinstance(prompt, str) and prompt.removeprefix(PREFIX).isdecimal()):
-            raise ValueError(f"a prompt must come from memenvs.adapters.trl.seed_rows, got {prompt!r:.80}")
-    blocks = [set(prompts[first : first + size]) for first in range(0, len(prompts), size)]
+        text = prompt[0].get("content") if isinstance(prompt, list) and len(prompt) == 1 else prompt
+        if not (isinstance(text, str) and (named := NAMED.fullmatch(text))):
+            raise ValueError(f"a prompt must come from memenvs.adapters.trl.task_rows, got {prompt!r:.80}")
+        draws.append(read_draw({named[1]: named[2]}))
+    blocks = [set(draws[first : first + size]) for first in range(0, len(draws), size)]
     check_groups(prompts, size, whole=all(len(block) == 1 for block in blocks))
-    return [int(block.pop().removeprefix(PREFIX)) for block in blocks]
+    found = [block.pop() for block in blocks]
+    return [draw.seed for draw in found], [draw.task for draw in found]
 
 
 def check_groups(rollouts: Sized, size: int, whole: bool = True) -> None:

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from memenvs.adapters.common import plain
+from memenvs.adapters.common import plain, read_draw
 from memenvs.adapters.groups import LoopSampler, Meetings, RolloutGroup, Sampled, chat_tokens, token_values
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.optional import check_version, require
@@ -43,9 +43,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     """Plays the n rollouts of a prompt as one group of any text environment, for verl's V1 trainer.
 
     verl runs the rollouts of a prompt in one worker. They meet there, and play the task of the row's
-    `extra_info["seed"]` side by side. When the last one has ended, the reward methods compare the group, as
-    in our own learners, and each rollout returns its rows: one in an environment whose prompts grow, one a
-    turn where every prompt is fresh.
+    `extra_info` (`task`, its number; `seed`; or both) side by side. When the last one has ended, the reward
+    methods compare the group, as in our own learners, and each rollout returns its rows: one in an
+    environment whose prompts grow, one a turn where every prompt is fresh.
 
     With `credit`, a row has the advantage of each sampled token where verl has its reward, for the estimator
     `memenvs_as_paid`. These are the numbers of `memenvs.baselines.advantages.group_advantages` for the group:
@@ -107,8 +107,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
         """Play the group of a row with the other rollouts of its prompt; the rows of this one."""
         info = row.get("extra_info") or {}
-        if info.get("seed") is None or info.get("split") is None:
-            raise ValueError('the dataset needs extra_info={"seed": …, "split": "train" or "test"}')
+        if info.get("split") is None:
+            raise ValueError('the dataset needs extra_info={"task": …, "split": "train" or "test"}')
+        read_draw(info)
         loop = asyncio.get_running_loop()
 
         def play(members: list[None]) -> Awaitable[list[list[TurnOutput]]]:
@@ -121,7 +122,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     ) -> list[list[TurnOutput]]:
         """The rows of each rollout of a group, in a thread beside the event loop."""
         info, step = row["extra_info"], row["global_steps"]
-        seed, training = int(info["seed"]), info["split"] == "train"
+        (seed, task), training = read_draw(info), info["split"] == "train"
         names = [uuid4().hex for _ in range(size)]  # the turns of an episode go to one server
         outputs: list[list[Any]] = [[] for _ in range(size)]
 
@@ -145,8 +146,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         group = RolloutGroup(self._env, self._settings)
         if training:
             group = group._replace(methods=self._methods, credit=self._credit)
-        shared = {"group": seed, "seed": seed, "step": step, "phase": "train" if training else "eval"}
-        episodes = [Episode(**shared, member=i) for i in range(size)]
+        shared: dict[str, Any] = {"group": seed, "seed": seed, "number": task, "step": step}
+        episodes = [Episode(**shared, phase="train" if training else "eval", member=i) for i in range(size)]
         group.play(sampler, episodes, scorer, template)
         found = []
         for episode, answers in zip(episodes, outputs, strict=True):

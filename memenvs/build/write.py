@@ -238,8 +238,36 @@ def _verl(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str,
         "prompt": [{"role": "user", "content": _one_prompt(task, context, "tag")}],
         "ability": "qa",
         "reward_model": {"style": "rule", "ground_truth": {"target": _alternatives(task, tasks)}},
-        "extra_info": {"index": index, "id": task.id, "question": task.question},
+        "extra_info": {**_numbered(index, tasks), "id": task.id, "question": task.question},
     }
+
+
+def _numbered(index: int, tasks: TaskSet) -> dict[str, Any]:
+    """Which task of the set a row is, and whether it is to train on."""
+    return {"index": index, "task": index, "split": _split(tasks)}
+
+
+def _split(tasks: TaskSet) -> str:
+    """`"train"`, or `"test"` of a set to evaluate on."""
+    arguments = tasks.card.arguments
+    return "train" if "part" not in arguments and arguments.get("split", "train") == "train" else "test"
+
+
+def _write_rows(path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
+    """The tasks by their numbers, for trainers that play them by one of our adapters."""
+    split = _split(tasks)
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"task {index}"}],
+            "data_source": "memenvs",
+            "agent_name": "memenvs" if split == "train" else "memenvs_test",
+            "task": index,
+            "extra_info": {**_numbered(index, tasks), "id": task.id},
+            "metadata": {"task": index},
+        }
+        for index, task in enumerate(tasks)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
 
 
 def _ruler(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
@@ -317,8 +345,9 @@ def _write_hub(path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
     (path / "README.md").write_text(text, encoding="utf-8")
 
 
-Form = Literal["memagent", "verl", "ruler", "jsonl", "hf"]
+Form = Literal["rows", "memagent", "verl", "ruler", "jsonl", "hf"]
 FORMS: dict[Form, tuple[str, Callable[[Path, TaskSet, TextTokenizer], None]]] = {
+    "rows": ("rows.parquet", _write_rows),
     "memagent": ("memagent.parquet", partial(_write_parquet, _memagent)),
     "verl": ("verl.parquet", partial(_write_parquet, _verl)),
     "ruler": ("ruler.jsonl", partial(_write_jsonl, _ruler)),
@@ -327,6 +356,8 @@ FORMS: dict[Form, tuple[str, Callable[[Path, TaskSet, TextTokenizer], None]]] = 
 }
 """The file or folder of each form, and what writes it.
 
+- `rows`: the tasks by their numbers, without texts: what `memenvs.adapters` play in TRL (`prompt`), verl
+  (`extra_info`), slime (`metadata`) and SkyRL (`task`).
 - `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read, for its
   boxed exact match: it knows that scorer by the `data_source` `hotpotqa`, whatever the set.
 - `verl`: text and question in one prompt, as verl's data loader reads, for the exact match in `<answer>` of

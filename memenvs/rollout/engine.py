@@ -40,7 +40,7 @@ def collect(
     groups: Sequence[int],
     group_size: int = 1,
     *,
-    tasks: Sequence[int] | None = None,
+    tasks: Sequence[int | None] | None = None,
     max_new_tokens: int = 512,
     timer: Timer | None = None,
 ) -> list[Episode]:
@@ -64,7 +64,7 @@ def collect(
         policy: samples the replies.
         groups: the seed of each group, which also names it; all different.
         group_size: G, a divisor of the number of environments.
-        tasks: the number of each group's task, as of `draw_tasks`; None: its seed draws it.
+        tasks: the number of each group's task, as of `draw_tasks`; where it is None the seed draws it.
         max_new_tokens: tokens of a reply.
         timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
 

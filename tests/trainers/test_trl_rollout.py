@@ -298,11 +298,18 @@ class TestWhatBreaks:
         assert (weights(trainer) == before).all()
 
     @pytest.mark.parametrize(
-        "prompt", ["What is it?", "seed -1", "seed", [{"role": "user", "content": "seed 1"}]]
+        "prompt", ["What is it?", "seed -1", "task", [{"role": "user", "content": "task 1"}] * 2]
     )
     def test_a_dataset_of_another_kind_is_refused(self, prompt):
-        with pytest.raises(ValueError, match=r"a prompt must come from .*seed_rows, got"):
+        with pytest.raises(ValueError, match=r"a prompt must come from .*task_rows, got"):
             read_groups([prompt], 1)
+
+    def test_a_prompt_names_a_task_by_its_number_or_by_a_seed(self):
+        chat = [{"role": "user", "content": "task 3"}]  # as `memenvs build --export rows` writes it
+        assert read_groups(["task 5", "task 5", "seed 6", "seed 6", chat, chat], 2) == (
+            [5, 6, 3],
+            [5, None, 3],
+        )
 
     @pytest.mark.parametrize("prompts", [["seed 1"] * 3, ["seed 1", "seed 2"]])
     def test_a_batch_that_cuts_a_group_is_refused(self, prompts):

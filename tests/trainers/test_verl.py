@@ -1,5 +1,6 @@
 """verl's own worker plays memenvs' environments on a stand-in for its servers."""
 
+import json
 import os
 import random
 import re
@@ -314,6 +315,13 @@ class TestFailures:
         worker.play(info)
         assert worker.statuses == ["failure"] * 2
         assert not servers.prompts
+
+    def test_a_row_names_a_task_by_its_number(self, make, tmp_path):
+        file = tmp_path / "episodes.jsonl"
+        worker, _ = make(lambda turn, prompt: "a memory", {**TAMTRL, "episodes": str(file)})
+        worker.play({**TRAIN, "task": 5})
+        assert worker.statuses == ["finished"] * 2
+        assert {json.loads(line)["number"] for line in file.read_text().splitlines()} == {5}
 
 
 class TestRows:

@@ -127,6 +127,26 @@ def test_prompt_reply_and_feedback_joined_are_what_the_template_renders(chat):
 def test_the_token_that_closes_a_message_ends_a_reply_too(chat):
     assert chat().ends == {0, END}
     assert chat(chat=False).ends == {0}
+    assert chat(ends=[0]).ends == {0, END}  # a base model's own
+
+
+PARTS = """{%- for message in messages -%}
+<|im_start|>{{ message['role'] + message['content'] }}
+{%- if loop.last and not add_generation_prompt -%}<|endoftext|>{%- else -%}<|im_end|>{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}"""
+"""As gpt-oss, whose `<|end|>` closes a part of a message and whose `<|return|>` closes the reply."""
+
+
+@pytest.mark.parametrize("own", [[], [0], [0, OPENING]])
+def test_a_token_that_closes_part_of_a_message_ends_no_reply(chat, own):
+    assert chat(PARTS, ends=own).ends == {0, *own}
+
+
+def test_a_model_that_names_several_end_tokens_gets_no_other(chat):
+    tokens = chat(ends=[0, OPENING])
+    assert tokens.ends == {0, OPENING}
+    assert tokens.reply("Ada")[-1] == 0
 
 
 def test_without_a_template_text_stays_as_it_is(chat):

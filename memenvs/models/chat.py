@@ -103,7 +103,9 @@ class ChatTokens(TokenText):
     Args:
         tokenizer: of transformers, backed by the tokenizers library.
         chat: whether an observation is a user's message; None: if the tokenizer has a template.
-        ends: ids that end a reply, in addition to the tokenizer's own and the one that closes a message.
+        ends: ids that end a reply, as the model names them. The tokenizer's own end token ends one too, and
+            so does the token that closes the last message of the template, unless the model names several:
+            a model whose messages have parts (gpt-oss) closes each of them.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
 
     Raises:
@@ -129,8 +131,9 @@ class ChatTokens(TokenText):
                 raise ValueError(f"{what} no argument {name!r}; leave it out of chat_args")
         self._first = _bos(tokenizer)
         own_ends = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        if self.chat and (tail := self._tail("")).size and int(tail[0]) in tokenizer.all_special_ids:
-            own_ends.append(int(tail[0]))  # a base model's own end token is often another than its template's
+        closing = self._closing() if self.chat else None
+        if closing is not None and (len(self.ends) < 2 or closing in self.ends):
+            own_ends.append(closing)  # a base model's own end token is often another than its template's
         self._end = own_ends[-1] if own_ends else None
         self.ends |= frozenset(own_ends)
 
@@ -184,6 +187,13 @@ class ChatTokens(TokenText):
         repeated = len(reply) and len(tail) and reply[-1] == tail[0] and int(tail[0]) in self.ends
         return tail[1:] if repeated else tail
 
+    def _closing(self) -> int | None:
+        """The special token that closes a reply, as the last message of a chat or else before another one."""
+        last = self._render([("user", "?"), ("assistant", REPLY)], prompt=False).partition(REPLY)[2]
+        tails = (self.encode(last), self._tail(""))
+        special = self.tokenizer.all_special_ids
+        return next((int(tail[0]) for tail in tails if len(tail) and int(tail[0]) in special), None)
+
     def _tail(self, text: str) -> Ids:
         rendered = self._render([("user", "?"), ("assistant", REPLY), ("user", text)])
         _, reply, tail = rendered.partition(REPLY)
@@ -194,11 +204,11 @@ class ChatTokens(TokenText):
             )
         return self.encode(tail)
 
-    def _render(self, messages: list[tuple[str, str]]) -> str:
+    def _render(self, messages: list[tuple[str, str]], prompt: bool = True) -> str:
         chat = [{"role": role, "content": replace_surrogates(content)} for role, content in messages]
         try:
             return self.tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True, **self.chat_args
+                chat, tokenize=False, add_generation_prompt=prompt, **self.chat_args
             )
         except require("jinja2", "train").TemplateError as error:
             raise ValueError(f"the chat template fails: {error}; pass chat=False, or fix it") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import functools
 import math
@@ -35,7 +36,7 @@ from memenvs.cli import (
     shell_form,
     show,
 )
-from memenvs.core.env import text_env_of
+from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.files import hold_folder, write_json
 from memenvs.core.optional import require
 from memenvs.core.trackers import check_clients
@@ -279,6 +280,7 @@ class Run(ModelRun):
             check_env_arguments(args.env, options)
             made: gym.Env[Any, Any] = gym.make(args.env, disable_env_checker=True, **options)
             text_env_of(made)
+            check_text_observations(made)
             made.close()
         self._eval_venv = self.make_venv(args.eval_env_args) if args.eval_every else None
 
@@ -748,8 +750,26 @@ def _content(text: str) -> set[str]:
 
 
 def checkpoint_gradients(model: Any) -> None:
-    """Recompute activations. Only layers that need training mode for this are in it: dropout stays off."""
+    """Recompute activations; dropout stays off.
+
+    Only the layers that are recomputed are in training mode, which transformers asks of them. Those that drop
+    activations themselves, by a share of their own or of their config, get shares of 0; the model's config
+    keeps what it says.
+    """
     enable = getattr(model, "activation_checkpointing_enable", None)  # transformers 5.23; before, the other
     (enable or model.gradient_checkpointing_enable)()
+    kind = require("transformers.modeling_layers", "train").GradientCheckpointingLayer
     for module in model.modules():
-        module.training = bool(getattr(module, "gradient_checkpointing", False))
+        module.training = isinstance(module, kind)
+        if module.training:
+            if hasattr(module, "config"):
+                module.config = copy.copy(module.config)
+                drop_nothing(module.config)
+            drop_nothing(module)
+
+
+def drop_nothing(holder: Any) -> None:
+    """Set the shares that a layer or a config drops to 0, such as `activation_dropout` and `resid_pdrop`."""
+    for name, value in vars(holder).items():
+        if "drop" in name and isinstance(value, float):
+            setattr(holder, name, 0.0)

@@ -604,5 +604,21 @@ class TestArguments:
         assert args[0].vllm == {"max_turns": 2, "level_split": None, "names": "a b"}
 
 
+@pytest.mark.parametrize(
+    ("learner", "flags"),
+    [
+        (grpo, ()),
+        (mt_ppo, ()),
+        (sft, ("--teacher", "gold")),
+        (distill, ("--view", "student", "--teacher-model", "missing")),
+    ],
+)
+def test_pictures_are_refused_before_a_model_is_looked_for(learner, flags, tmp_path, capsys):
+    given = ("--env", "MemSokobanImage-v0", "--model", "missing", "--out", str(tmp_path / "run"), *flags)
+    assert learner.main(given) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "MemSokobanImage-v0 has observations that are not texts" in line
+
+
 def unreachable(reply):
     raise ConnectionError("the retriever is unreachable")

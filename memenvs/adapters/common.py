@@ -10,8 +10,7 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import check_arguments, make_env, parameters_of
-from memenvs.core.env import Info, public_info
-from memenvs.core.spaces import UnicodeText
+from memenvs.core.env import Info, check_text_observations, public_info
 from memenvs.wrappers import RewardMethod, RewardWrapper
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 
@@ -48,10 +47,7 @@ def open_env(
         ValueError: its observations are not texts, or it does not take an argument.
     """
     made = open_with_pictures(env, env_args, methods, scorer)
-    if not isinstance(made.observation_space, UnicodeText):
-        raise ValueError(
-            f"{env} has observations that are not texts; give a text environment, such as MemSokoban-v0"
-        )
+    check_text_observations(made)
     return made
 
 

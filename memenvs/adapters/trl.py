@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env, read_credit, read_draw
 from memenvs.baselines.advantages import group_advantages
+from memenvs.core.env import check_text_observations
 from memenvs.core.optional import check_hooks, check_version, require
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.policy import Ids, Limit, Reply, reply_limits
@@ -74,12 +75,16 @@ class EpisodeRollout:
             `group_size` equal to the trainer's `num_generations`, which must divide its number of
             environments. With `errors="truncate"` an episode that breaks is left out of the update.
 
+    Raises:
+        ValueError: the observations are not texts.
+
     Attributes:
         policy: that played them.
         episodes: the latest batch, in the order of the prompts.
     """
 
     def __init__(self, venv: Any) -> None:
+        check_text_observations(venv.unwrapped.envs[0])
         self.venv = venv
         self.policy: TRLPolicy | None = None
         self.episodes: list[Episode] = []

@@ -452,6 +452,15 @@ def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:
     return inner
 
 
+def check_text_observations(env: gym.Env[Any, Any]) -> None:
+    """Raise a one-line `ValueError` unless a language model can read the observations, which are texts."""
+    if not isinstance(env.observation_space, UnicodeText):
+        name = env.spec.id if env.spec else type(env.unwrapped).__name__
+        raise ValueError(
+            f"{name} has observations that are not texts; give a text environment, such as MemSokoban-v0"
+        )
+
+
 def end_of(terminated: bool, truncated: bool) -> End:
     """How an episode ended, by the flags of its last step."""
     return "terminated" if terminated else "truncated" if truncated else ""

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from memenvs.core.env import end_of
+from memenvs.core.env import check_text_observations, end_of
 from memenvs.models import Ids, Policy, Reply
 from memenvs.rollout.records import Credit, Episode
 from memenvs.rollout.session import NO_REPLY, Session, Usage, room_for, sample_within
@@ -71,6 +71,7 @@ def collect(
     Raises:
         ValueError: the environments cannot be used this way; the message says why.
     """
+    check_text_observations(cast(Any, venv.unwrapped).envs[0])
     numbers = [None] * len(groups) if tasks is None else tasks
     sessions = [
         [Session(policy, Episode(group=int(s), seed=int(s), member=j, number=i)) for j in range(group_size)]

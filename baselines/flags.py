@@ -18,6 +18,7 @@ from memenvs.baselines import losses
 from memenvs.cli import USER_ERRORS, parse, reader_may_stop, report_error
 from memenvs.core import data
 from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
+from memenvs.core.files import read_json
 from memenvs.core.optional import require
 from memenvs.core.trackers import TrackerError, TrackerName
 from memenvs.wrappers.registry import read_methods
@@ -28,6 +29,8 @@ Clip = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)]
 
 RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
+ARGS = "args.json"
+"""File of a run with all its flags."""
 RESUMABLE = frozenset(
     "recipe out resume save_every keep dtype gradient_checkpointing micro_batch_tokens num_envs "
     "save_episodes track vllm eval_every".split()
@@ -56,11 +59,12 @@ class RunFlags(Flags):
     """What a run writes, and where."""
 
     recipe: str = ""
-    """File of flags, or the name of a bundled one (docs/papers.md); the command line overrides it."""
+    """File of flags, args.json of a run, or name of a bundled recipe (docs/papers.md); the command line
+    overrides it."""
     out: Path = Path("runs/last")
     """Folder for checkpoints and logs."""
     resume: bool = False
-    """Resume from the newest checkpoint in the folder."""
+    """Resume from the newest checkpoint in the folder, with the run's own flags (OUT/args.json)."""
     save_every: Count = 50
     """Steps between checkpoints (OUT/checkpoints/step-N); OUT/last links to the newest."""
     keep: Count = 3
@@ -264,6 +268,7 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
 
     With `--recipe` the flags of a file are the defaults, and the command line overrides them: a
     `dict[str, Any]` name by name, and `{}` clears it. Of another flag that is repeated the last counts.
+    With `--resume` and no recipe the flags of the run in `--out` are the defaults.
 
     Raises:
         ValueError: there is no such recipe, or a flag is unknown, cannot be read or is out of range.
@@ -283,8 +288,12 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
     hints = get_type_hints(kind)
     named = [name for name, hint in hints.items() if hint == dict[str, Any]]
     plain = [f"--{name}".replace("_", "-") for name in hints.keys() - {*named}]
-    if recipe := _recipe_in(argv):
-        values = parse(options, recipe_flags(recipe), f"recipe {recipe}", values, plain)
+    recipe, begun = _value_in(argv, "--recipe"), Path(_value_in(argv, "--out") or defaults.out) / ARGS
+    if not recipe and "--resume" in argv and begun.is_file():
+        recipe = str(begun)
+    if recipe:
+        own = run_flags(Path(recipe), prog) if recipe.endswith(".json") else recipe_flags(recipe)
+        values = parse(options, own, f"recipe {recipe}", values, plain)
     given = parse(options, argv, prog, values, plain)
     if given is None:
         return None
@@ -297,13 +306,46 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
     return kind(**flags)
 
 
-def _recipe_in(argv: Sequence[str]) -> str:
-    """The value of `--recipe`; empty without it."""
+def _value_in(argv: Sequence[str], flag: str) -> str:
+    """The last value of a flag; empty without it."""
+    found = ""
     for word, after in pairwise([*argv, ""]):
         name, equals, value = word.partition("=")
-        if name == "--recipe":
-            return value if equals else after
-    return ""
+        if name == flag:
+            found = value if equals else after
+    return found
+
+
+def run_flags(file: Path, prog: str) -> list[str]:
+    """The flags in the `args.json` of a run, without those that say where it is written.
+
+    Args:
+        file: as a run writes it.
+        prog: the command that reads it, which ends in the name of the learner.
+
+    Raises:
+        ValueError: there is no such file, or it is of another learner.
+    """
+    if not file.is_file():
+        raise ValueError(f"no file {file}; give the args.json of a run, or a recipe")
+    values = read_json(file, "give the args.json of a run")
+    learner = values.pop("learner", None) if isinstance(values, dict) else None
+    if learner != prog.rpartition(" ")[2]:
+        raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}")
+    flags: list[str] = []
+    for name, value in values.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name in ("out", "recipe", "resume") or value is None:
+            continue
+        if isinstance(value, bool):
+            flags.append(flag if value else flag.replace("--", "--no-", 1))
+        elif isinstance(value, list):
+            flags += [flag, *map(str, value)]
+        elif isinstance(value, dict):
+            flags += [flag, json.dumps(value)]
+        else:
+            flags.append(f"{flag}={value}")
+    return flags
 
 
 def recipe_names() -> list[str]:

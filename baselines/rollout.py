@@ -6,6 +6,7 @@ import contextlib
 import copy
 import datetime
 import functools
+import itertools
 import math
 import re
 import shlex
@@ -16,6 +17,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import gymnasium as gym
@@ -23,15 +25,17 @@ import numpy as np
 
 from memenvs import models
 from memenvs.baselines.checkpoint import EPISODES, Checkpoints, TrainingLog
-from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs, TrainArgs
+from memenvs.baselines.flags import ARGS, PlayArgs, RewardArgs, StepArgs, TrainArgs
 from memenvs.baselines.update import ProcessGroup, apply_gradients, make_optimizer
 from memenvs.cli import (
     RED,
+    REQUIRED,
     RESET,
     YELLOW,
     Parameter,
     check_arguments,
     check_env_arguments,
+    env_parameters,
     parameters_of,
     shell_form,
     show,
@@ -41,10 +45,12 @@ from memenvs.core.files import hold_folder, write_json
 from memenvs.core.optional import require
 from memenvs.core.trackers import check_clients
 from memenvs.core.vector import TextVectorEnv
+from memenvs.data import bundled_names
 from memenvs.models import Policy
 from memenvs.rollout.engine import Timer, collect
 from memenvs.rollout.order import draw_tasks
 from memenvs.rollout.records import Episode, EpisodeWriter, valid
+from memenvs.tasks.taskset import CARD, HOLDOUT
 from memenvs.wrappers import (
     Curriculum,
     RewardMethod,
@@ -500,7 +506,7 @@ class StepLoop:
         quiet = not run.processes.is_main
         self._log = TrainingLog(run.args.out, run.step, quiet, run.args.track, config)
         if not quiet:
-            write_json(run.args.out / "args.json", config)
+            write_json(run.args.out / ARGS, config)
         if run.step:
             self._log.show(f"resuming after step {run.step}")
         self._started = self._step_started = time.perf_counter()
@@ -636,13 +642,16 @@ class StepLoop:
 
 
 def next_commands(args: TrainArgs) -> str:
-    """The commands that evaluate the policy of a finished run and show its numbers."""
+    """The commands that evaluate the policy of a finished run, on other tasks, and show its numbers."""
     out = shlex.quote(str(args.out))
     lines = [f"the trained model is in {args.out}/last/policy; next:"]
     if isinstance(args, PlayArgs):
         options = [f"--env {args.env}", f"--policy {shlex.quote(f'hf:{args.out}/last/policy')}"]
-        if args.env_args:
-            given = (shell_form(Parameter(name, Any, value)) for name, value in args.env_args.items())
+        env_args = evaluation_args(args.env, args.env_args, args.eval_env_args)
+        if REQUIRED in env_args.values():
+            lines = [lines[0].replace("next:", "next, with tasks that it has not trained on in place of …:")]
+        if env_args:
+            given = (shell_form(Parameter(name, Any, value)) for name, value in env_args.items())
             options.append(f"--env-args {' '.join(given)}")
         if args.stop:
             options.append(f"--stop {shlex.join(args.stop)}")
@@ -652,6 +661,29 @@ def next_commands(args: TrainArgs) -> str:
         if args.save_episodes:
             lines.append(f"  memenvs view {out}")
     return "\n".join([*lines, f"  memenvs view {out} --curves", ""])
+
+
+def evaluation_args(env: str, trained: Mapping[str, Any], evaluated: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an environment with tasks that a run has not trained on.
+
+    Args:
+        env: its id.
+        trained: its arguments in training.
+        evaluated: those that differ in the run's evaluations; without any, the tasks that were set aside
+            (`memenvs build --holdout`), or the other split of what ships.
+
+    Returns:
+        The arguments; `tasks` or `levels` is `REQUIRED` where other tasks are not known here.
+    """
+    known = {one.name: one.default for one in env_parameters(env) or ()} | {**trained}
+    if not evaluated and "tasks" in known:
+        own = str(known["tasks"]).rstrip("/")
+        others = [one for one in (f"{own}{HOLDOUT}", re.sub("-train$", "-test", own)) if one != own]
+        is_set = [one in bundled_names() or (Path(one) / CARD).is_file() for one in others]
+        evaluated = {"tasks": next(itertools.compress(others, is_set), REQUIRED)}
+    elif not evaluated and known.get("level_split") == "train":
+        evaluated = {"levels": REQUIRED} if "levels" in trained else {"level_split": "test"}
+    return {**trained, **evaluated}
 
 
 def task_count(venv: Any) -> int:

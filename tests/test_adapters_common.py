@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from memenvs.adapters.common import turn_record, read_draw
+from memenvs.adapters.common import read_draw, turn_record
 from memenvs.wrappers import Credit
 
 INFO = {

@@ -217,7 +217,7 @@ class TestReports:
     def test_the_first_step_says_what_it_does_and_the_end_which_commands_come_next(
         self, game, tmp_path, capsys
     ):
-        run(grpo, game, tmp_path / "run", steps=2, groups=2, group_size=4)
+        run(grpo, game, tmp_path / "run", steps=2, groups=2, group_size=4, eval_env_args=game[0])
         said = capsys.readouterr().err
         assert said.count("step 1: sampling 8 episodes …\n") == 1
         assert "step 1: updating the weights …\n" in said

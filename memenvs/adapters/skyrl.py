@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from memenvs.adapters.common import TextEnvironment, open_env, plain, turn_record, read_draw
+from memenvs.adapters.common import TextEnvironment, open_env, plain, read_draw, turn_record
 from memenvs.core.data import convert
 from memenvs.core.optional import check_version
 

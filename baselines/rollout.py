@@ -57,7 +57,7 @@ from memenvs.wrappers import (
     RewardWrapper,
     VectorRewardWrapper,
 )
-from memenvs.wrappers.registry import make_scorer, read_methods
+from memenvs.wrappers.registry import make_methods, make_scorer, read_methods
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ class Run(ModelRun):
             text_env_of(made)
             check_text_observations(made)
             made.close()
-        self._eval_venv = self.make_venv(args.eval_env_args) if args.eval_every else None
+        self._eval_venv: Any = self.make_venv(args.eval_env_args) if args.eval_every else None
 
     def load_models(self) -> dict[str, HFPolicy]:
         """The policy; the engine that samples is started too."""
@@ -468,12 +468,15 @@ class RewardRun(RolloutRun):
         self._methods = read_methods([args.methods])
         self.ref_model = self.load_fixed() if args.kl_coef else None
         own_method = [comparison] if isinstance(comparison, RewardMethod) else []
-        if methods := [*self._methods, *own_method]:
-            own = args.scorer == "policy"
+        if named := [*self._methods, *own_method]:
+            methods, own = make_methods(named), args.scorer == "policy"
             scorer = make_scorer(HFScorer(self.policy.model, self.policy.tokenizer) if own else args.scorer)
             timed = scorer and TimedScorer(scorer, self.timer)
             template = self.policy.template if own else None
             self.venv = VectorRewardWrapper(self.venv, methods, timed, args.group_size, template)
+            alone = [method for method in methods if not method.group]  # an evaluation plays a task once
+            if self._eval_venv is not None and alone:
+                self._eval_venv = VectorRewardWrapper(self._eval_venv, alone, timed, 1, template)
             self.venv.reset(seed=0)  # raises here, before the run, if a method does not fit this environment
 
     @functools.cached_property

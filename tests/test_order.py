@@ -8,6 +8,7 @@ import pytest
 from memenvs.baselines import grpo, sft
 from memenvs.rollout.order import MOST_SHUFFLED, draw_tasks
 from memenvs.tasks.taskset import open_tasks
+from memenvs.wrappers import RewardMethod
 
 
 @pytest.mark.parametrize("tasks", [1, 7, 128])
@@ -129,3 +130,25 @@ def test_the_model_as_its_own_teacher_plays_each_task_once(tiny_model, small, tm
     monkeypatch.setattr(sft.SFTRun, "play", noted)
     sft.prepare(args)
     assert len({episode.task for episode in played}) == 10
+
+
+class Half(RewardMethod):
+    """Pays 0.5 for every turn."""
+
+    name = "half"
+
+    def signal(self, turn, scores):
+        return 0.5
+
+    def settings(self):
+        return {}
+
+
+def test_the_return_of_an_evaluation_has_what_methods_pay(tiny_model, small, tmp_path):
+    methods = '["test_order:Half"]'
+    options = {"env_args": {"tasks": small}, "eval_every": 1, "methods": methods, "reward": "merged"}
+    run = grpo.prepare(arguments(grpo, tiny_model, tmp_path / "run", **options))
+    found = run.evaluate(1)
+    parts = {name: value for name, value in found.items() if name.startswith("eval_rewards/")}
+    assert parts["eval_rewards/half"] >= 0.5
+    assert found["eval_return"] == pytest.approx(sum(parts.values()))

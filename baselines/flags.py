@@ -80,7 +80,7 @@ class ModelFlags(Flags):
     """The model, and how it is computed and optimized (AdamW)."""
 
     model: str = ""
-    """Folder of a causal model, or its name on the hub."""
+    """Folder of a causal model, its name on the hub, or a name of `memenvs list`: smollm2, smollm2-reader."""
     chat_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the chat template, such as enable_thinking=false."""
     lora_rank: Whole = 0
@@ -162,8 +162,9 @@ class StepFlags(Flags):
 class RewardFlags(Flags):
     """Reward methods that wrap the environment, and the loss of an update by advantages."""
 
-    methods: str = "[]"
-    """Reward methods as JSON: '["SearchRewards", ["Judge", {"url": …}]]'."""
+    methods: Sequence[str] = ()
+    """Reward methods: TAMTRL, InfoMem beta=0.1, package.module:Class for your own, or JSON such as
+    '["Judge", {"url": …}]'. (`memenvs list` shows all.)"""
     scorer: str = "policy"
     """Model that scores for the reward methods: the policy in training, or a fixed one ("hf:MODEL",
     "lexical")."""
@@ -184,7 +185,7 @@ class RewardFlags(Flags):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        read_methods([self.methods])
+        read_methods(self.methods)
 
 
 @dataclass

@@ -465,7 +465,7 @@ class RewardRun(RolloutRun):
 
     def __init__(self, args: RewardArgs, comparison: object = None) -> None:
         super().__init__(args)
-        self._methods = read_methods([args.methods])
+        self._methods = read_methods(args.methods)
         self.ref_model = self.load_fixed() if args.kl_coef else None
         own_method = [comparison] if isinstance(comparison, RewardMethod) else []
         if named := [*self._methods, *own_method]:

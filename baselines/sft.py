@@ -33,7 +33,9 @@ class CloningFlags(Flags):
     """The teacher, and how the model learns from its episodes."""
 
     teacher: str = "gold"
-    """Who plays: "self" (the model), a scripted policy, module:function, or a .jsonl file."""
+    """Who plays: "self" (the model), "careful" (reading, tool calls: it notes and answers what it has read),
+    "gold" (other environments; in reading it teaches to invent, as no chunk says what it notes), another
+    scripted policy, module:function (sees info["privileged"], too), or a .jsonl file."""
     episodes: Count | None = None
     """Number of episodes to play, 1000 by default, or maximum number to learn from a file, by default all."""
     learn_from: Literal["success", "all"] = "success"
@@ -53,6 +55,7 @@ class SFTArgs(CloningFlags, PlayArgs):
 
     Examples:
         memenvs train sft --model FOLDER --env MemSokoban-v0 --teacher gold --out runs/sft
+        memenvs train sft --model FOLDER --env MemChunkQA-v0 --teacher careful
         memenvs train sft --model FOLDER --env MemChunkQA-v0 --teacher episodes.jsonl
         memenvs train sft --model smollm2 --lora-rank 8 --lr 2e-4 --teacher self
     """

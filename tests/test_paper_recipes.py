@@ -16,7 +16,7 @@ import memenvs  # noqa: F401
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.flags import read_args, recipe_names
 from memenvs.baselines.rollout import StepLoop
-from memenvs.wrappers.registry import make_methods
+from memenvs.wrappers.registry import read_methods
 
 READING = {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"}  # TAMTRL 6.1
 NO_THINKING = {"enable_thinking": False}
@@ -127,7 +127,7 @@ def test_a_recipe_has_the_numbers_of_its_paper(learner, recipe):
     args = read(learner, "--recipe", recipe)
     wanted = PAPERS[learner, recipe]
     found = {name: getattr(args, name) for name in wanted}
-    assert {name: json.loads(v) if name == "methods" else v for name, v in found.items()} == wanted
+    assert {name: read_methods(v) if name == "methods" else v for name, v in found.items()} == wanted
 
 
 def test_arguments_beside_a_recipe_win_name_by_name():
@@ -144,8 +144,7 @@ def test_the_environment_and_methods_of_a_recipe_open(learner, recipe):
     args = read(learner, "--recipe", recipe)
     pytest.importorskip("bm25s")
     gym.make(args.env, disable_env_checker=True, **args.env_args).reset(seed=0)
-    if methods := json.loads(getattr(args, "methods", "[]")):
-        make_methods(methods)
+    read_methods(getattr(args, "methods", ()))
     if learner in ("grpo", "distill"):
         assert args.num_envs % args.group_size == 0
 

@@ -116,7 +116,7 @@ def test_grpo_compares_the_probabilities_of_all_turns_of_a_task(tiny_model, play
     run(tiny_model, tmp_path / "prm", played)
     args = grpo.GRPOArgs(
         model=str(tiny_model), out=tmp_path / "grpo", env_args=SOKOBAN, reward="turn-pool", steps=1, groups=2,
-        methods=json.dumps([["PRM", {"model": str(tmp_path / "prm" / "last"), "outcome": "keep"}]]),
+        methods=["PRM", f"model={tmp_path}/prm/last", "outcome=keep"],
         group_size=2, num_envs=4, max_new_tokens=4, track=(),
     )  # fmt: skip
     grpo.train(grpo.prepare(args), args)

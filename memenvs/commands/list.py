@@ -40,7 +40,7 @@ _HEADINGS = {
     "task set": "task sets: tasks=NAME, or the folder of one that `memenvs build` made",
     "level set": "level sets of Sokoban: levels=NAME, or a file",
     "metric": "metrics: metric=NAME",
-    "reward method": "reward methods: RewardWrapper(env, [NAME]), --methods '[[\"NAME\", {…}]]';\n"
+    "reward method": "reward methods: RewardWrapper(env, [NAME]), --methods NAME SETTING=VALUE;\n"
     "for the learner grpo also --reward NAME --reward-args …, which compares episodes as the method does",
     "scorer": "scorers: scorer=NAME, or NAME:MODEL",
     "policy": "policies: --policy NAME of play and evaluate; for play also me (you type the replies)",
@@ -110,7 +110,7 @@ def entries() -> Iterator[Entry]:
             yield Entry(kind, name, inspect.getdoc(made) or "", parameters_of(made))
     for name, text in POLICIES.items():
         yield Entry("policy", name, text)
-    yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name.")
+    yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name; smollm2-reader reads.")
     yield Entry("policy", "openai:URL", "A model behind an OpenAI-compatible server.")
     yield Entry("policy", "module:function", "Your own, called with observation and info.")
     yield from _models()
@@ -121,7 +121,9 @@ def _models() -> Iterator[Entry]:
         yield Entry("model", model.name, f"{model.title} ({model.licence}): `{model.install}`.")
     for name in shipped_agents():
         agent = read_json(bundled(name) / AGENT)
-        yield Entry("model", name, f"An adapter of {agent['model']} that plays {agent['env']}.")
+        yield Entry(
+            "model", name, f"An adapter of {agent['model']} that plays {agent['env']}: `--policy hf:{name}`."
+        )
 
 
 def overview() -> str:

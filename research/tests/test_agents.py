@@ -56,9 +56,10 @@ def test_its_card_says_how_it_was_made(shipped):
 
 
 def test_it_is_listed_and_its_files_are_part_of_an_evaluations_setting(shipped, monkeypatch):
-    assert ("smollm2-reader", "An adapter of smollm2 that plays MemChunkQA-v0.") in [
-        (entry.name, entry.summary) for entry in listing.entries()
-    ]
+    assert (
+        "smollm2-reader",
+        "An adapter of smollm2 that plays MemChunkQA-v0: `--policy hf:smollm2-reader`.",
+    ) in [(entry.name, entry.summary) for entry in listing.entries()]
     names = [name for name, *_ in policies._files("smollm2-reader")]
     own = ["adapter_config.json", "adapter_model.safetensors", "agent.json", "policy.json"]
     assert names == [*own, packaged.MODELS["smollm2"].file]

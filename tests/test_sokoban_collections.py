@@ -46,6 +46,7 @@ FORMS = {
     "dots between levels": f"{ONE}..........\n{TWO}",
     "a box around the header": f"##########\n# my set #\n##########\n\n{ONE}\n{TWO}",
     "blank lines of spaces": f"   \n{ONE}   \n\t\n{TWO}  ",
+    "nothing between levels": f"{ONE}{TWO}",
     "many blank lines": f"\n\n\n{ONE}\n\n\n\n{TWO}\n\n",
     "a byte order mark": b"\xef\xbb\xbf" + f"{ONE}\n{TWO}".encode(),
     "UTF-16": f"Title: Café\n{ONE}\n{TWO}".encode("utf-16"),

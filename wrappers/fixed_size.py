@@ -90,7 +90,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
 
         In Sokoban these are the moves that move the player, or all where none does; elsewhere all replies.
         """
-        mask = getattr(self._inner, "choice_mask", lambda: [])()
+        mask: list[bool] = getattr(self._inner, "choice_mask", list)()
         return np.array(mask if any(mask) else [True] * len(self._replies))
 
     def get_state(self) -> State:

@@ -213,8 +213,15 @@ def sokoban(
             raise ValueError(
                 "--size, --boxes and --seed are for generated levels; leave them out with --source"
             )
-        limits = {"min_solution": min_solution, "max_solution": max_solution, "count": levels}
-        made = solve_levels(source, split, **limits, budget=budget, workers=workers)
+        made = solve_levels(
+            source,
+            split,
+            min_solution=min_solution,
+            max_solution=max_solution,
+            count=levels,
+            budget=budget,
+            workers=workers,
+        )
     made.save(out)
     kept = split if out.suffix == ".npz" else "train"  # text keeps no splits
     lines = [
@@ -224,7 +231,7 @@ def sokoban(
     if source is not None:
         lines += [f"left out: {told(Counter(made.card['left_out'])) or 'none'}"]
         lines += [f"no level: {fault}" for fault in made.card["faults"]]
-    env_args = {"levels": str(out), "level_split": kept}
+    env_args: dict[str, Any] = {"levels": str(out), "level_split": kept}
     if (fewest := int(made.lengths.min())) < 5:  # than the environment takes by itself
         env_args["min_solution"] = fewest
     if (most := int(made.lengths.max())) > 9:

@@ -339,9 +339,8 @@ class _Solution:
 
     def __call__(self, observation: Any, info: Info) -> int:
         if info["steps"] == 0:
-            level = self._env.levels[info["level"]]
-            known = level.moves is not None
-            self._moves = list(level.moves if known else solve(level.board, **GOLD_BUDGET).moves)
+            board, moves = self._env.levels[info["level"]]
+            self._moves = list(solve(board, **GOLD_BUDGET).moves if moves is None else moves)
         return self._moves.pop(0) if self._moves else 0
 
 

@@ -104,18 +104,29 @@ def _boards(lines: Sequence[str], alphabet: dict[int, int]) -> Iterator[tuple[st
         is_row = number < len(lines) and drawn[number] and (walled[number] or (between and len(pieces) > 1))
         whole = is_row and "|" in line.strip("|")
         if rows and (whole or not is_row):
-            yield from _block(number - len(rows), rows, wall)
+            yield from _block(number - len(rows), rows, alphabet)
             rows = []
         if whole:
-            yield from _block(number, [row for row in line.split("|") if row], wall)
+            yield from _block(number, [row for row in line.split("|") if row], alphabet)
         elif is_row:
             rows.append(line.strip("|"))
 
 
-def _block(start: int, rows: list[str], wall: str) -> Iterator[tuple[str, list[str]]]:
-    """The rows as one board; nothing where they are only a line drawn with walls."""
-    if len(rows) > 2 or set("".join(rows)) - {wall, *" -_"}:
-        yield f"line {start + 1}", rows
+def _block(start: int, rows: list[str], alphabet: dict[int, int]) -> Iterator[tuple[str, list[str]]]:
+    """The boards of rows that follow each other; nothing where they are only a line drawn with walls.
+
+    Boards without a line between them are divided between two rows of walls, so that each has a player.
+    """
+    wall = chr(next(iter(alphabet)))
+    has_player = [any(alphabet[ord(c)] in map(ord, "@+") for c in row) for row in rows]
+    first = 0
+    for i in range(1, len(rows)):
+        walls = set(rows[i - 1].strip()) == set(rows[i].strip()) == {wall}
+        if walls and any(has_player[first:i]) and any(has_player[i:]):
+            yield f"line {start + first + 1}", rows[first:i]
+            first = i
+    if len(rows) - first > 2 or set("".join(rows[first:])) - {wall, *" -_"}:
+        yield f"line {start + first + 1}", rows[first:]
 
 
 def _expanded(line: str) -> str:

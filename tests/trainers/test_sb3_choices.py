@@ -8,9 +8,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-pytest.importorskip("stable_baselines3", reason='install it with `pip install -e ".[sb3]"`')
+pytest.importorskip("sb3_contrib", reason='install it with `pip install -e ".[sb3]"`')
 
 from easy_sokoban import save_levels
+from sb3_contrib import MaskablePPO
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_checker import check_env
 from stable_baselines3.common.env_util import make_vec_env
@@ -53,6 +54,24 @@ def test_dqn_takes_the_same_environment():
     model = DQN("MlpPolicy", env, learning_starts=4, buffer_size=100, seed=0, device="cpu").learn(20)
     observation, _ = env.reset(seed=0)
     assert env.action_space.contains(int(model.predict(observation)[0]))
+
+
+@pytest.mark.parametrize(
+    "env",
+    [lambda: gym.make("memenvs:MemSokobanGrid-v0"), lambda: made("MemSokoban-v0", {})],
+    ids=["grid", "choices"],
+)
+def test_maskable_ppo_makes_only_moves_that_change_the_board(env):
+    env = env()
+    model = MaskablePPO("MlpPolicy", env, n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu")
+    model.learn(32)
+    inner = env.unwrapped
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        before = inner._board.text()
+        masks = env.get_wrapper_attr("action_masks")()
+        env.step(int(model.predict(observation, action_masks=masks)[0]))
+        assert inner._board.text() != before
 
 
 def test_ppo_learns_the_boards_whose_move_is_always_right(tmp_path):

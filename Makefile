@@ -84,7 +84,7 @@ CORE := -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_
 	tests/test_sokoban_env.py tests/test_vector.py tests/test_reward_wrapper.py tests/test_play.py \
 	tests/test_commands.py tests/test_build_cli.py tests/test_lora.py tests/test_learner_flags.py \
 	tests/test_retrieval_lexical.py tests/test_retrieval_dense.py tests/test_retrieval_encoder.py \
-	tests/test_retrieval_server.py tests/test_retrieval_client.py tests/test_build_vectors.py tests/test_curves.py \
+	tests/test_retrieval_server.py tests/test_build_vectors.py tests/test_curves.py \
 	--deselect tests/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
 
 test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml allows; some minutes

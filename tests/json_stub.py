@@ -21,7 +21,6 @@ class JSONStub(ThreadingHTTPServer):
         hangs_up: whether it closes a connection after an answer without saying so.
         wait: seconds that a busy answer asks for.
         location: where it says that it has moved to.
-        location: where an answer of status 307 leads to.
     """
 
     request_queue_size = 128  # at 5, connections of many threads wait for a second
@@ -91,8 +90,6 @@ class _Handler(BaseHTTPRequestHandler):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
-        if status == 307:
-            self.send_header("Location", self.server.location)
         if status == 429 and self.server.wait is not None:
             self.send_header("Retry-After", self.server.wait)
         else:

@@ -158,11 +158,30 @@ def test_the_query_of_an_address_is_sent_and_not_shown(server):
     assert "secret" not in str(refused.value)
 
 
-def test_a_redirect_is_followed(server):
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_server_that_has_moved_is_found(server, status):
     found = server.answer
-    server.answer = lambda path, fields: found(path, fields) if path == "/moved" else (307, {})
+    server.answer = lambda path, fields: found(path, fields) if path == "/moved" else (status, {})
     server.location = "/moved"
     assert client(server).search(["a"], 1).ids == [["id of a"]]
+
+
+def test_a_token_that_a_server_repeats_is_not_shown(server, monkeypatch, tmp_path):
+    (tmp_path / "token").write_text("s3cret\n")
+    monkeypatch.setenv("MEMENVS_TOKEN_FILE", str(tmp_path / "token"))
+    server.answer = lambda path, fields: (401, {"detail": "no such token as s3cret"})
+    with pytest.raises(ServerError, match="no such token as") as refused:
+        HTTPRetriever(server.url).search(["a"], 1)
+    assert server.headers[0]["Authorization"] == "Bearer s3cret"
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_token_that_fits_in_no_header_is_refused_without_being_shown(monkeypatch, tmp_path):
+    (tmp_path / "token").write_text("s3cret\x07")
+    monkeypatch.setenv("MEMENVS_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(ValueError, match="unprintable character") as refused:
+        HTTPRetriever("http://127.0.0.1:9")
+    assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("wait", "least"), [("3", 3.0), ("3.5", 3.5), ("date", 2.0), ("soon", 0.001)])

@@ -83,10 +83,11 @@ def _open(path: Path, dimension: int) -> _Given:
         elif path.suffix in (".npy", ".npz"):
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             if path.suffix == ".npz":
-                names = array.files
-                if len(names) != 1:
-                    raise ValueError(f"it holds the arrays {names}, not one")
-                array = array[names[0]]
+                with array as archive:
+                    names = archive.files
+                    if len(names) != 1:
+                        raise ValueError(f"it holds the arrays {names}, not one")
+                    array = archive[names[0]]
         else:
             return _open_faiss(path)
         if array.dtype.kind != "f":

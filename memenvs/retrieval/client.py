@@ -74,7 +74,7 @@ class HTTPRetriever:
         remembered: Count = 100_000,
     ):
         try:
-            address = httpx.URL(url)
+            address = httpx.URL(url.strip())
         except httpx.InvalidURL as error:
             raise ValueError(f"no server at {url!r} ({error}); an address is http://host:port") from None
         if address.scheme not in ("http", "https") or not address.host:
@@ -166,6 +166,7 @@ class HTTPRetriever:
                     said = f"{bad!r} in {response.content[:200]!r}"
                     raise ServerError(f"{self.url}{page} does not speak the protocol: {said}") from bad
             last = one_line(f"HTTP {response.status_code}: {_reason(response)}")
+            last = last.replace(self._token, "…") if self._token else last
             if response.status_code not in (408, 409, 429) and response.status_code < 500:
                 raise RequestRefused(f"{self.url}{page} refused the request, {last}", response.status_code)
             asked = _seconds(response.headers.get("Retry-After", ""))
@@ -181,6 +182,7 @@ class HTTPRetriever:
                 timeout=self._timeout,
                 headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
                 follow_redirects=True,
+                event_hooks={"response": [_stay_post]},
                 mounts=direct_mounts(self.url),
             )
         return self._clients[process]
@@ -265,6 +267,12 @@ def _found(queries: list[str], rows: _Rows) -> list[_Found]:
         scores = [1 / rank if hit.score is None else hit.score for rank, hit in enumerate(hits, 1)]
         found.append(([hit.passage() for hit in hits], scores))
     return found
+
+
+def _stay_post(response: httpx.Response) -> None:
+    """A POST that has moved stays one; after 301 it would become a GET."""
+    if response.status_code in (301, 302):
+        response.status_code = 308
 
 
 def _seconds(wait: str) -> float:

@@ -165,10 +165,13 @@ def read_token(path: str | Path | None) -> str | None:
     """The token in a file, without white space around it; None of no file.
 
     Raises:
-        ValueError: the file is empty.
+        ValueError: the file is empty, or the token fits in no header.
     """
     if not path:
         return None
-    if token := Path(path).read_text(encoding="utf-8").strip():
-        return token
-    raise ValueError(f"{path} is empty; write a token into it")
+    token = Path(path).read_text(encoding="utf-8").strip()
+    if not token:
+        raise ValueError(f"{path} is empty; write a token into it")
+    if not (token.isascii() and token.isprintable()):
+        raise ValueError(f"the token in {path} has an unprintable character; write another")
+    return token

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from memenvs.retrieval.corpus import Corpus, read_jsonl
+from memenvs.retrieval.corpus import Corpus, read_corpus
 from memenvs.retrieval.dense import encode_corpus
 from memenvs.retrieval.encoder import Encoder
 
@@ -34,7 +34,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    whole = Corpus.from_passages(read_jsonl(args.corpus))
+    whole = Corpus.from_passages(read_corpus(args.corpus))
     chosen = np.sort(np.random.default_rng(0).choice(len(whole), args.passages, replace=False))
     corpus = Corpus.from_passages(whole.passage(int(row)) for row in chosen)
     ours, theirs = Encoder(args.encoder, device="cpu"), SentenceTransformer(args.encoder, device="cpu")

@@ -88,6 +88,23 @@ def test_questions_alone_are_mixed_for_searching(sets, tmp_path):
     assert (tasks.n_documents, tasks.card.environment) == (0, "MemSearchQA-v0")
 
 
+@pytest.mark.parametrize("order", [("easy", "nq.jsonl"), ("nq.jsonl", "easy")])
+def test_questions_alone_and_questions_over_documents_are_mixed_for_searching(sets, tmp_path, order):
+    args = ("--source", *(sets / name for name in order), "--num-tasks", 40)
+    assert command("mix", *args, "--out", tmp_path / "mix") == 0
+    tasks = open_tasks(tmp_path / "mix")
+    assert (tasks.n_documents, tasks.card.environment) == (0, "MemSearchQA-v0")
+    easy = {task.id: task for task in open_tasks(sets / "easy")}
+    ours = [task for task in tasks if task.meta["source"] == "easy"]
+    assert 8 <= len(ours) <= 32  # half of 40 are expected
+    for task in ours:
+        rest = task.id.removeprefix("easy/")
+        (was,) = [one for id, one in easy.items() if rest in (id, f"{id}-2", f"{id}-3")]
+        assert (task.question, task.answers, task.documents) == (was.question, was.answers, ())
+        assert task.meta["hops"] == was.meta["hops"]
+        assert "spans" not in task.meta
+
+
 def test_another_metric_can_be_given_for_all(sets, tmp_path):
     args = ("--source", sets / "easy", "--metric", "f1", "--out", tmp_path / "mix")
     assert command("mix", *args) == 0
@@ -99,8 +116,7 @@ def test_another_metric_can_be_given_for_all(sets, tmp_path):
     [
         (("easy", "needles"), (), "mix sets of one metric, or give --metric for all"),
         (("easy", "needles"), ("--metric", "f1"), "are shown differently"),
-        (("easy", "nq.jsonl"), (), "nq.jsonl has no documents and"),
-        (("nq.jsonl", "easy"), (), "nq.jsonl has no documents and"),
+        (("nq.jsonl", "needles"), ("--metric", "em"), "needles asks about one text"),
         (("easy", "hard"), ("--weights", 1), "--weights must be a number for each of 2 sources"),
         (("easy",), ("--num-tasks", 0), "--num-tasks must be a whole number"),
     ],

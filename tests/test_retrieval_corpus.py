@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import WORLD
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memenvs.retrieval.corpus import BATCH, Corpus, read_jsonl, write_corpus
+from memenvs.retrieval.corpus import BATCH, Corpus, read_corpus, write_corpus
 from memenvs.retrieval.protocol import Passage
 
 
@@ -41,7 +42,7 @@ def test_gzip_and_plain_files_are_one_corpus(tmp_path):
     records = lines({"id": "a", "contents": '"A"\nx'}, {"id": 7, "contents": '"B"\ny'})
     (tmp_path / "c.jsonl").write_bytes(records + b"\n")
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(records))
-    plain, packed = (Corpus.from_passages(read_jsonl(tmp_path / name)) for name in ("c.jsonl", "c.jsonl.gz"))
+    plain, packed = (Corpus.from_passages(read_corpus(tmp_path / name)) for name in ("c.jsonl", "c.jsonl.gz"))
     assert plain.sha256 == packed.sha256
     assert plain.passages(["7", "a"]) == [Passage("7", '"B"\ny'), Passage("a", '"A"\nx')]
 
@@ -80,13 +81,44 @@ def test_a_malformed_line_is_refused_by_its_number(tmp_path, line):
     path = tmp_path / "c.jsonl"
     path.write_bytes(lines({"id": "1", "contents": "x"}) + line)
     with pytest.raises(ValueError, match=r"c\.jsonl:2: "):
-        list(read_jsonl(path))
+        list(read_corpus(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "passage"),
+    [
+        ("beir.jsonl", '{"_id": "1", "title": "T", "text": "One."}', Passage("1", '"T"\nOne.')),
+        ("beir.jsonl", '\ufeff{"_id": "1", "title": "", "text": "One."}\r\n', Passage("1", "One.")),
+        ("bcp.jsonl", '{"docid": "1", "text": "One.\\nTwo.", "url": "u"}', Passage("1", "\nOne.\nTwo.")),
+        ("wiki.jsonl", '{"id": "1", "title": "T", "text": "One."}', Passage("1", '"T"\nOne.')),
+        ("both.jsonl", '{"id": 1, "contents": "T\\nOne.", "text": "x"}', Passage("1", "T\nOne.")),
+        ("dpr.tsv", 'id\ttext\ttitle\n1\t"A ""b""\tc"\tT\n', Passage("1", '"T"\nA "b"\tc')),
+        ("marco.tsv", '1\t"One" and\n', Passage("1", '"One" and')),
+        ("bare.tsv", "1\tOne.\tT\n", Passage("1", '"T"\nOne.')),
+    ],
+)
+def test_corpora_are_read_as_others_publish_them(tmp_path, name, content, passage):
+    (tmp_path / name).write_bytes(content.encode())
+    (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+    assert list(read_corpus(tmp_path / name)) == [passage]
+    assert list(read_corpus(tmp_path / f"{name}.gz")) == [passage]
+
+
+def test_a_corpus_may_be_parquet(tmp_path):
+    pq.write_table(pa.Table.from_pylist([{"docid": "1", "text": "One."}]), tmp_path / "c.parquet")
+    assert list(read_corpus(tmp_path / "c.parquet")) == [Passage("1", "One.")]
+
+
+def test_a_text_of_several_lines_without_a_title_has_none(tmp_path):
+    (tmp_path / "c.jsonl").write_bytes(lines({"docid": "1", "text": "---\nurl: u"}))
+    (passage,) = read_corpus(tmp_path / "c.jsonl")
+    assert (passage.title, passage.text) == ("", "---\nurl: u")
 
 
 def test_lone_surrogates_are_replaced(tmp_path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(lines({"id": "1", "contents": "a\ud800b"}))
-    assert next(read_jsonl(path)).contents == "a\ufffdb"
+    assert next(read_corpus(path)).contents == "a\ufffdb"
 
 
 def test_an_opened_corpus_is_mapped_and_not_read(tmp_path):
@@ -113,5 +145,5 @@ def test_a_file_that_was_not_written_with_the_others_is_refused(tmp_path):
 
 
 def test_the_real_passages_are_read(wiki: Path):
-    corpus = Corpus.from_passages(read_jsonl(wiki))
+    corpus = Corpus.from_passages(read_corpus(wiki))
     assert (len(corpus), corpus.passage(0).title) == (11_043, "Teutberga")

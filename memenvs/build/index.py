@@ -12,7 +12,7 @@ from memenvs.build.vectors import import_vectors
 from memenvs.core.data import checked
 from memenvs.core.files import check_written, read_json, whole_folder, write_json
 from memenvs.core.optional import require
-from memenvs.retrieval.corpus import Corpus, read_jsonl, write_corpus
+from memenvs.retrieval.corpus import Corpus, read_corpus, write_corpus
 from memenvs.retrieval.dense import (
     INDEX,
     PROGRESS,
@@ -84,7 +84,7 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
     else:
         facts = Path(corpus).stat()
         source = {"path": str(Path(corpus).resolve()), "bytes": facts.st_size, "modified": facts.st_mtime_ns}
-        passages = read_jsonl(corpus)
+        passages = read_corpus(corpus)
     fix = "delete it and build the index again"
     if (out / SOURCE).exists() and read_json(out / SOURCE, fix) == source:
         return Corpus.open(out / "corpus")

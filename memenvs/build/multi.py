@@ -113,8 +113,7 @@ def _together(
     """
     sets = [source for source in sources if isinstance(source, TaskSet) and source.n_documents]
     if len(sets) < len(sources):
-        bare = [[replace(task, documents=(), evidence=(), meta={}) for task in tasks] for tasks in single]
-        return [], tuple(map(tuple, bare))
+        return [], tuple(tuple(map(_bare, tasks)) for tasks in single)
     index: dict[tuple[str, str], int] = {}
     renumbered_tasks = []
     for source, tasks in zip(sets, single, strict=True):
@@ -123,6 +122,16 @@ def _together(
         numbers = np.array([index.setdefault(pair, len(index)) for pair in pairs], np.int64)
         renumbered_tasks.append(tuple(renumbered(task, numbers) for task in tasks))
     return list(index), tuple(renumbered_tasks)
+
+
+def _bare(task: Task) -> Task:
+    """A task without its documents, and without what `meta` says of them."""
+    return replace(
+        task,
+        documents=(),
+        evidence=(),
+        meta={name: one for name, one in task.meta.items() if name != "spans"},
+    )
 
 
 def _draw_task(
@@ -174,31 +183,36 @@ def mix(
     A source's tasks come in a shuffled order, each once before any comes again (with "-2", "-3", … after its
     id). `meta` keeps what they had and adds the name of their `source` and the two measures of difficulty
     that a curriculum uses: `hops` (evidence documents, where a source does not say) and `tokens` of the text.
+    If a source has questions alone, as of NQ, the tasks of all have no documents: they are for searching.
 
     Args:
-        sources: task sets, or questions without documents; not both.
+        sources: task sets, or questions without documents.
         weights: weights of the sources, each above 0 (default: equal).
         metric: metric of the mixture (default: the metric that all its sources share).
         count: tasks (default: as many as the sources have together).
 
     Raises:
         ValueError: not one weight a source; sources that differ in their metric (and none is given) or in how
-            their documents are shown, or some have documents and some have none.
+            their documents are shown; a haystack beside questions without documents.
     """
     shares, first = _shares(weights, len(sources)), sources[0]
     get_metric(metric or first.metric)
+    read = all(source.n_documents for source in sources)
     for source in sources:
         if metric is None:
             _check_metric(source, first, "mix sets of one metric, or give --metric for all")
-        if bool(source.n_documents) != bool(first.n_documents):
-            bare, full = (source, first) if first.n_documents else (first, source)
-            raise ValueError(f"{bare.path} has no documents and {full.path} has; mix sets of one kind")
-        if source.layout != first.layout:
+        if not read and source.n_documents and not source.layout.header:
+            raise ValueError(
+                f"{source.path} asks about one text in pieces (a haystack), which cannot be searched; leave "
+                "it out, or mix sets that have documents"
+            )
+        if read and source.layout != first.layout:
             raise ValueError(
                 f"the documents of {source.path} and {first.path} are shown differently (a haystack and "
                 "documents with headers); mix sets of one kind"
             )
-    pool, numbered = _together(sources, [list(source) for source in sources])
+    every = [list(source) for source in sources]
+    pool, numbered = _together(sources, every)
     documents = Documents.tokenized(pool, tokenizer)
     sizes = documents.tokens
     longest = max((len(task.documents) for tasks in numbered for task in tasks), default=0)
@@ -215,20 +229,22 @@ def mix(
         if place == 0:
             rng = item_rng(seed, f"{split}\0order of {source}", cycle)
             orders[source] = rng.permutation(len(numbered[source]))
-        task = numbered[source][orders[source][place]]
-        read = np.array(task.documents, np.int64)
+        number = orders[source][place]
+        task, needed = numbered[source][number], len(every[source][number].evidence)
+        shown = np.array(task.documents, np.int64)
         measures = {
             "source": names[source],
-            "hops": task.meta.get("hops", len(task.evidence)),
-            "tokens": int(sizes[read].sum() + frames[len(read)]) if len(read) else 0,
+            "hops": task.meta.get("hops", needed),
+            "tokens": int(sizes[shown].sum() + frames[len(shown)]) if len(shown) else 0,
         }
         again = f"-{cycle + 1}" if cycle else ""
         tasks.append(replace(task, id=f"{names[source]}/{task.id}{again}", meta={**task.meta, **measures}))
     environments = {source.environment for source in sources}
+    environment = environments.pop() if len(environments) == 1 else "MemChunkQA-v0"
     return Draft(
         documents,
         tasks,
         first.layout,
-        environments.pop() if len(environments) == 1 else "MemChunkQA-v0",
+        environment if read else "MemSearchQA-v0",
         metric or first.metric,
     )

@@ -256,7 +256,8 @@ def index(
     """Build a search index over a corpus, for `load_retriever` and `memenvs serve retriever`.
 
     Args:
-        corpus: JSON Lines of {"id", "contents"} (.gz too), or a task set.
+        corpus: JSON Lines (.gz too), TSV or Parquet of id and contents, or of id, title and text; or a
+            task set.
         out: folder; a killed build resumes where it stopped.
         index: lexical is BM25; flat is an exact dense index, hnsw and ivfpq are approximate.
         encoder: encoder of a dense index: a hub id, a folder, an installed package such as

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ import msgspec
 from memenvs.core.data import Count, checked, convert
 from memenvs.core.errors import RequestRefused, ServerError, error_line, one_line
 from memenvs.core.servers import direct_mounts
-from memenvs.core.spaces import replace_surrogates
+from memenvs.retrieval.corpus import Document
 from memenvs.retrieval.protocol import (
     MAX_PASSAGES,
     TOKEN_FILE,
@@ -192,37 +191,17 @@ class HTTPRetriever:
             client.close()
 
 
-class _Document(msgspec.Struct):
-    """A passage in an answer: `contents`, or `text` with or without a `title`."""
-
-    id: str | int | None = None
-    contents: str | None = None
-    title: str | None = None
-    text: str | None = None
-
-    def passage(self) -> Passage:
-        contents = self.contents
-        if contents is None:
-            if self.text is None:
-                raise ValueError("a passage without contents")
-            contents = self.text if self.title is None else Passage.of("", self.title, self.text).contents
-        contents = replace_surrogates(contents)
-        id = hashlib.sha256(contents.encode()).hexdigest()[:16] if self.id is None else str(self.id)
-        return Passage(replace_surrogates(id), contents)
-
-
-class _Hit(_Document):
+class _Hit(Document):
     """A passage by itself, or as the `document` beside its score."""
 
-    document: str | _Document | None = None
+    document: str | Document | None = None
     score: float | None = None
 
-    def passage(self) -> Passage:
+    def passage(self, where: str = "a passage") -> Passage:
         if self.document is None:
-            return super().passage()
-        return (
-            _Document(contents=self.document) if isinstance(self.document, str) else self.document
-        ).passage()
+            return super().passage(where)
+        document = Document(contents=self.document) if isinstance(self.document, str) else self.document
+        return document.passage(where)
 
 
 _Rows = list[list[_Hit | str]]
@@ -247,7 +226,7 @@ def _search_r1(queries: list[str], k: int) -> _Ask:
 def _recall(queries: list[str], k: int) -> _Ask:
     def read(answer: Any) -> list[_Found]:
         documents, scores = convert(
-            answer, tuple[list[list[_Document | str]], list[list[float]]], "the answer"
+            answer, tuple[list[list[Document | str]], list[list[float]]], "the answer"
         )
         rows: _Rows = [
             [_Hit(document=document, score=score) for document, score in zip(*row, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import csv
 import gzip
 import hashlib
 import itertools
@@ -16,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from memenvs.core.data import decode
+from memenvs.core.data import convert, decode
 from memenvs.core.files import check_file, check_written, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
+from memenvs.tasks.records import from_parquet
 from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
@@ -147,32 +149,94 @@ class CorpusRetriever:
         return hits
 
 
-class Document(msgspec.Struct):
-    """A passage as lines of a corpus and answers of a server have it."""
+class Document(msgspec.Struct, kw_only=True):
+    """A passage as corpora and servers have it: `contents`, or `text` with or without a `title`.
 
-    id: str | int
-    contents: str
+    BEIR calls the id `_id`, BrowseComp-Plus `docid`.
+    """
 
-    def passage(self) -> Passage:
-        """The passage, its surrogates replaced."""
-        return Passage(replace_surrogates(str(self.id)), replace_surrogates(self.contents))
+    id: str | int | None = None
+    _id: str | int | None = None
+    docid: str | int | None = None
+    contents: str | None = None
+    title: str | None = None
+    text: str | None = None
+
+    @property
+    def named(self) -> str | int | None:
+        """The id, under the first of its names that the record has."""
+        return next((one for one in (self.id, self._id, self.docid) if one is not None), None)
+
+    def passage(self, where: str = "a passage") -> Passage:
+        """The passage, its surrogates replaced; without an id it gets one made from its contents.
+
+        Raises:
+            ValueError: it has neither contents nor text; the line begins with `where`.
+        """
+        contents = self.contents
+        if contents is None:
+            if self.text is None:
+                raise ValueError(f"{where} has no 'contents' and no 'text'; {_FORM}")
+            contents = self.text
+            if self.title:
+                contents = Passage.of("", self.title, self.text).contents
+            elif "\n" in contents:
+                contents = f"\n{contents}"  # so that its first line is not taken for a title
+        contents = replace_surrogates(contents)
+        id = hashlib.sha256(contents.encode()).hexdigest()[:16] if self.named is None else str(self.named)
+        return Passage(replace_surrogates(id), contents)
 
 
-def read_jsonl(path: Path | str) -> Iterator[Passage]:
-    """The passages of a JSONL file, gzipped if its name ends in `.gz`, one `{"id", "contents"}` a line.
+_FORM = 'give {"id": "0", "contents": "…"} or {"id": "0", "title": "…", "text": "…"}'
+
+
+def read_corpus(path: Path | str) -> Iterator[Passage]:
+    """The passages of a file; see `Document`.
+
+    Args:
+        path: JSON Lines, TSV or CSV (`id`, `text`, `title`, in the order of its header, which may be
+            missing), gzipped if its name ends in `.gz`; or Parquet.
 
     Raises:
-        ValueError: a line is something else; the message holds its number.
+        ValueError: a record is something else; the message holds its number, from 1.
     """
     path = Path(path)
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.isspace():
+    suffix = Path(path.name.removesuffix(".gz")).suffix
+    if suffix == ".parquet":
+        records: Iterable[Any] = from_parquet(path)
+    elif suffix in (".tsv", ".csv"):
+        records = _from_table(path, "\t" if suffix == ".tsv" else ",")
+    else:
+        records = _lines(path)
+    for number, record in enumerate(records, 1):
+        where = f"{path}:{number}: the record"
+        if isinstance(record, bytes):
+            if record.isspace():
                 continue
-            record = decode(
-                line, Document, f"{path}:{number}: the line", 'a line is {"id": "0", "contents": "…"}'
-            )
-            yield record.passage()
+            document = decode(record, Document, where, _FORM)
+        else:
+            document = convert(record, Document, where, _FORM)
+        if document.named is None:
+            raise ValueError(f"{where} has no 'id'; {_FORM}")
+        yield document.passage(where)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+        yield from lines
+
+
+def _from_table(path: Path, delimiter: str) -> Iterator[dict[str, str]]:
+    """The rows by the names of their columns. DPR's file has a header and quotes, MS MARCO's has neither."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        first = next(lines, "")
+        names = [name.strip().lower() for name in next(csv.reader([first], delimiter=delimiter), [])]
+        if "text" in names or "contents" in names:
+            yield from csv.DictReader(lines, names, delimiter=delimiter)
+            return
+        for row in csv.reader(itertools.chain([first], lines), delimiter=delimiter, quoting=csv.QUOTE_NONE):
+            yield dict(zip(("id", "text", "title"), row, strict=False))
 
 
 def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:

@@ -10,7 +10,7 @@ import numpy as np
 
 from memenvs.core.optional import require
 from memenvs.core.words import words
-from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_jsonl
+from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_corpus
 from memenvs.retrieval.index import open_index_folder
 from memenvs.retrieval.protocol import Ranked, contenders, ordered
 
@@ -55,7 +55,7 @@ class LexicalRetriever(CorpusRetriever):
                 f"{path} has {size:,} bytes, more than the {MAX_IN_MEMORY:,} that are indexed in memory; run "
                 f"`memenvs build index --corpus {path} --index lexical --out DIR` and give DIR"
             )
-        return cls(Corpus.from_passages(read_jsonl(path)))
+        return cls(Corpus.from_passages(read_corpus(path)))
 
     @classmethod
     def open(cls, folder: Path | str) -> LexicalRetriever:

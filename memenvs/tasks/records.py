@@ -186,7 +186,7 @@ def _values(source: str, split: str, what: str) -> Iterator[Any]:
     elif not Path(source).is_file():
         raise FileNotFoundError(f"no file at {source}; give {what}, or hf:NAME")
     else:
-        read = _from_parquet if source.endswith(".parquet") else _from_file
+        read = from_parquet if source.endswith(".parquet") else _from_file
         records = _in_one_line(read(Path(source)), f"{source} is not {what}")
     empty = True
     for record in records:
@@ -204,7 +204,8 @@ def _in_one_line(records: Iterator[Any], fault: str) -> Iterator[Any]:
         raise ValueError(f"{fault}: {error_line(error, 240)}") from error
 
 
-def _from_parquet(path: Path) -> Iterator[Any]:
+def from_parquet(path: Path) -> Iterator[Any]:
+    """The rows of a Parquet file as dictionaries."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_ROWS):
             yield from batch.to_pylist()

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from memenvs.build.contexts import KeptContexts, titled
+from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example, Pool
 from memenvs.core.data import Count, convert
-from memenvs.retrieval.corpus import read_jsonl as read_passages
+from memenvs.retrieval.corpus import read_corpus as read_passages
 from memenvs.tasks.records import Id, QuestionRecord, read_questions, read_records
 from memenvs.tasks.taskset import Layout
 
@@ -60,7 +60,7 @@ def jsonl(
         source: a line a question: question, answers, documents of title and text, evidence (numbers of those
             needed, from 0); or hf:NAME[:CONFIG] with these columns.
         pool: more documents to draw distractors from, one per line: title and text.
-        corpus: documents that the questions name by id, one per line: id and contents.
+        corpus: documents that the questions name by id, as `build index --corpus` reads them.
         documents: number of documents in a task (default: those of the question, unchanged).
         tokens: instead of documents, the maximum tokens of a task's text; missed by less than a document.
         questions: maximum number of consecutive questions about one context in a task (`keep_contexts`).
@@ -85,12 +85,12 @@ def jsonl(
 def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
     """(title, text) of the documents of a corpus by their ids."""
     if not Path(path).is_file():
-        raise FileNotFoundError(f'no file at {path}; --corpus takes JSON Lines of {{"id", "contents"}}')
+        raise FileNotFoundError(f'no file at {path}; --corpus takes records of "id" and "contents"')
     documents: dict[str, tuple[str, str]] = {}
     for passage in read_passages(path):
         if passage.id in documents:
             raise ValueError(f"{path} has two documents of the id {passage.id!r}; give each its own")
-        documents[passage.id] = titled(passage.contents)
+        documents[passage.id] = passage.title, passage.text
     return documents
 
 

@@ -114,7 +114,8 @@ class TestStepSearch:
 
     def test_a_task_without_evidence_has_no_credit_and_the_reason(self):
         played = Episode([turn(passages=["ana"])], [0.0], {}, {}, [])
-        ((credit,),) = StepSearchMethod().assign_credit([played])
+        with pytest.warns(UserWarning, match="no evidence"):
+            ((credit,),) = StepSearchMethod().assign_credit([played])
         assert math.isnan(credit.value)
         assert credit.reason == NO_EVIDENCE
         assert math.isnan(StepSearchMethod().signal(played.turns[0], ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ class StepSearchMethod(RewardMethod):
     is mean_i c_i^t, by itself; R_t depends on the turns before and is paid at the end, to its own turn. The
     environment's outcome stays beside it; the paper's is F1, which is `metric="f1"` of the environment.
 
-    A task whose set names no evidence, as questions in JSON Lines, has credits of NaN, which pay nothing.
+    A task whose set names no evidence, as questions without documents, has credits of NaN, which pay nothing,
+    and a warning says so.
     Left out of the paper's rewards: the overlap of queries with reference queries of sub-questions, which
     our task sets do not have, and the -1 for a last turn without an answer.
 
@@ -65,6 +67,11 @@ class StepSearchMethod(RewardMethod):
     def _credits(self, turns: Sequence[Turn]) -> list[Credit]:
         found = [_matches_of(turn) for turn in turns]
         if not all(found):
+            warnings.warn(
+                "StepSearch pays nothing where a task names no evidence, as questions without documents do; "
+                "train on tasks with evidence, as of `memenvs build musique` or `hotpotqa`",
+                stacklevel=2,
+            )
             return [Credit(k, math.nan, reason=NO_EVIDENCE) for k in range(len(turns))]
         gains = search_gains(found)
         shares = redundancy([turn.info["privileged"]["passages"] for turn in turns])

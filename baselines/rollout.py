@@ -49,7 +49,7 @@ from memenvs.data import bundled_names
 from memenvs.models import Policy
 from memenvs.rollout.engine import Timer, collect
 from memenvs.rollout.order import draw_tasks
-from memenvs.rollout.records import Episode, EpisodeWriter, valid
+from memenvs.rollout.records import Episode, EpisodeWriter, lacks_score, valid
 from memenvs.tasks.taskset import CARD, HOLDOUT
 from memenvs.wrappers import (
     Curriculum,
@@ -733,7 +733,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
             **episode.metrics,
             **{f"rewards/{name}": value for name, value in episode.rewards.items()},
             **{f"signals/{name}": float(np.mean(some)) for name, some in episode.measured.items()},
-            "return": sum(episode.turn_rewards),
+            "return": math.nan if lacks_score(episode.credits) else sum(episode.turn_rewards),
             "outcome": episode.outcome,
             "reply_tokens": episode.tokens,
             **({"length_penalty": episode.length_penalty} if has_penalty else {}),

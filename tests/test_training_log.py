@@ -9,7 +9,7 @@ pytest.importorskip("tyro", reason="the learners want the extra train")
 
 from memenvs.baselines.rollout import evidence_in_memory, summary
 from memenvs.models import Reply
-from memenvs.rollout.records import Episode, Turn
+from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.wrappers import RewardWrapper
 
@@ -30,6 +30,12 @@ def test_means_leave_out_episodes_that_have_no_such_number():
     assert found["rewards/format"] == 0.375
     assert found["rewards/judge"] == 1.0
     assert (found["em"], found["evidence_kept"], found["failed"]) == (0.5, 0.5, 1)
+
+
+def test_an_episode_that_lacks_a_score_has_no_return():
+    missing = Credit(0, float("nan"), reason="no verdict", from_signal=False)
+    found = summary([played(turn_rewards=[1.0], credits={"judge": [missing]}), played(turn_rewards=[0.5])])
+    assert found["return"] == 0.5
 
 
 def test_a_signal_has_its_mean_over_episodes_and_its_spread_over_their_turns():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +29,7 @@ from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise, total_cost
 from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.engine import Engine
-from memenvs.rollout.records import Episode
+from memenvs.rollout.records import Episode, lacks_score
 from memenvs.rollout.scripted import policy_label
 from memenvs.rollout.session import Session, Usage
 from memenvs.wrappers import VectorRewardWrapper
@@ -209,8 +208,7 @@ def completed(session: Session) -> Episode:
     episode = session.episode
     if not episode.error:
         metrics = {"return": sum(episode.turn_rewards), **episode.metrics, **usage_metrics(session.usage)}
-        credits = episode.credits or session.info.get("credits", {})
-        if any(math.isnan(one.value) and not one.from_signal for own in credits.values() for one in own):
+        if lacks_score(episode.credits or session.info.get("credits", {})):
             del metrics["return"]
         episode.metrics = {name: float(value) for name, value in metrics.items()}
     return episode

@@ -78,6 +78,11 @@ class Credit(NamedTuple):
     advantage: bool = False
 
 
+def lacks_score(credits: Mapping[str, Sequence[Credit]]) -> bool:
+    """Whether a judge or another model gave no score for one of the credits, so the return is unknown."""
+    return any(math.isnan(one.value) and not one.from_signal for own in credits.values() for one in own)
+
+
 @dataclass
 class Sample:
     """One training sequence: what a model read and what it sampled, token by token.

@@ -41,7 +41,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.envs.memory import MODES, Memory
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import read_reply
-from memenvs.envs.tool_qa import call_tool, form_score
+from memenvs.envs.tool_qa import call_tool, form_score, tag_score
 from memenvs.models import ScriptedPolicy
 from memenvs.models.endpoint import ToolConversation, read_completion
 from memenvs.tasks import metrics
@@ -55,7 +55,6 @@ from memenvs.wrappers.registry import METHODS, make_scorer
 from memenvs.wrappers.rememr1 import recall
 from memenvs.wrappers.scorers import ScoreRequest
 from memenvs.wrappers.stepsearch import matches
-from memenvs.wrappers.tool_rewards import tag_score
 
 QA = {"tasks": "world-test"}
 SEARCH_MODES = [*MODES, ["compact", {"at": 600, "max_memory": 100}]]

@@ -171,6 +171,31 @@ def test_a_return_that_reward_methods_paid_is_no_outcome(tmp_path, capsys):
     assert body(main_table("memagent", [tmp_path / "mine"], metric="em"))[2] == ["mine", "0.00", "0.00"]
 
 
+JUDGED = {"url": "http://j/v1", "model": "m", "level": "outcome", "outcome": "replace"}
+
+
+def test_the_papers_judge_numbers_are_beside_a_judges_score_alone(tmp_path, capsys):
+    def longmemeval(name, methods):
+        write_run(
+            tmp_path / name / "longmemeval", {0: [0.75]}, metrics=lambda _: {"return": 0.75}, methods=methods
+        )
+        return tmp_path / name
+
+    judged = longmemeval("judged", [["Judge", JUDGED]])
+    assert body(main_table("infomem", [judged]))[2] == ["judged", "75.000"]
+    for number, methods in enumerate(
+        [[], [["SearchRewards", {}]], [["Judge", {**JUDGED, "outcome": "keep"}]], [["Judge", JUDGED]] * 2]
+    ):
+        assert "a judge's score" in refused(capsys, "infomem", longmemeval(str(number), methods))
+
+
+def test_a_metric_that_counts_is_no_percentage(tmp_path):
+    write_run(tmp_path / "mine" / "multi2", {0: [0.0]}, metrics=lambda _: {"model_tokens": 1234.0})
+    table = main_table("mempo", [tmp_path / "mine"], metric="model_tokens")
+    assert body(table)[2] == ["mine", "1234.00", "1234.00"]
+    assert "Percent" not in table
+
+
 def test_mt_grpos_table_is_in_the_units_of_its_rewards(tmp_path):
     found = {"called": 1.0, "retrieved": 0.5, "xml_format": 0.9}
     write_run(tmp_path / "mine" / "triviaqa", {0: [0.25]}, metrics=lambda task: found)

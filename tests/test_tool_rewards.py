@@ -87,6 +87,19 @@ def test_an_answer_after_the_millionth_character_does_not_count(env):
     assert env.step("x" * MAX_REPLY_CHARS + ANSWER % gold)[1] == 0.0
 
 
+def test_an_episode_reports_whether_its_answer_holds_an_accepted_one_and_its_use_of_tags(env):
+    _, info = env.reset(options={"task": 0})
+    gold = info["privileged"]["answers"][0][0]
+    env.step(CALL % ("wiki_search", "x"))
+    metrics = env.step(ANSWER % f"perhaps {gold.upper()}")[4]["metrics"]
+    assert (metrics["answer_present"], metrics["em"], metrics["xml_tags"]) == (1.0, 0.0, 1.0)
+    env.reset(options={"task": 0})
+    # of the forms <tool> and </tool> one is missing, and <answer> is there twice: (1 + 0) / 2, (0 + 1) / 2
+    env.step("<tool>{}")
+    metrics = env.step("<answer><answer>x</answer>")[4]["metrics"]
+    assert (metrics["answer_present"], metrics["xml_tags"]) == (0.0, 0.5)
+
+
 @pytest.mark.parametrize(
     ("replies", "score"),
     [

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
-from memenvs.core.text import first_pair
-from memenvs.envs.tool_qa import FIELDS, form_score
+from memenvs.envs.tool_qa import accepted_texts, form_score, last_answer, tag_score
 from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -70,7 +69,8 @@ class ToolRewardsMethod(RewardMethod):
         credits = [Credit(k, self.execution * events[k]["ran"] / len(calls)) for k in calls]
         credits += [Credit(k, self.found * events[k]["retrieved"]) for k in calls[:1]]
         replies = [clean_text(turn.action, MAX_REPLY_CHARS) for turn in turns]  # as the environment read them
-        outcome = sum(self.result_parts(replies, _accepted(turns[-1])).values())
+        accepted = accepted_texts(turns[-1].info["privileged"]["answers"])
+        outcome = sum(self.result_parts(replies, accepted).values())
         return [*credits, Credit(len(turns) - 1, outcome)]
 
     def result_parts(self, replies: Sequence[str], accepted: Sequence[str]) -> dict[str, float]:
@@ -80,33 +80,13 @@ class ToolRewardsMethod(RewardMethod):
             replies: replies of all turns.
             accepted: accepted answers in lower case.
         """
-        pairs = (first_pair(reply, "answer") for reply in reversed(replies))
-        answer = next((pair.text.strip().lower() for pair in pairs if pair is not None), None)
+        answer = last_answer(replies)
         return {
             "present": self.present * (answer is not None and any(text in answer for text in accepted)),
             "exact": self.exact * (answer in accepted),
             "form": self.form * _mean([form_score(reply) for reply in replies]),
             "tags": self.tags * max(0.0, _mean([tag_score(reply) for reply in replies])),
         }
-
-
-def tag_score(reply: str) -> float:
-    """Of the tags that a reply uses, how far each is opened and closed once; 1.0 at most, may be negative."""
-    counts = [
-        reply.count(form)
-        for place in FIELDS
-        for tag in place
-        if f"<{tag}>" in reply or f"</{tag}>" in reply
-        for form in (f"<{tag}>", f"</{tag}>")
-    ]
-    return _mean([1 - abs(count - 1) for count in counts])
-
-
-def _accepted(turn: Turn) -> list[str]:
-    answers = turn.info["privileged"]["answers"]
-    if len(answers) == 1:
-        return [answer.strip().lower() for answer in answers[0]]
-    return ["; ".join(accepted[0] for accepted in answers).strip().lower()]
 
 
 def _mean(values: Sequence[float]) -> float:

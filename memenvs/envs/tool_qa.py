@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,9 +79,10 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
 
     Metrics:
         `success`, `em`, `f1`, `format` (1.0 if every reply is a reasoning and a call, the last one a
-        reasoning and an answer, with nothing else), `xml_format` (mean of `form_score` over the replies, 0.2
-        to 1.0), `called` (the tool ran without an error), `retrieved` (the result holds an accepted answer),
-        `turns`.
+        reasoning and an answer, with nothing else), `answer_present` (the last answer contains an accepted
+        one, in lower case), `xml_format` (mean of `form_score` over the replies, 0.2 to 1.0), `xml_tags`
+        (mean of `tag_score` over the replies, at least 0), `called` (the tool ran without an error),
+        `retrieved` (the result holds an accepted answer), `turns`.
 
     Privileged:
         `answers`; `evidence`: the documents that the answer needs, if the task set knows them; `sentences`:
@@ -105,7 +106,10 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
 
     episode_class = ToolEpisode
     event_names = ("called", "ran", "retrieved")
-    metric_names = ("success", "em", "f1", "format", "xml_format", "called", "retrieved", "turns")
+    metric_names = (
+        *("success", "em", "f1", "format", "answer_present", "xml_format", "xml_tags"),
+        *("called", "retrieved", "turns"),
+    )
     context = "append"
     last_turn = 2
     opening = "<reasoning></reasoning>"
@@ -199,7 +203,9 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()
         *calls, (last, _) = episode.history
-        forms = [form_score(reply) for reply, _ in episode.history]
+        replies = [reply for reply, _ in episode.history]
+        forms, tags = list(map(form_score, replies)), list(map(tag_score, replies))
+        said, accepted = last_answer(replies), accepted_texts(self._task.answers)
         answered = in_order(last, "reasoning", "answer") is not None
         called = all(in_order(reply, "reasoning", "tool") is not None for reply, _ in calls)
         return {
@@ -207,7 +213,9 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
             "em": scores.em,
             "f1": scores.f1,
             "format": float(answered and called),
+            "answer_present": float(said is not None and any(text in said for text in accepted)),
             "xml_format": sum(forms) / len(forms),
+            "xml_tags": max(0.0, sum(tags) / len(tags)),
             "called": episode.called,
             "retrieved": episode.retrieved,
             "turns": len(episode.history),
@@ -227,6 +235,31 @@ def form_score(reply: str) -> float:
     score += 0.2
     score += 0.2 * any(stripped.startswith(f"<{tag}>") for tag in FIELDS[0])
     return score + 0.2 * any(stripped.endswith(f"</{tag}>") for tag in FIELDS[-1])
+
+
+def tag_score(reply: str) -> float:
+    """Of the tags that a reply uses, how far each is opened and closed once; 1.0 at most, may be negative."""
+    counts = [
+        reply.count(form)
+        for place in FIELDS
+        for tag in place
+        if f"<{tag}>" in reply or f"</{tag}>" in reply
+        for form in (f"<{tag}>", f"</{tag}>")
+    ]
+    return sum(1 - abs(count - 1) for count in counts) / len(counts) if counts else 0.0
+
+
+def last_answer(replies: Sequence[str]) -> str | None:
+    """The last answer of an episode, stripped and in lower case; None without one."""
+    pairs = (first_pair(reply, "answer") for reply in reversed(replies))
+    return next((pair.text.strip().lower() for pair in pairs if pair is not None), None)
+
+
+def accepted_texts(answers: Sequence[Sequence[str]]) -> list[str]:
+    """Accepted answers in lower case; of several questions the first ones, joined."""
+    if len(answers) == 1:
+        return [answer.strip().lower() for answer in answers[0]]
+    return ["; ".join(accepted[0] for accepted in answers).strip().lower()]
 
 
 def call_tool(command: str, search: Callable[[str], Any]) -> str:

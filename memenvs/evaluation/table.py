@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,7 @@ from memenvs.core.data import checked
 from memenvs.core.files import names_apart
 from memenvs.evaluation.log import RESULTS, EvaluatedRun, read_run
 from memenvs.evaluation.summary import (
+    COUNTS,
     Interval,
     average_interval,
     escape_latex,
@@ -30,7 +31,8 @@ class Part(NamedTuple):
 
     Attributes:
         run: the name of the run's folder.
-        metric: `return` is the outcome, by the metric that the task set is made for.
+        metric: `return` is the outcome, by the metric that the task set is made for; `judge` is the score of
+            a `Judge` that replaces the outcome.
         scale: what the metric is multiplied by.
     """
 
@@ -78,7 +80,8 @@ def main_table(
     Args:
         shape: shape of the table, a name of `SHAPES`.
         methods: folders, each with a run for each task set.
-        metric: show this metric of each run, in percent, instead of the shape's columns.
+        metric: show this metric of each run, in percent unless it counts, instead of the shape's columns;
+            judge is the score of a Judge that replaces the outcome.
         published: show the paper's rows above.
         intervals: show the 95% interval of each number.
         format: latex is a tabular with the rules of booktabs.
@@ -105,6 +108,8 @@ def main_table(
         name: [_value(found, parts) for parts in chosen.columns.values()] for name, found in rows.items()
     }
     filled = {k for row in values.values() for k, value in enumerate(row) if value is not None}
+    if metric in COUNTS:
+        chosen = replace(chosen, unit="Counts")
     if not filled:
         first = runs[0][1]
         raise ValueError(
@@ -148,8 +153,8 @@ def _a_column_for_each(runs: Iterable[tuple[str, EvaluatedRun]], metric: str) ->
         return sum(tokens.values()) / len(tokens)
 
     names = dict.fromkeys(name for name, _ in sorted(runs, key=lambda one: (length(one[1]), one[0])))
-    columns = {name: (Part(name, metric),) for name in names}
-    return Shape(columns={**columns, "Average": tuple(Part(name, metric) for name in names)})
+    parts = {name: Part(name, metric, 1.0 if metric in COUNTS else 100.0) for name in names}
+    return Shape(columns={**{name: (part,) for name, part in parts.items()}, "Average": (*parts.values(),)})
 
 
 def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]]) -> None:
@@ -169,19 +174,32 @@ def _value(runs: Mapping[str, EvaluatedRun], parts: Sequence[Part]) -> Interval 
     """The mean of parts; None if a run, or its metric, is missing."""
     samples = []
     for part in parts:
-        if (run := runs.get(part.run)) is None or part.metric not in run.means:
+        metric = "return" if part.metric == "judge" else part.metric
+        if (run := runs.get(part.run)) is None or metric not in run.means:
             return None
-        if part.metric == "return" and run.setting.get("methods"):
+        methods = run.setting.get("methods") or []
+        if part.metric == "judge" and not _is_judged(methods):
+            raise ValueError(
+                f"this column of {run.name} is a judge's score; evaluate it with --methods Judge url=URL "
+                "model=MODEL level=outcome rubric=equivalence outcome=replace, or give --metric"
+            )
+        if part.metric == "return" and methods:
             raise ValueError(
                 f"the return of {run.name} includes what its reward methods paid; "
                 "evaluate it without --methods, or give --metric"
             )
-        samples.append([*run.means[part.metric].values()])
+        samples.append([*run.means[metric].values()])
     if len(parts) == 1:
         return Interval(*(parts[0].scale * end for end in metric_interval(parts[0].metric, samples[0])))
     return average_interval(
         [[part.scale * one for one in values] for part, values in zip(parts, samples, strict=True)]
     )
+
+
+def _is_judged(methods: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
+    """Whether the return of a run is a judge's score of each answer."""
+    wanted = {"level": "outcome", "outcome": "replace"}
+    return len(methods) == 1 and methods[0][0] == "Judge" and wanted.items() <= methods[0][1].items()
 
 
 def _cell(value: Interval | None, digits: int, interval: bool) -> str:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import evaluate
 from page_command import parse
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tables.md").read_text()
@@ -29,19 +29,8 @@ def test_every_command_above_a_table_is_one(command, monkeypatch):
 @pytest.mark.parametrize("command", PLAYED)
 def test_an_evaluation_on_bundled_tasks_plays_without_a_model(command, tmp_path):
     words = re.sub(r"--(?:policy|out|max-new-tokens|temperature) \S+", "", command).split()[3:]
-    assert (
-        run(
-            [
-                *words,
-                *([] if "--task" in words else ["--task", "0"]),
-                "--policy",
-                "silent",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 0
-    )
+    words += [] if "--task" in words else ["--task", "0"]
+    assert evaluate([*words, "--policy", "silent", "--out", str(tmp_path / "run")]) == 0
 
 
 def test_a_command_with_an_unknown_flag_is_found(monkeypatch):

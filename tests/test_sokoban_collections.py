@@ -53,6 +53,7 @@ FORMS = {
     "Latin-1": f"; Größe\n{ONE}Title: Déjà\n\n{TWO}".encode("latin-1"),
     "Windows-1252": f"{ONE}Title: The \u201cend\u201d\u2026\n\n{TWO}".encode("cp1252"),
     "lines of DOS": f"{ONE}\n{TWO}".replace("\n", "\r\n").encode() + b"\x1a",
+    "lines of DOS converted twice": f"{ONE}\n{TWO}".replace("\n", "\r\r\n"),
     "lines of the old Mac": f"{ONE}\n{TWO}".replace("\n", "\r"),
     "underscores for floor": f"{ONE}\n{TWO}".replace(" ", "_"),
     "dashes for floor": f"{ONE}\n{TWO}".replace(" ", "-"),
@@ -115,6 +116,7 @@ BAD = {
     "more targets than boxes": "#######\n#@$. .#\n#######\n",
     "two players": "#######\n#@@$. #\n#######\n",
     "no player": "######\n# $. #\n######\n",
+    "a single row": "#@$. #\n",
     "an empty room": "######\n#    #\n######\n",
 }
 

@@ -48,7 +48,7 @@ def read_collection(data: bytes) -> tuple[list[Grid], list[str]]:
         LevelError: nothing in the file looks like a board, or its XML is broken.
     """
     text = _decode(data)
-    lines = re.split(r"\r\n|\r|\n", text)
+    lines = re.split(r"\r*\n|\r", text)
     xml = _xml_levels(data) if "<SokobanLevels" in text else None
     used, results = set(text), list[tuple[list[Grid], list[str]]]()
     for alphabet in _ALPHABETS:
@@ -145,6 +145,8 @@ def _level(rows: tuple[str, ...]) -> Grid:
     Raises:
         LevelError: it is not a level.
     """
+    if len(rows) == 1:
+        raise LevelError("a single row is no board; write the walls above and below it")
     left = min((len(row) - len(row.lstrip()) for row in rows if row.strip()), default=0)
     board = _closed(parse("\n".join(row[left:].rstrip() for row in rows)))
     edge = np.ones(board.shape, bool)

@@ -338,6 +338,8 @@ def test_100_kb_of_noise_answer_no_objective():
         r"\boxed{\mathrm{Ann\,Lee}}",
         r"\boxed{\textbf{\text{Ann} Lee}}",
         r"\boxed{\text {Ann}\quad\mbox{Lee}}",
+        r"\boxed{{\bf Ann Lee}}",
+        r"\boxed{\displaystyle\text{Ann Lee}}",
     ],
 )
 def test_typesetting_in_a_box_does_not_count_for_metrics_of_words(reply):
@@ -409,6 +411,7 @@ def test_a_needle_is_read_in_the_forms_in_which_models_write_numbers(reply, scor
         ("the STRASSE", "Straße"),
         ("ﬁre", "fire"),
         ("آنا لي؟", "آنا لي"),
+        ("١٩٣٣", "1933"),
     ],
 )
 def test_unicode_em_folds_what_exact_match_tells_apart(prediction, answer):

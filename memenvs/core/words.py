@@ -20,6 +20,7 @@ _CHARACTER = regex.compile(r"\X")  # a letter with its marks
 _IGNORED = regex.compile(
     r"(?V1)[[\p{Mn}&&[\p{Inherited}\p{Arabic}\p{Hebrew}\p{Syriac}\p{Cyrillic}]--[\u3099\u309a]]\p{Cf}\u0640]+"
 )
+_OTHER_DIGIT = regex.compile(r"(?V1)[\p{Nd}--[0-9]]")
 
 
 def words(text: str) -> list[str]:
@@ -54,12 +55,21 @@ def units(text: str) -> list[str]:
     return found
 
 
+def fold_digits(text: str) -> str:
+    """The text with the decimal digits of all scripts as those of ASCII.
+
+    >>> fold_digits("१९३३")
+    '1933'
+    """
+    return _OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
+
+
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
     """The runs of letters and digits, and whether a run is of a script without blanks."""
     folded = text.lower()
     if not text.isascii():
         letters = _IGNORED.sub("", unicodedata.normalize("NFKD", text))
-        folded = unicodedata.normalize("NFC", letters).casefold()
+        folded = fold_digits(unicodedata.normalize("NFC", letters).casefold())
         if _NOT_SPACED.search(folded):
             yield from ((run[0], run["unspaced"] is not None) for run in _WORD.finditer(folded))
             return

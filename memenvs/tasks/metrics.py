@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import regex
 
-from memenvs.core.words import UNSPACED
+from memenvs.core.words import UNSPACED, fold_digits
 from memenvs.tasks.stemming import stem
 
 BOXED = "\\boxed"
@@ -156,6 +156,7 @@ def _brace_fractions(text: str) -> str | None:
 _TYPESET = re.compile(
     r"(?P<command>\\(?:text(?:bf|it|rm|sf|sl|sc|tt|md|up|normal)?|math(?:rm|bf|it|sf|tt|normal)|[mh]box|emph"
     r"|underline|operatorname\*?|boldsymbol|bm)\s*\{)|\\?[{}]|~|\\(?:[ ,;:!\\]|q?quad\b)"
+    r"|\\(?:bf|it|rm|sf|tt|em|bfseries|itshape|displaystyle|textstyle|large|Large)(?![A-Za-z])"
 )
 
 _TEX_THOUSANDS = re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))")
@@ -226,9 +227,9 @@ def em(prediction: str, answers: Sequence[str]) -> float:
 def unicode_em(prediction: str, answers: Sequence[str]) -> float:
     """`em` in any language: full-width forms, quotes, dashes and stops of all of Unicode count as their like.
 
-    Texts are compared in NFKC and without case; punctuation that Unicode marks as such is deleted as `em`
-    deletes that of ASCII, and so are soft hyphens, joiners, and blanks in scripts that need none. Accents
-    count.
+    Texts are compared in NFKC, without case and with one kind of digits; punctuation that Unicode marks as
+    such is deleted as `em` deletes that of ASCII, and so are soft hyphens, joiners, and blanks in scripts
+    that need none. Accents count.
 
     >>> unicode_em("“李安娜”。", ["李安娜"]), unicode_em("1933–1940", ["1933-1940"])
     (1.0, 1.0)
@@ -244,7 +245,7 @@ def _unicode_form(text: str) -> str:
     if text.isascii():
         return text
     folded = unicodedata.normalize("NFKC", _NOT_ASCII_PUNCTUATION.sub("", text)).casefold()
-    return _BLANKS_INSIDE.sub("", unicodedata.normalize("NFC", folded)) or text
+    return _BLANKS_INSIDE.sub("", fold_digits(unicodedata.normalize("NFC", folded))) or text
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:

@@ -113,10 +113,11 @@ class Summary:
         ]
         lines += markdown_table(["metric", f"average@{n}", "95% interval", "episodes"], rows)
         paid = self.metrics["return"].episodes if "return" in self.metrics else 0
-        if paid < self.finished:
+        unscored = [row.interval.mean for name, row in self.metrics.items() if name.endswith("_unscored")]
+        if paid < self.finished and any(unscored):
             lines += [
                 "",
-                f"The return is of {paid:,} of {self.finished:,} episodes; in the others a score is missing.",
+                f"The return is over {paid:,} of {self.finished:,} episodes: the others lack a score.",
             ]
         if self.reasons:
             lines += ["", "Failed:", *(f"- {times} times: {why}" for why, times in self.reasons.items())]

@@ -84,7 +84,8 @@ class ModelFlags(Flags):
     chat_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the chat template, such as enable_thinking=false."""
     lora_rank: Whole = 0
-    """Train a new LoRA adapter of this rank instead of the weights; 0 adds none."""
+    """Train a new LoRA adapter of this rank instead of the weights; 0 adds none. The experts of a mixture of
+    experts get none."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Precision of the models; auto is the checkpoint's own if the device computes fast in it. In bfloat16
     the optimizer keeps float32 master weights."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser, get_peft_config
 
-from memenvs.adapters.trl import EpisodeRollout, TurnAdvantages, episode_return, seed_rows
+from memenvs.adapters.trl import EpisodeRollout, TurnAdvantages, episode_return, task_rows
 from memenvs.core.vector import TextVectorEnv
 from memenvs.wrappers import VectorRewardWrapper
 
@@ -48,11 +48,12 @@ def main() -> None:
         chunk_size=reading.chunk_size,
         max_memory=reading.max_memory,
     )
+    n_tasks = venv.envs[0].unwrapped.n_tasks  # each is played once an epoch
     scorer = reading.scorer or f"hf:{model.model_name_or_path}"
     trainer = Trainer(
         model=model.model_name_or_path,
         args=config,
-        train_dataset=Dataset.from_list(seed_rows(range(8192))),
+        train_dataset=Dataset.from_list(task_rows(range(n_tasks))),
         reward_funcs=episode_return,
         rollout_func=EpisodeRollout(VectorRewardWrapper(venv, ["TAMTRL"], scorer, config.num_generations)),
         peft_config=get_peft_config(model),

@@ -20,7 +20,7 @@ from memenvs.wrappers.registry import read_methods
 
 READING = {"chunk_size": 5000, "max_memory": 1024, "max_answer": 1024, "metric": "boxed_em"}  # TAMTRL 6.1
 NO_THINKING = {"enable_thinking": False}
-MEMPO = {"memory_mode": "rewrite", "max_turns": 16}  # 5.3, 5.4
+MEMPO = {"memory_mode": "rewrite", "max_turns": 15}  # 5.3: 16 rounds, the last one for the answer; 5.4
 # The numbers are from the text of the papers, not from the recipes.
 PAPERS = {
     ("mt_ppo", "mt_ppo_search"): {  # MT-PPO 5.2, 6.1, 6.2, D.1.3
@@ -73,6 +73,7 @@ PAPERS = {
         "reward_args": {"beta": 0.2}, "group_size": 8, "groups": 256, "minibatches": 256 // 64,
         "epochs": 1, "clip": (0.2,), "lr": 1e-6, "lr_warmup": 2, "kl_coef": 0.001, "steps": 120,
         "temperature": 1.0, "max_new_tokens": 1024, "eval_every": 2, "eval_episodes": 128,
+        "eval_env_args": {"tasks": "data/hotpot200-holdout"},
     },
     ("grpo", "memagent_reading"): {  # its public run_memory_7B.sh, and the ppo_trainer.yaml that it builds on
         "env": "MemChunkQA-v0",
@@ -86,6 +87,7 @@ PAPERS = {
     ("grpo", "mempo_search"): {  # MemPO 5.3, 5.4
         "env": "MemSearchQA-v0", "env_args": MEMPO,
         "reward": "mempo", "group_size": 16, "groups": 128, "lr": 1e-6,
+        "max_new_tokens": 2048,  # a memory of 1024 tokens and more
     },
     ("grpo", "research_search"): {  # its public scripts/train/train.sh, re_search.py and vllm_rollout.py
         "env": "MemSearchQA-v0",
@@ -132,7 +134,7 @@ def test_a_recipe_has_the_numbers_of_its_paper(learner, recipe):
 
 def test_arguments_beside_a_recipe_win_name_by_name():
     args = read("grpo", "--recipe", "mempo_search", "--env-args", "k=5", "tasks=mine")
-    assert args.env_args == {"memory_mode": "rewrite", "max_turns": 16, "k": 5, "tasks": "mine"}
+    assert args.env_args == {**MEMPO, "k": 5, "tasks": "mine"}
 
 
 def test_an_empty_object_beside_a_recipe_leaves_no_arguments():

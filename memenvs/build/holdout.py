@@ -13,11 +13,12 @@ from memenvs.build.contexts import KeptContexts
 from memenvs.build.draft import Draft
 from memenvs.build.examples import Example, Pool, usable
 
-S = TypeVar("S", Draft, Pool, KeptContexts)
+Made = Draft | Pool | KeptContexts
+T = TypeVar("T")
 Keys = Sequence[Iterable[Hashable]]
 
 
-def divide(made: S, count: int, rng: np.random.Generator) -> tuple[S, S]:
+def divide(made: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made]:
     """What is left of a source's questions, and `count` questions that are set aside.
 
     A question that comes again, in any case of letters, is on one side. Questions about one text, or with
@@ -29,41 +30,23 @@ def divide(made: S, count: int, rng: np.random.Generator) -> tuple[S, S]:
         ValueError: there are not so many questions that differ from the others.
     """
     if isinstance(made, Draft):
-        of_tasks = [
-            [(task.question, task.answers, task.evidence or tuple(sorted(task.documents)))]
-            for task in made.tasks
-        ]
-        chosen = _choose([of_tasks], count, rng)
-        rest, held = _parted(made.tasks, chosen)
+        same = [[(t.question, t.answers, t.evidence or tuple(sorted(t.documents)))] for t in made.tasks]
+        rest, held = _parted(made.tasks, _choose([same], count, rng))
         return replace(made, tasks=rest), replace(made, tasks=held)
+    every = list(made.examples)
     if isinstance(made, Pool):
-        examples = list(made.examples)
-        asked = [[_asked(one)] for one in examples]
-        needed = [
-            [*text, frozenset(one.paragraphs[i] for i in one.evidence)]
-            for one, text in zip(examples, asked, strict=True)
-        ]
-        chosen = _choose([needed, asked], count, rng)
-        left, aside = _parted(examples, chosen)
+        asked = [[_asked(one)] for one in every]
+        needed = [[_asked(one), frozenset(one.paragraphs[i] for i in one.evidence)] for one in every]
+        left, aside = _parted(every, _choose([needed, asked], count, rng))
         others = dict.fromkeys(part for one in left for part in one.paragraphs)
-        return replace(made, examples=left), replace(
-            made, examples=aside, extra=[*made.extra, *others], left_out=0
-        )
-    every = list(made.examples)  # those that cannot be scored stay with the rest, which counts them
+        return replace(made, examples=left), replace(made, examples=aside, extra=[*made.extra, *others])
     examples = list(usable(every, made.source))
-    asked = [[_asked(one)] for one in examples]
-    read = [
-        [*text, *([one.paragraphs] if one.paragraphs else [])]
-        for one, text in zip(examples, asked, strict=True)
-    ]
+    read = [[_asked(one), *filter(None, [one.paragraphs])] for one in examples]
     alone = [[(_asked(one), one.paragraphs)] for one in examples]  # the same words ask another text for more
-    chosen = _choose([read, alone], count, rng)
-    aside = _parted(examples, chosen)[1]
+    aside = _parted(examples, _choose([read, alone], count, rng))[1]
     ids = {one.id for one in aside}
-    return (
-        replace(made, examples=[one for one in every if one.id not in ids]),
-        replace(made, examples=aside),
-    )
+    left = [one for one in every if one.id not in ids]  # with those that cannot be scored, which are counted
+    return replace(made, examples=left), replace(made, examples=aside)
 
 
 def _asked(example: Example) -> str:
@@ -112,9 +95,6 @@ def _groups(keys: Keys) -> list[list[int]]:
     for item in range(len(parents)):
         groups[root(item)].append(item)
     return list(groups.values())
-
-
-T = TypeVar("T")
 
 
 def _parted(items: Sequence[T], chosen: set[int]) -> tuple[list[T], list[T]]:

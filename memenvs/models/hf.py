@@ -114,8 +114,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
             )
         if not can_reuse_cache(self._parts.backbone):
             raise ValueError(
-                f"{type(self.model).__name__} keeps another state than keys and values, from which "
-                "HFPolicy cannot resume; sample with VLLMPolicy"
+                f"{type(self.model).__name__} has layers that keep another state than keys and values (such "
+                "as linear attention), which HFPolicy and the learners here cannot resume from; train it in "
+                "TRL or verl (docs/trainers.md), and play it with VLLMPolicy or an endpoint (openai:URL)"
             )
         config = self.model.config.get_text_config()
         self.window: int | None = getattr(config, "max_position_embeddings", None)

@@ -30,7 +30,7 @@ def divide(made: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made
         ValueError: there are not so many questions that differ from the others.
     """
     if isinstance(made, Draft):
-        same = [[(t.question, t.answers, t.evidence or tuple(sorted(t.documents)))] for t in made.tasks]
+        same: Keys = [[(t.question, t.answers, t.evidence or tuple(sorted(t.documents)))] for t in made.tasks]
         rest, held = _parted(made.tasks, _choose([same], count, rng))
         return replace(made, tasks=rest), replace(made, tasks=held)
     every = list(made.examples)

@@ -393,8 +393,9 @@ def _load_sentence_model(model: str, device: str | None) -> Any:
             )
     except OSError as error:
         raise FileNotFoundError(
-            f"no encoder {model!r}: give the folder of a model with safetensors weights, or a name that the "
-            f"Hugging Face hub knows and this machine has cached or can reach ({error_line(error)})"
+            f"no encoder {model!r}: give the folder of a model with safetensors weights, an installed "
+            "package with such a model, or a hub id that this machine has cached or can reach "
+            f"({error_line(error)})"
         ) from error
 
 

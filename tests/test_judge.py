@@ -386,3 +386,10 @@ def test_a_prompt_of_ones_own_may_read_the_last_reply_alone(endpoint):
     ((credit,),) = method.assign_credit([episode()])
     assert stub.prompts == ["Is second right for ?"]
     assert credit.value == 0.0
+
+
+def test_a_request_takes_more_fields_and_leaves_others_out(endpoint):
+    stub = endpoint('{"scores": [1, 1]}')
+    body = {"temperature": None, "max_tokens": None, "max_completion_tokens": 4096}
+    credits(stub, client={"body": body})
+    assert set(stub.bodies[0]) == {"model", "messages", "max_completion_tokens"}

@@ -310,9 +310,10 @@ def test_a_search_crosses_pieces_and_knows_no_special_characters(page, tmp_path)
         replies=[text_reply(reply)], turn_rewards=[1.0], credits={"m": [Credit(0, 1.0, (3, 18))]},
     )])  # fmt: skip
     write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
-    for text, told in ((reply, "1 of 2"), ("1x5", "not found"), ("(", "1 of 2")):  # the answer is the reply
+    begins = reply.partition(" 😀")[0]  # ChromeDriver types no character of two units
+    for text, told in ((begins, "1 of 2"), ("1x5", "not found"), ("(", "1 of 2")):  # the answer is the reply
         page.open(tmp_path / "r.html", "#e0").one(".turn")
-        assert look_for(page, text.replace("😀 ", "😀 ")) == told
+        assert look_for(page, text) == told
 
 
 def test_the_next_episode_is_searched_for_the_same_text(page, report):

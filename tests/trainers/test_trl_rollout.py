@@ -227,14 +227,14 @@ class TestRewrite:
         reading = venv_of("MemChunkQA-v0", **READING)
         told = reading.envs[0].reset(seed=1)[1]["privileged"]
         school = told["evidence"][0][:80]
-        script = ((school, "nothing"), (school, school), (told["target_wrapped"], told["target_wrapped"]))
+        script = ((school, "nothing"), (school, school), ("x", told["target_wrapped"]))
         venv = VectorRewardWrapper(reading, ["TAMTRL"], scorer="lexical", group_size=2)
         trainer = make(ByTurn, venv, script=script, credit={"reward": "tamtrl"}, options={"max_steps": 1})
         trainer.train()
         records = trainer.rollout_func.episodes
         taught = [record.signals["tamtrl"] for record in records]
         paid = [TAMTRLMethod().paid(record) for record in records]
-        wanted = np.concatenate(tamtrl(taught, [1.0, 1.0], tasks=[1, 1], paid=paid))
+        wanted = np.concatenate(tamtrl(taught, [0.0, 1.0], tasks=[1, 1], paid=paid))
         rows = [trainer.by_run(trainer.batches[0], row)[0] for row in range(6)]
         assert rows == pytest.approx(wanted.tolist(), abs=1e-4)
         assert rows[3] < rows[4] < rows[5]  # nothing, the evidence, the answer

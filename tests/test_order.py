@@ -152,3 +152,30 @@ def test_the_return_of_an_evaluation_has_what_methods_pay(tiny_model, small, tmp
     parts = {name: value for name, value in found.items() if name.startswith("eval_rewards/")}
     assert parts["eval_rewards/half"] >= 0.5
     assert found["eval_return"] == pytest.approx(sum(parts.values()))
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of 30 demonstrations; the last 12 solved their task."""
+    lines = [
+        json.dumps({"turns": [[f"Question {i}", f"answer {i}"]], "context": "append", "success": i >= 18})
+        for i in range(30)
+    ]
+    (tmp_path / "shown.jsonl").write_text("\n".join(lines) + "\n")
+    return str(tmp_path / "shown.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("options", "learned"),
+    [
+        ({"learn_from": "all"}, 30),
+        ({}, 12),
+        ({"episodes": 5}, 5),
+        ({"episodes": 20}, 12),
+        ({"episodes": 20, "learn_from": "all"}, 20),
+    ],
+)
+def test_a_file_is_read_whole_filtered_and_then_cut(tiny_model, file, tmp_path, capsys, options, learned):
+    run = sft.prepare(arguments(sft, tiny_model, tmp_path / "run", teacher=file, **options))
+    assert len(run.samples) == learned
+    assert (f"learning from {learned} of 30 episodes" in capsys.readouterr().err) == (learned < 30)

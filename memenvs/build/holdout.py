@@ -35,14 +35,16 @@ def divide(made: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made
         return replace(made, tasks=rest), replace(made, tasks=held)
     every = list(made.examples)
     if isinstance(made, Pool):
-        asked = [[_asked(one)] for one in every]
-        needed = [[_asked(one), frozenset(one.paragraphs[i] for i in one.evidence)] for one in every]
+        asked: Keys = [[_asked(one)] for one in every]
+        needed: Keys = [[_asked(one), frozenset(one.paragraphs[i] for i in one.evidence)] for one in every]
         left, aside = _parted(every, _choose([needed, asked], count, rng))
         others = dict.fromkeys(part for one in left for part in one.paragraphs)
         return replace(made, examples=left), replace(made, examples=aside, extra=[*made.extra, *others])
     examples = list(usable(every, made.source))
-    read = [[_asked(one), *filter(None, [one.paragraphs])] for one in examples]
-    alone = [[(_asked(one), one.paragraphs)] for one in examples]  # the same words ask another text for more
+    read: Keys = [[_asked(one), *filter(None, [one.paragraphs])] for one in examples]
+    alone: Keys = [
+        [(_asked(one), one.paragraphs)] for one in examples
+    ]  # the same words ask another text for more
     aside = _parted(examples, _choose([read, alone], count, rng))[1]
     ids = {one.id for one in aside}
     left = [one for one in every if one.id not in ids]  # with those that cannot be scored, which are counted

@@ -187,7 +187,7 @@ def _values(source: str, split: str, what: str) -> Iterator[Any]:
         raise FileNotFoundError(f"no file at {source}; give {what}, or hf:NAME")
     else:
         read = from_parquet if source.endswith(".parquet") else _from_file
-        records = _in_one_line(read(Path(source)), f"{source} is not {what}")
+        records = _in_one_line(read(Path(source)), source, what)
     empty = True
     for record in records:
         empty = False
@@ -196,12 +196,14 @@ def _values(source: str, split: str, what: str) -> Iterator[Any]:
         raise ValueError(f"{source} holds no record; give {what}")
 
 
-def _in_one_line(records: Iterator[Any], fault: str) -> Iterator[Any]:
-    """The records; an error while reading them becomes one line that begins with `fault`."""
+def _in_one_line(records: Iterator[Any], source: str, what: str) -> Iterator[Any]:
+    """The records; an error while reading them becomes one line that names the source."""
     try:
         yield from records
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} is not UTF-8 text ({error}); save it as UTF-8") from error
     except (ValueError, OSError, EOFError, RecursionError, csv.Error, pa.ArrowException) as error:
-        raise ValueError(f"{fault}: {error_line(error, 240)}") from error
+        raise ValueError(f"{source} is not {what}: {error_line(error, 240)}") from error
 
 
 def from_parquet(path: Path) -> Iterator[Any]:
@@ -214,10 +216,7 @@ def from_parquet(path: Path) -> Iterator[Any]:
 def _from_file(path: Path) -> Iterator[Any]:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8-sig") as file:
-        try:
-            text = file.read()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"its text is not UTF-8 ({error}); save it as UTF-8") from error
+        text = file.read()
     table = Path(path.name.removesuffix(".gz")).suffix
     if table in (".csv", ".tsv"):
         rows = csv.DictReader(io.StringIO(text), delimiter="," if table == ".csv" else "\t", strict=True)

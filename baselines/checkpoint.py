@@ -89,7 +89,7 @@ class Checkpoints:
         }
         with whole_folder(self._at(step)) as fresh:
             for name, model in models.items():
-                model.save(fresh / name)
+                model.save(fresh / name, args)
             require("safetensors.torch", "train").save_file(tensors, fresh / "optimizer.safetensors")
             write_json(fresh / "state.json", state)
         self.finish(step, best)

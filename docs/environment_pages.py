@@ -78,7 +78,7 @@ def _scores(name: str) -> list[str]:
             f"The suite `small` of the [leaderboard](../leaderboard.md) ({rule}), with 95% intervals:",
             "",
         ]
-        lines += suite_table(played)
+        lines += suite_table(played).splitlines()
     rows = []
     for agent in shipped_agents():
         card = read_json(bundled(agent) / "agent.json", "reinstall memenvs")

@@ -82,7 +82,7 @@ def page() -> str:
     for suite, parts in SUITES.items():
         if of_suite := ranked(suite, parts):
             tables += ["", f"## {suite}"]
-            for lines in (suite_table(of_suite), sizes(parts), ran(of_suite)):
+            for lines in (suite_table(of_suite).splitlines(), sizes(parts), ran(of_suite)):
                 tables += ["", *lines]
     return PAGE.format(tables="\n".join(tables).strip())
 

@@ -333,3 +333,12 @@ def test_a_folder_without_results_is_refused(two, tmp_path, capsys):
 def test_a_run_of_failures_alone_is_refused(two, capsys):
     said = refused(two({0: [0.0]}, {0: [None]}), capsys)
     assert "no episode of other finished, so there is nothing to compare" in said
+
+
+def test_a_comparison_may_be_latex(two):
+    made = compare(two({0: [1.0], 1: [0.0]}, {0: [1.0], 1: [1.0]}))
+    lines = made.latex().splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrrrr}"
+    assert r"em & base & 0.500 &  &  &  \\" in lines
+    assert r"\end{tabular}" in lines
+    assert "win" in made.latex()

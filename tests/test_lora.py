@@ -135,6 +135,26 @@ def test_a_saved_policy_has_a_model_card_that_names_its_library_and_no_folder_of
         assert "temperature" in card
 
 
+def test_a_card_names_base_model_licence_environment_and_arguments(any_policy, tmp_path):
+    run = {
+        "model": "smollm2",
+        "env": "MemChunkQA-v0",
+        "env_args": {"tasks": str(tmp_path / "mine"), "chunk_size": 500},
+        "methods": ["TAMTRL"],
+    }
+    any_policy.merged().save(tmp_path / "whole", run)
+    card = (tmp_path / "whole" / "README.md").read_text()
+    assert "\nlicense: apache-2.0\n" in card.split("---")[1]
+    assert "SmolLM2-135M-Instruct" in card
+    assert """--env MemChunkQA-v0 --env-args '{"tasks": "mine", "chunk_size": 500}'""" in card
+    assert "TAMTRL" in card
+    assert str(tmp_path) not in card
+    any_policy.merged().save(tmp_path / "hub", {**run, "model": "Qwen/Qwen3-0.6B"})
+    assert "\nbase_model: Qwen/Qwen3-0.6B\n" in (tmp_path / "hub" / "README.md").read_text()
+    any_policy.merged().save(tmp_path / "further", {**run, "model": str(tmp_path / "hub")})
+    assert "\nbase_model: Qwen/Qwen3-0.6B\n" in (tmp_path / "further" / "README.md").read_text()
+
+
 def test_a_tokenizer_that_is_not_the_models_is_saved_beside_the_adapter(tiny_model, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.add_tokens(["<mine>"])

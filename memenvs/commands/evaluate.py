@@ -22,6 +22,7 @@ from memenvs.evaluation.compare import PairedComparison
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
 from memenvs.evaluation.suite import SUITES, compare_parts, folder_of, play_suite, suite_table
+from memenvs.evaluation.summary import TableFormat
 from memenvs.evaluation.table import main_table
 from memenvs.wrappers.registry import read_methods
 
@@ -112,6 +113,7 @@ def suite(
     source: Path | None = None,
     samples: Count = 1,
     concurrency: Count = 16,
+    format: TableFormat = "markdown",
 ) -> int:
     """Play a fixed suite of tasks and print its scores as a row of a table, with 95% intervals.
 
@@ -130,6 +132,7 @@ def suite(
         source: the official file of a suite that needs one.
         samples: episodes of each task.
         concurrency: episodes played at once.
+        format: latex prints a tabular with the rules of booktabs.
 
     Returns:
         0; 1 if an episode failed; 130 if it was interrupted.
@@ -158,7 +161,7 @@ def suite(
     except KeyboardInterrupt:
         sys.stderr.write(f"memenvs evaluate suite: interrupted; finished episodes are in {out}\n")
         return 130
-    show_page("\n".join([*suite_table([result]), ""]))
+    show_page(suite_table([result], format))
     return int(any(score.failed for score in result.scores.values()))
 
 
@@ -171,7 +174,7 @@ Scores = Annotated[Callable[[], str], arg(constructor=deferred(scores_by)), Posi
 Table = Annotated[Callable[[], str], arg(constructor=deferred(main_table)), PositionalRequiredArgs]
 
 
-def compare(comparison: Comparison, *, out: Path | None = None) -> None:
+def compare(comparison: Comparison, *, out: Path | None = None, format: TableFormat = "markdown") -> None:
     """Compare policies task by task: differences with bootstrap intervals, a table, a plot.
 
     RUNS are folders that `evaluate run --out` wrote; the first is the baseline. --allow takes env, env_args,
@@ -186,9 +189,11 @@ def compare(comparison: Comparison, *, out: Path | None = None) -> None:
     Args:
         comparison: What to compare, and how.
         out: folder for comparison.md, comparison.json and, with matplotlib, forest.png and forest.svg.
+        format: latex prints a tabular with the rules of booktabs.
     """
     for k, (part, compared) in enumerate(comparison().items()):
-        show_page("\n" * bool(k) + (f"## {part}\n\n" if part else "") + str(compared))
+        heading = f"{'%' if format == 'latex' else '##'} {part}\n\n" if part else ""
+        show_page("\n" * bool(k) + heading + (compared.latex() if format == "latex" else str(compared)))
         if out:
             folder = out / folder_of(part)
             paths = compared.write(folder)

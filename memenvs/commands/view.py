@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import tempfile
@@ -32,6 +33,7 @@ def view(
     follow: bool = False,
     port: Annotated[int, Meta(ge=0, lt=65536)] = 8765,
     terminal: bool = False,
+    failures: bool = False,
     episode: int | None = None,
     limit: Count = 800,
     curves: bool = False,
@@ -50,6 +52,7 @@ def view(
       memenvs view runs/grpo runs/mt_ppo --out report
       memenvs view runs/grpo --serve
       memenvs view --follow runs/grpo
+      memenvs view runs/lexical --terminal --failures
       memenvs view runs/lexical --terminal --episode 3
       memenvs view runs/grpo-0 runs/grpo-1 runs/mt_ppo-0 --curves --out curves.png
       memenvs view runs --curves --metrics return eval_success --smooth 0.8
@@ -61,6 +64,7 @@ def view(
         follow: watch a training run on this machine only: curves, newest episodes, time left.
         port: port for --serve and --follow; 0 picks a free one.
         terminal: list the episodes in the terminal, or show the one given by --episode.
+        failures: list only the episodes that failed or did not succeed, in --terminal.
         episode: number of an episode in the list of --terminal.
         limit: characters of a text that --terminal shows.
         curves: draw the logs of training runs to --out, by default curves.png and curves.svg.
@@ -77,6 +81,7 @@ def view(
         raise ValueError(f"--follow shows one run, got {len(paths)} paths")
     for option, value, needed, given in (
         ("--episode", episode, "--terminal", terminal),
+        ("--failures", failures or None, "--terminal", terminal),
         ("--metrics", metrics, "--curves", curves),
         ("--smooth", smooth, "--curves", curves),
     ):
@@ -85,7 +90,7 @@ def view(
     if curves:
         _write_curves(paths, out or "curves", metrics, smooth or 0.0)
     elif terminal:
-        _show_in_terminal(paths, episode, limit)
+        _show_in_terminal(paths, episode, limit, failures)
     elif serve:
         _serve(report_server(paths, port))
     elif follow:
@@ -111,14 +116,18 @@ def _write_curves(paths: Sequence[str], out: str, metrics: Sequence[str] | None,
     show(text)
 
 
-def _show_in_terminal(paths: Sequence[str], number: int | None, limit: int) -> None:
+def _show_in_terminal(paths: Sequence[str], number: int | None, limit: int, failures: bool) -> None:
     files = {path: list(read_episodes(path)) for path in find_files(paths)}
     episodes = [episode for some in files.values() for episode in some]
     if number is None:
-        first = 0
+        numbers = itertools.count()
         for path, some in files.items():
-            show(f"{path}\n" * (len(files) > 1) + listing(some, first))
-            first += len(some)
+            listed = [
+                (number, one)
+                for one, number in zip(some, numbers, strict=False)
+                if not failures or one.error or one.metrics.get("success", 1.0) < 1.0
+            ]
+            show(f"{path}\n" * (len(files) > 1) + listing(listed))
     elif 0 <= number < len(episodes):
         show(transcript(episodes[number], limit))
     else:

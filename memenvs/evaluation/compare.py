@@ -18,7 +18,7 @@ from memenvs.core.files import names_apart, resolved, write_json, write_text
 from memenvs.credit import ATOL, RTOL, Array
 from memenvs.evaluation.log import EvaluatedRun, read_run
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
-from memenvs.evaluation.summary import COUNTS, NORMAL, Interval, bootstrap, markdown_table, show_number
+from memenvs.evaluation.summary import COUNTS, NORMAL, Interval, bootstrap, show_number, table_text
 from memenvs.rollout.scripted import policy_label
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
@@ -71,6 +71,16 @@ class PairedComparison:
 
     def __str__(self) -> str:
         """A Markdown table, with its caption above and the runs below."""
+        columns, rows, notes = self._table()
+        return f"{self.caption}\n\n{table_text(columns, rows, notes, 'markdown')}"
+
+    def latex(self) -> str:
+        """A `tabular` with the rules of booktabs, with its caption and the runs below."""
+        columns, rows, notes = self._table()
+        return table_text(columns, rows, [self.caption, "", *notes], "latex")
+
+    def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
+        """The columns, the rows and a line on each run."""
         base, rows = self.runs[0], list[list[str]]()
         for metric, group in itertools.groupby(self.differences, lambda row: row.metric):
             found = list(group)
@@ -81,12 +91,12 @@ class PairedComparison:
                 change = show_number(row.difference.mean, "+")
                 rows.append(["", row.run, show_number(row.mean), change, interval, counts])
         columns = ["metric", "run", "mean", "difference", "95% interval", "win/tie/loss"]
-        lines = [self.caption, "", *markdown_table(columns, rows), ""]
+        notes = list[str]()
         for run in self.runs:
             model = f" ({run.setting['model']})" if run.setting.get("model") else ""
             counts = f"{run.finished:,} episodes finished, {run.failed:,} failed"
-            lines.append(f"- {run.name}: policy {policy_label(run.setting['policy'])}{model}; {counts}")
-        return "\n".join(lines) + "\n"
+            notes.append(f"- {run.name}: policy {policy_label(run.setting['policy'])}{model}; {counts}")
+        return columns, rows, notes
 
     def draw(self) -> Any:
         """A forest plot: a panel for each metric, with a line at zero and the interval of each run as a bar.

@@ -18,7 +18,7 @@ from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.evaluation.compare import PairedComparison, compare
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import evaluate
-from memenvs.evaluation.summary import markdown_table
+from memenvs.evaluation.summary import TableFormat, table_text
 from memenvs.rollout.scripted import POLICIES, make_policy, policy_label
 
 RESULT = "suite.json"
@@ -218,8 +218,8 @@ def compare_parts(runs: Sequence[str | Path], **options: Any) -> dict[str, Paire
     }
 
 
-def suite_table(results: Sequence[SuiteResult]) -> list[str]:
-    """Markdown: a row for each result, a column for each part that any has."""
+def suite_table(results: Sequence[SuiteResult], form: TableFormat = "markdown") -> str:
+    """A row for each result, a column for each part that any has."""
     parts = list(dict.fromkeys(name for result in results for name in result.scores))
 
     def cell(score: Score | None) -> str:
@@ -229,4 +229,4 @@ def suite_table(results: Sequence[SuiteResult]) -> list[str]:
         [policy_label(result.policy), *(cell(result.scores.get(part)) for part in parts)]
         for result in results
     ]
-    return markdown_table(["policy", *parts], rows)
+    return table_text(["policy", *parts], rows, [], form)

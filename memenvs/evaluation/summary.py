@@ -234,6 +234,18 @@ def show_number(value: float, sign: Literal["", "+"] = "") -> str:
     return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 
+TableFormat = Literal["markdown", "latex"]
+
+
+def table_text(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], form: TableFormat
+) -> str:
+    """A table with its notes below: Markdown, or for LaTeX a `tabular` with the rules of booktabs."""
+    lines = latex_table(columns, rows) if form == "latex" else markdown_table(columns, rows)
+    below = map(escape_latex, notes) if form == "latex" else notes
+    return "\n".join([*lines, *([""] if notes else []), *below]) + "\n"
+
+
 def latex_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a `tabular` with the rules of booktabs; a cell in asterisks is in italics."""
 

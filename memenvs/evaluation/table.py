@@ -15,11 +15,10 @@ from memenvs.evaluation.log import RESULTS, EvaluatedRun, read_run
 from memenvs.evaluation.summary import (
     COUNTS,
     Interval,
+    TableFormat,
     average_interval,
-    escape_latex,
-    latex_table,
-    markdown_table,
     metric_interval,
+    table_text,
 )
 from memenvs.rollout.scripted import TEACHERS
 
@@ -73,7 +72,8 @@ def main_table(
     metric: str | None = None,
     published: bool = False,
     intervals: bool = False,
-    format: Literal["markdown", "latex"] = "markdown",
+    allow: Sequence[str] = (),
+    format: TableFormat = "markdown",
 ) -> str:
     """A table with a row for each method.
 
@@ -84,6 +84,8 @@ def main_table(
             judge is the score of a Judge that replaces the outcome.
         published: show the paper's rows above.
         intervals: show the 95% interval of each number.
+        allow: what may differ between runs of one task set: data.retriever, for ablations of the search, or
+            samples.
         format: latex is a tabular with the rules of booktabs.
 
     Raises:
@@ -103,7 +105,7 @@ def main_table(
         raise ValueError(f"--published: no numbers are published for these {shape} columns; leave it out")
     if metric is not None or not known:
         chosen = _a_column_for_each(runs, metric or "return")
-    _check_alike(runs)
+    differing = _check_alike(runs, allow)
     values = {
         name: [_value(found, parts) for parts in chosen.columns.values()] for name, found in rows.items()
     }
@@ -128,11 +130,11 @@ def main_table(
     caption = _caption(
         [run for _, run in runs], {title: chosen.columns[title] for title in head[1:]}, chosen.unit
     )
+    if differing:
+        caption += f" Runs of one task set differ in {', '.join(differing)}."
     if intervals:
         caption += " In brackets: 95% intervals over tasks."
-    if format == "latex":
-        return "\n".join([*latex_table(head, lines), "", escape_latex(caption)]) + "\n"
-    return "\n".join([*markdown_table(head, lines), "", caption]) + "\n"
+    return table_text(head, lines, [caption], format)
 
 
 def _runs(folder: Path) -> dict[str, EvaluatedRun]:
@@ -157,17 +159,26 @@ def _a_column_for_each(runs: Iterable[tuple[str, EvaluatedRun]], metric: str) ->
     return Shape(columns={**{name: (part,) for name, part in parts.items()}, "Average": (*parts.values(),)})
 
 
-def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]]) -> None:
-    """Refuse runs of one task set that played different tasks, or another number of samples."""
+def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]], allow: Sequence[str]) -> list[str]:
+    """What runs of one task set differ in, which must be allowed; they always share tasks."""
+
+    def known(run: EvaluatedRun) -> dict[str, Any]:
+        data = {f"data.{name}": digest for name, digest in run.setting["data"].items()}
+        return {**data, "samples": run.setting["samples"], "tasks": sorted(run.tasks)}
+
     firsts: dict[str, EvaluatedRun] = {}
+    differing = dict[str, None]()
     for name, run in runs:
         first = firsts.setdefault(name, run)
-        one, other = ((r.setting["data"], r.setting["samples"], sorted(r.tasks)) for r in (first, run))
-        if one != other:
+        one, other = known(first), known(run)
+        here = [part for part in one | other if one.get(part) != other.get(part)]
+        if refused := [part for part in here if part not in allow or part in ("data.tasks", "tasks")]:
+            way = f", or allow it with --allow {' '.join(refused)}" if "tasks" not in "".join(refused) else ""
             raise ValueError(
-                f"{run.name} and {first.name} differ in their data, tasks or samples of a task; evaluate "
-                "both on the same tasks"
+                f"{run.name} and {first.name} differ in {', '.join(refused)}; evaluate both alike{way}"
             )
+        differing |= dict.fromkeys(here)
+    return list(differing)
 
 
 def _value(runs: Mapping[str, EvaluatedRun], parts: Sequence[Part]) -> Interval | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -37,7 +40,7 @@ from memenvs.models.lora import (
     twin,
     without_adapter,
 )
-from memenvs.models.packaged import resolve
+from memenvs.models.packaged import MODELS, resolve
 from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
 from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
@@ -271,11 +274,16 @@ class HFPolicy(SequenceReader, ChatPolicy):
         """The value head's values (N,) alone, as `forward` gives them; no logits are made."""
         return self.value_head(self.states(sequences, response_masks).float())[:, 0]
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, run: Mapping[str, Any] | None = None) -> None:
         """Write weights, tokenizer, settings and value head; a policy in the folder is replaced as a whole.
 
         Of a model with an adapter only the adapter is written, which names the model; the tokenizer only if
         it is not the model's own.
+
+        Args:
+            folder: where to write.
+            run: arguments of the training, of which the model card tells the model, the environment, its
+                arguments and the reward methods.
 
         Raises:
             ValueError: the folder holds something other than a policy.
@@ -293,19 +301,36 @@ class HFPolicy(SequenceReader, ChatPolicy):
             settings = {"chat": self.chat, "chat_args": self._tokens.chat_args}
             value_head = {"value_head": self.value_head is not None}
             write_json(fresh / SETTINGS, {**asdict(self.sampling_params), **settings, **value_head})
-            write_text(fresh / "README.md", self._card())
+            write_text(fresh / "README.md", self._card(run or {}))
             if self.value_head is not None:
                 weights = self.value_head.state_dict()
                 require("safetensors.torch", "train").save_file(weights, fresh / VALUE_HEAD)
 
-    def _card(self) -> str:
-        """The model card: what hubs show of the folder."""
-        base = self.adapter_of or ""
-        named = bool(base) and not Path(base).exists()  # a folder of this machine says nothing elsewhere
+    def _card(self, run: Mapping[str, Any]) -> str:
+        """The model card, what hubs show of the folder; it names no folder of this machine."""
+        base = str(run.get("model") or self.adapter_of or "")
+        origin, licence = _origin(base)
+        front = (f"base_model: {origin}\n" if "/" in origin else "") + (
+            f"license: {licence}\n" if licence else ""
+        )
+        kind = "An adapter" if self.adapter_of else "A language model"
+        link = "for" if self.adapter_of else "that began as"
+        trained, env = "", "--env MemChunkQA-v0"
+        if "env" in run:
+            given = {name: _elsewhere(value) for name, value in run.get("env_args", {}).items()}
+            env = f"--env {run['env']}" + (f" --env-args {shlex.quote(json.dumps(given))}" if given else "")
+            methods = " ".join(map(str, map(_elsewhere, run.get("methods", ()))))
+            by = f" with the reward methods {methods}" if methods else ""
+            trained = f"`memenvs train` trained it on {run['env']}{by}. "
         return CARD.read_text(encoding="utf-8").format(
-            base=f"base_model: {base}\n" if named and "/" in base else "",  # a hub's name
-            library="peft" if base else "transformers",
-            what=f"An adapter for {base if named else 'another model'}" if base else "A language model",
+            front=front,
+            library="peft" if self.adapter_of else "transformers",
+            what=f"{kind} {link} {origin or 'another model'}" if base else kind,
+            trained=trained,
+            env=env,
+            licence=f"The base model's licence is {licence}"
+            if licence
+            else "Its licence is the base model's",
             temperature=self.sampling_params.temperature,
             form="in its chat template" if self.chat else "without a chat template",
         )
@@ -385,6 +410,24 @@ class HFPolicy(SequenceReader, ChatPolicy):
         if value_head:
             policy.add_value_head()._read_value_head(path)
         return policy
+
+
+def _origin(model: str) -> tuple[str, str]:
+    """A model's name outside this machine and its licence, each empty where it is not known."""
+    if model in MODELS:
+        return MODELS[model].title, MODELS[model].licence.lower()
+    card = Path(model) / "README.md"  # of a policy that was trained further, or of a copy from a hub
+    if not Path(model).exists():
+        return model, ""
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    found = (re.search(rf"^{name}: *(\S+)$", text, re.MULTILINE) for name in ("base_model", "license"))
+    origin, licence = (match[1] if match else "" for match in found)
+    return origin, licence
+
+
+def _elsewhere(value: Any) -> Any:
+    """A value without the folders of this machine: of an absolute path its last part."""
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def entropy_of(logprobs: Any) -> Any:

@@ -239,6 +239,7 @@ def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], sm
                 band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
                 axis.fill_between(steps, values.min(0), values.max(0), **band)
         axis.set_title(metric, fontsize=10)
+        axis.xaxis.get_major_locator().set_params(integer=True)  # steps
         plain_axis(axis)
     for axis in axes[len(metrics) :]:
         axis.set_axis_off()

@@ -14,10 +14,10 @@ from memenvs.rollout.records import Episode
 _ENTRY = re.compile(r"\[\d+\] ")
 
 
-def listing(episodes: Sequence[Episode], first: int = 0) -> str:
-    """A line for each episode, with its number, counted from `first`."""
+def listing(episodes: Sequence[tuple[int, Episode]]) -> str:
+    """A line for each episode, with its number."""
     lines = [f"{BOLD}{'#':>5}  {'step':>6}  {'return':>8}  {'success':>7}  {'turns':>5}  task{RESET}"]
-    for number, episode in enumerate(episodes, first):
+    for number, episode in episodes:
         step = "" if episode.step is None else str(episode.step)
         total, success = sum(episode.turn_rewards), episode.metrics.get("success")
         solved = (

@@ -127,7 +127,8 @@ class PlayFlags(Flags):
     eval_every: Whole = 0
     """Steps between evaluations; 0 turns them off. OUT/best links to the step with the highest success."""
     eval_episodes: Count = 128
-    """Episodes in an evaluation, each of a different task, the same tasks every time."""
+    """Episodes in an evaluation, each of a different task, the same tasks every time; fewer if the set is
+    smaller."""
     eval_env_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment that differ in evaluations, such as level_split=test."""
     save_episodes: Whole = 0

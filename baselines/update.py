@@ -185,8 +185,8 @@ def train_on(
     if not experiences:
         return {"skipped": 1.0}
     if not any(map(counts, experiences)):
-        names = trained or {"grad_norm": ()}
-        return {**(unmoved or {}), **dict.fromkeys(names, 0.0), "computed": 0.0, "skipped": 1.0}
+        norms = dict.fromkeys(trained or ["grad_norm"], 0.0)
+        return {**(unmoved or {}), **norms, "computed": 0.0, "skipped": 1.0}
     trained = trained or {"grad_norm": policy.model_parameters()}
     totals, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
     nonfinite, moved = 0, False
@@ -210,13 +210,13 @@ def train_on(
                 weight.grad = None
             if needed:
                 finite = all(math.isfinite(value) for numbers, _ in seen for value in numbers.values())
-                norms = apply_gradients(
+                taken = apply_gradients(
                     optimizer, [*trained.values()], processes, max_norm=args.max_grad_norm, finite=finite
                 )
-                if norms is None:
+                if taken is None:
                     nonfinite += 1
                     continue
-                seen.append((dict(zip(trained, norms, strict=True)), 1))
+                seen.append((dict(zip(trained, taken, strict=True)), 1))
                 moved = True
             for numbers, size in seen:
                 for name, value in numbers.items():

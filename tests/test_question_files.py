@@ -50,7 +50,7 @@ BOTH = [("Ann Lee",), ("Bob",)]
         ("q.json", "\ufeff" + json.dumps([DAM, MILL])),
         ("q.json", json.dumps(DAM, indent=1) + "\n" + json.dumps(MILL, indent=1)),
         ("q.json", json.dumps({"version": "1", "data": [DAM, MILL]})),
-        ("q.jsonl.gz", gzip.compress(f"{json.dumps(DAM)}\n{json.dumps(MILL)}".encode())),
+        ("q.jsonl.gz", gzip.compress(f"{json.dumps(DAM)}\n{json.dumps(MILL)}".encode(), mtime=0)),
         ("q.csv", 'Question,Answer\nWho built the dam?,Ann Lee\n"Whose is\nthe mill?",Bob\n'),
         ("q.tsv", 'question\tpossible_answers\nWho?\t["Ann Lee"]\nWhose?\tBob\n'),
     ],

@@ -6,6 +6,7 @@ import contextlib
 import email.utils
 import os
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -87,6 +88,7 @@ class HTTPRetriever:
         self._timeout, self._tries, self._pause = timeout, tries, pause
         self._token = read_token(os.environ.get(TOKEN_FILE))
         self._clients: dict[int, httpx.Client] = {}  # by process
+        weakref.finalize(self, _close, self._clients)  # at exit too, before modules are torn down
         self._passages: LRUCache[str, Passage] = LRUCache(remembered)
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -186,9 +188,10 @@ class HTTPRetriever:
             )
         return self._clients[process]
 
-    def __del__(self) -> None:
-        for client in getattr(self, "_clients", {}).values():  # none where the constructor raised
-            client.close()
+
+def _close(clients: dict[int, httpx.Client]) -> None:
+    for client in clients.values():
+        client.close()
 
 
 class _Hit(Document):

@@ -13,6 +13,7 @@ from memenvs.wrappers import (
     InfoMemMethod,
     MemPOMethod,
     QuestionCreditMethod,
+    RewardMethod,
     SearchRewardsMethod,
     TAMTRLMethod,
     ToolRewardsMethod,
@@ -317,6 +318,16 @@ def test_a_setting_of_another_type_is_refused():
         make_methods([["TAMTRL", {"minmax": "no"}]])
     with pytest.raises(ValueError, match="the scorer lexical has no argument 'presnt'"):
         make_scorer(["lexical", {"presnt": -1.0}])
+
+
+class Undecorated(RewardMethod):
+    name = "undecorated"
+
+
+@pytest.mark.parametrize("name", ["Undecorated", "turn", "Turn"])
+def test_what_is_no_method_is_refused_by_its_name(name):
+    with pytest.raises(ValueError, match=f"{name} is no reward method"):
+        make_methods([f"{__name__}:{name}"])
 
 
 @pytest.mark.parametrize(

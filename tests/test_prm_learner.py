@@ -11,11 +11,12 @@ pytest.importorskip("torch")
 pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
 
+import call_or_guess
 import torch
 from launching import launch
 from safetensors.torch import load_file
 
-from memenvs.baselines import grpo, prm
+from memenvs.baselines import grpo, prm, sft
 from memenvs.models import HFPolicy
 from memenvs.rollout.records import Episode, EpisodeWriter, RecordEpisodes, read_records
 from memenvs.rollout.scripted import make_policy, play_episode
@@ -113,15 +114,22 @@ def test_two_processes_have_the_curve_of_one(tiny_model, played, tmp_path):
 
 
 def test_grpo_compares_the_probabilities_of_all_turns_of_a_task(tiny_model, played, tmp_path):
+    """In a group with right and wrong guesses, the only kind of group whose turns are compared."""
     run(tiny_model, tmp_path / "prm", played)
+    shared = {"env": "call_or_guess:CallOrGuess-v0", "max_new_tokens": 1, "num_envs": 64, "track": ()}
+    guesses = sft.SFTArgs(
+        model=str(call_or_guess.save_model(tmp_path / "model")), out=tmp_path / "sft", learn_from="all",
+        teacher="call_or_guess:often", episodes=256, epochs=4, lr=1e-2, save_every=1000, **shared,
+    )  # fmt: skip
+    sft.train(sft.prepare(guesses), guesses)
     args = grpo.GRPOArgs(
-        model=str(tiny_model), out=tmp_path / "grpo", env_args=SOKOBAN, reward="turn-pool", steps=1, groups=2,
-        methods=["PRM", f"model={tmp_path}/prm/last", "outcome=keep"],
-        group_size=2, num_envs=4, max_new_tokens=4, track=(),
+        model=str(tmp_path / "sft" / "last" / "policy"), out=tmp_path / "grpo", reward="turn-pool", steps=1,
+        methods=["PRM", f"model={tmp_path}/prm/last", "outcome=keep"], groups=1, group_size=64, **shared,
     )  # fmt: skip
     grpo.train(grpo.prepare(args), args)
     (line,) = [json.loads(line) for line in (args.out / "log.jsonl").read_text().splitlines()]
-    assert 0 < line["rewards/prm"] < 2  # the sum of two turns
+    assert 0 < line["rewards/outcome"] < 1
+    assert 0 < line["rewards/prm"] < 2  # the sum of at most two turns
     assert line["informative"] == 1.0
     assert "signals/prm" not in line
 

@@ -197,7 +197,7 @@ class TestWarnings:
         tasks = ({"tasks": "world-test", "max_turns": 2, "k": 1, "max_information": 60}, str(tiny_model))
         alone = run_warnings(learner, tasks, tmp_path / "alone", capsys, steps=2, **searching)
         assert sum("--reward turn" in line for line in alone) == 1
-        searching["methods"] = '["SearchRewards"]'
+        searching["methods"] = ["SearchRewards"]
         paid = run_warnings(learner, tasks, tmp_path / "paid", capsys, steps=2, **searching)
         assert not any("--reward turn" in line for line in paid)
 

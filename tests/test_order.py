@@ -1,6 +1,7 @@
 """Which tasks a training draws: each once a pass."""
 
 import json
+from dataclasses import dataclass
 
 import gymnasium as gym
 import pytest
@@ -132,6 +133,7 @@ def test_the_model_as_its_own_teacher_plays_each_task_once(tiny_model, small, tm
     assert len({episode.task for episode in played}) == 10
 
 
+@dataclass
 class Half(RewardMethod):
     """Pays 0.5 for every turn."""
 
@@ -140,14 +142,10 @@ class Half(RewardMethod):
     def signal(self, turn, scores):
         return 0.5
 
-    def settings(self):
-        return {}
-
 
 def test_the_return_of_an_evaluation_has_what_methods_pay(tiny_model, small, tmp_path):
-    methods = '["test_order:Half"]'
-    options = {"env_args": {"tasks": small}, "eval_every": 1, "methods": methods, "reward": "merged"}
-    run = grpo.prepare(arguments(grpo, tiny_model, tmp_path / "run", **options))
+    options = {"env_args": {"tasks": small}, "eval_every": 1, "methods": ["test_order:Half"]}
+    run = grpo.prepare(arguments(grpo, tiny_model, tmp_path / "run", reward="merged", **options))
     found = run.evaluate(1)
     parts = {name: value for name, value in found.items() if name.startswith("eval_rewards/")}
     assert parts["eval_rewards/half"] >= 0.5

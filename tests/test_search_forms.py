@@ -156,11 +156,11 @@ def test_a_reply_that_does_nothing_gets_a_hint_and_the_episode_is_out_of_form(fo
         (-1.0, 0.0, [THOUGHT + call("a"), "gold"], 1.0),
         (-1.0, 0.0, [f"{THOUGHT}<answer>nothing of it</answer>"], 0.0),
         (0.0, 0.1, [f"{THOUGHT}<answer>nothing of it</answer>"], 0.1),
-        (-1.0, 0.0, ["so</think><answer>1</answer>"], -1.0),
+        (-1.0, 0.0, ["<think>so<answer>1</answer>"], -1.0),
         (-1.0, 0.0, ["what?", "gold"], -1.0),
         (-1.0, 0.0, [THOUGHT + call("a")] * 5, -1.0),
     ],
-    ids=["gold", "wrong", "wrong but in form", "a thought unopened", "a reply that did nothing", "no answer"],
+    ids=["gold", "wrong", "wrong but in form", "a thought unclosed", "a reply that did nothing", "no answer"],
 )
 def test_the_gate_pays_the_outcome_in_form_at_the_last_turn(improper, wrong, replies, paid):
     env = gym.make("MemSearchQA-v0", tasks="world-test", form="deep_researcher", metric="set_f1")

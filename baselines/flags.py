@@ -95,7 +95,7 @@ class ModelFlags(Flags):
     """Maximum number of tokens in a forward pass, with padding; limits memory."""
     lr: NonNegative = 1e-6
     """Learning rate."""
-    lr_warmup: NonNegative = 0
+    lr_warmup: NonNegative = 0.0
     """Steps over which the learning rate rises; if below 1, a share of all steps."""
     lr_end: Share = 1.0
     """Final learning rate as a fraction of the peak, reached linearly after the warm-up."""

@@ -60,7 +60,7 @@ class CriticFlags(Flags):
     critic_lr: NonNegative | None = None
     """Learning rate of the critic, or of the linear layer alone if it is shared; by default ten times lr, as
     in MT-PPO (1e-5 and 1e-6)."""
-    critic_lr_warmup: NonNegative = 0
+    critic_lr_warmup: NonNegative = 0.0
     """The same as lr_warmup, for the critic."""
     critic_warmup: Whole = 0
     """Number of first steps in which only the critic learns."""

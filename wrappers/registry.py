@@ -150,7 +150,8 @@ def _make_method(method: MethodSpec) -> RewardMethod:
     if name not in METHODS and ":" not in name:
         raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
     kind = import_object(METHODS.get(name, name))
-    if not (isinstance(kind, type) and issubclass(kind, RewardMethod) and dataclasses.is_dataclass(kind)):
+    fits = isinstance(kind, type) and issubclass(kind, RewardMethod) and dataclasses.is_dataclass(kind)
+    if not fits:
         raise ValueError(f"{name} is no reward method; give a subclass of RewardMethod that is a dataclass")
     check_arguments(name, settings, parameters_of(kind))
     made: RewardMethod = kind(**settings)

@@ -284,6 +284,7 @@ def mcp_server(fuzz: Requests) -> Iterator[Round]:
 @contextlib.contextmanager
 def chat_endpoint(fuzz: Requests) -> Iterator[Round]:
     """`EpisodeAgent` at a server that answers anything, as text and by native tools."""
+    import openai  # noqa: F401 - the agent's client, which not every trainer's venv has
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -4,7 +4,6 @@ import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import memenvs
 from memenvs.tasks.metrics import gold_answer
 from memenvs.wrappers import ChooseReply, HashText
 
@@ -92,7 +91,7 @@ def test_another_environment_resumes_from_a_state(family):
     env, other = made(family), made(family)
     env.reset(seed=0)
     env.step(3)
-    memenvs.set_state(other, memenvs.get_state(env))
+    other.set_state(env.get_state())
     if env.unwrapped.episode.end:
         assert other.unwrapped.episode.end
     else:

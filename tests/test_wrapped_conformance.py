@@ -13,29 +13,41 @@ from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
 from memenvs.testing import play
 
+SCORED = {"scorer": "lexical"}
 STACKS = {
-    "ChunkTAMTRL": ("chunk_qa:ChunkQAEnv", {}, [["TAMTRL"]]),
+    "ChunkTAMTRL": ("memenvs.envs.chunk_qa:ChunkQAEnv", {}, [("TAMTRL", SCORED)]),
     "ChunkStack": (
-        "chunk_qa:ChunkQAEnv",
+        "memenvs.envs.chunk_qa:ChunkQAEnv",
         {"tasks": "world-test"},
-        [[["InfoMem", {"side": "both"}]], ["TAMTRL"], ["MemPO"]],
+        [("InfoMem", {**SCORED, "side": "both"}), ("TAMTRL", SCORED), ("MemPO", SCORED)],
     ),
     "SearchStack": (
-        "search_qa:SearchQAEnv",
+        "memenvs.envs.search_qa:SearchQAEnv",
         {"memory_mode": "rewrite"},
-        [["MemPO"], ["SearchRewards"], ["InfoMem"]],
+        [("MemPO", SCORED), ("SearchRewards", {}), ("InfoMem", SCORED)],
     ),
-    "ChunkGains": ("chunk_qa:ChunkQAEnv", {}, [["IGPO", "ReMemR1", "GiGPO"]]),
-    "SokobanGains": ("sokoban:SokobanEnv", {}, [["GiGPO"], ["IGPO"]]),
-    "Search": ("search_qa:SearchQAEnv", {}, [["SearchRewards"]]),
-    "SearchCalls": ("search_qa:SearchQAEnv", {}, [["StepSearch", "OTC", "GiGPO"]]),
-    "SearchMerged": ("search_qa:SearchQAEnv", {}, [["SearchR1"]]),
-    "ResearchForm": ("search_qa:SearchQAEnv", {"form": "research"}, [["FormatGate"]]),
-    "Tool": ("tool_qa:ToolQAEnv", {}, [["ToolRewards"]]),
-    "ToolCalls": ("tool_qa:ToolQAEnv", {}, [["OTC", "StepSearch"]]),
-    "OneWrapper": ("chunk_qa:ChunkQAEnv", {}, [[["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]]),
+    "ChunkGains": (
+        "memenvs.envs.chunk_qa:ChunkQAEnv",
+        {},
+        [("IGPO", SCORED), ("ReMemR1", {}), ("GiGPO", {})],
+    ),
+    "SokobanGains": ("memenvs.envs.sokoban:SokobanEnv", {}, [("GiGPO", {}), ("IGPO", SCORED)]),
+    "Search": ("memenvs.envs.search_qa:SearchQAEnv", {}, [("SearchRewards", {})]),
+    "SearchCalls": (
+        "memenvs.envs.search_qa:SearchQAEnv",
+        {},
+        [("StepSearch", {}), ("OTC", {}), ("GiGPO", {})],
+    ),
+    "SearchMerged": ("memenvs.envs.search_qa:SearchQAEnv", {}, [("SearchR1", {})]),
+    "ResearchForm": ("memenvs.envs.search_qa:SearchQAEnv", {"form": "research"}, [("FormatGate", {})]),
+    "Tool": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("ToolRewards", {})]),
+    "ToolCalls": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("OTC", {}), ("StepSearch", {})]),
+    "OneWrapper": (
+        "memenvs.envs.chunk_qa:ChunkQAEnv",
+        {},
+        [("RewardWrapper", {**SCORED, "methods": [["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]})],
+    ),
 }
-"""Environments, and the methods of the wrappers around them, the innermost first."""
 IDS = [f"Wrapped{name}-v0" for name in STACKS]
 INSIDE = (
     "test_methods_that_ask_for_log_probabilities_run",
@@ -59,15 +71,15 @@ def pytest_generate_tests(metafunc):
 for name, (entry_point, kwargs, stack) in STACKS.items():
     gym.register(
         f"Wrapped{name}-v0",
-        f"memenvs.envs.{entry_point}",
+        entry_point,
         kwargs=kwargs,
         additional_wrappers=tuple(
             WrapperSpec(
-                "RewardWrapper",
-                "memenvs.wrappers:RewardWrapper",
-                {"methods": methods, "scorer": "lexical"},
+                wrapper,
+                f"memenvs.wrappers:{wrapper}",
+                settings,
             )
-            for methods in stack
+            for wrapper, settings in stack
         ),
     )
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.core.episode import Episode
+from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.search_qa import read_reply
 from memenvs.models import HFPolicy
+from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
-from memenvs.wrappers import MemPO
+from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 from research.reproduce.play import play_fresh
 from research.reproduce.search_teacher import note, reply_tokens
@@ -35,12 +36,11 @@ def search(
         scorer: folder of the policy that measures P of every memory as its signal.
     """
     policy = HFPolicy(model)
-    options: dict[str, Any] = {"env_args": env_args, "concurrency": 128}
+    venv: Any = TextVectorEnv(ENV, 128, autoreset_mode="Disabled", **env_args)
     if scorer:
-        asked = HFPolicy(scorer)
-        options["methods"] = [MemPO(bias="none", target="wrapped", trajectory="outcome")]
-        options["scorer"] = HFScorer(asked.model, asked.tokenizer)
-    return play_fresh(ENV, policy, episodes, reply_tokens(objectives), **options)
+        asked, method = HFPolicy(scorer), MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
+        venv = VectorRewardWrapper(venv, [method], HFScorer(asked.model, asked.tokenizer), group_size=1)
+    return play_fresh(venv, policy, episodes, reply_tokens(objectives))
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -53,6 +53,7 @@ BOTH = [("Ann Lee",), ("Bob",)]
         ("q.jsonl.gz", gzip.compress(f"{json.dumps(DAM)}\n{json.dumps(MILL)}".encode(), mtime=0)),
         ("q.csv", 'Question,Answer\nWho built the dam?,Ann Lee\n"Whose is\nthe mill?",Bob\n'),
         ("q.tsv", 'question\tpossible_answers\nWho?\t["Ann Lee"]\nWhose?\tBob\n'),
+        ("q.csv", f"question,answer,context\nWho?,Ann Lee,{'a ' * 100_000}\nWhose?,Bob,b\n"),
     ],
 )
 def test_questions_are_read_from_every_form_of_file(read_both, name, content):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,9 @@ def test_a_malformed_line_is_refused_by_its_number(tmp_path, line):
         ("dpr.tsv", 'id\ttext\ttitle\n1\t"A ""b""\tc"\tT\n', Passage("1", '"T"\nA "b"\tc')),
         ("marco.tsv", '1\t"One" and\n', Passage("1", '"One" and')),
         ("bare.tsv", "1\tOne.\tT\n", Passage("1", '"T"\nOne.')),
+        ("rest.tsv", "id\ttext\n1\tOne.\tT\tU\n", Passage("1", "One.")),
+        ("long.tsv", f"1\t{'a ' * 100_000}\n", Passage("1", "a " * 100_000)),
+        ("long.csv", f"id,text\n1,{'a ' * 100_000}\n", Passage("1", "a " * 100_000)),
     ],
 )
 def test_corpora_are_read_as_others_publish_them(tmp_path, name, content, passage):
@@ -102,6 +106,16 @@ def test_corpora_are_read_as_others_publish_them(tmp_path, name, content, passag
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
     assert list(read_corpus(tmp_path / name)) == [passage]
     assert list(read_corpus(tmp_path / f"{name}.gz")) == [passage]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("c.csv", b"id,text\n1,\xff\n"), ("c.jsonl.gz", b"plain"), ("c.parquet", b"plain")],
+)
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / name))):
+        list(read_corpus(tmp_path / name))
 
 
 def test_a_corpus_may_be_parquet(tmp_path):

@@ -21,7 +21,7 @@ from memenvs.core.data import convert, decode
 from memenvs.core.files import check_file, check_written, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
-from memenvs.tasks.records import from_parquet
+from memenvs.tasks.records import from_parquet, in_one_line, without_rest
 from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
@@ -208,7 +208,7 @@ def read_corpus(path: Path | str) -> Iterator[Passage]:
         records = _from_table(path, "\t" if suffix == ".tsv" else ",")
     else:
         records = _lines(path)
-    for number, record in enumerate(records, 1):
+    for number, record in enumerate(in_one_line(iter(records), str(path), "a corpus"), 1):
         where = f"{path}:{number}: the record"
         if isinstance(record, bytes):
             if record.isspace():
@@ -233,7 +233,7 @@ def _from_table(path: Path, delimiter: str) -> Iterator[dict[str, str]]:
         first = next(lines, "")
         names = [name.strip().lower() for name in next(csv.reader([first], delimiter=delimiter), [])]
         if "text" in names or "contents" in names:
-            yield from csv.DictReader(lines, names, delimiter=delimiter)
+            yield from map(without_rest, csv.DictReader(lines, names, delimiter=delimiter))
             return
         for row in csv.reader(itertools.chain([first], lines), delimiter=delimiter, quoting=csv.QUOTE_NONE):
             yield dict(zip(("id", "text", "title"), row, strict=False))

@@ -26,6 +26,7 @@ Answer = str | int | float  # some files have numbers as answers
 Id = str | int
 QUESTIONS = 'records of "question" and "answers" (JSON Lines, JSON, CSV, TSV or Parquet)'
 _ROWS = 16  # records of Parquet in memory at once; a context may have megabytes
+csv.field_size_limit(2**31 - 1)  # of the module: 131,072 characters, which contexts exceed
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -187,7 +188,7 @@ def _values(source: str, split: str, what: str) -> Iterator[Any]:
         raise FileNotFoundError(f"no file at {source}; give {what}, or hf:NAME")
     else:
         read = from_parquet if source.endswith(".parquet") else _from_file
-        records = _in_one_line(read(Path(source)), source, what)
+        records = in_one_line(read(Path(source)), source, what)
     empty = True
     for record in records:
         empty = False
@@ -196,12 +197,14 @@ def _values(source: str, split: str, what: str) -> Iterator[Any]:
         raise ValueError(f"{source} holds no record; give {what}")
 
 
-def _in_one_line(records: Iterator[Any], source: str, what: str) -> Iterator[Any]:
+def in_one_line(records: Iterator[Any], source: str, what: str) -> Iterator[Any]:
     """The records; an error while reading them becomes one line that names the source."""
     try:
         yield from records
     except UnicodeDecodeError as error:
         raise ValueError(f"{source} is not UTF-8 text ({error}); save it as UTF-8") from error
+    except FileNotFoundError:
+        raise
     except (ValueError, OSError, EOFError, RecursionError, csv.Error, pa.ArrowException) as error:
         raise ValueError(f"{source} is not {what}: {error_line(error, 240)}") from error
 
@@ -220,7 +223,7 @@ def _from_file(path: Path) -> Iterator[Any]:
     table = Path(path.name.removesuffix(".gz")).suffix
     if table in (".csv", ".tsv"):
         rows = csv.DictReader(io.StringIO(text), delimiter="," if table == ".csv" else "\t", strict=True)
-        yield from ({name: cell for name, cell in row.items() if name is not None} for row in rows)
+        yield from map(without_rest, rows)
         return
     decoder, end = json.JSONDecoder(), _end_of_space(text, 0)
     array = text[end : end + 1] == "["
@@ -228,6 +231,11 @@ def _from_file(path: Path) -> Iterator[Any]:
         value, end = decoder.raw_decode(text, end)
         end = _end_of_space(text, end)
         yield from value if array else (value,)
+
+
+def without_rest(row: dict[Any, Any]) -> dict[str, str]:
+    """A row of a table without the cells that are under no column's name."""
+    return {name: cell for name, cell in row.items() if name is not None}
 
 
 def _end_of_space(text: str, start: int) -> int:

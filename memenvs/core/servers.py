@@ -21,6 +21,9 @@ from memenvs.core.optional import require
 
 ENDPOINTS = ("/chat/completions", "/completions", "/embeddings", "/models", "/responses")
 
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What code raises that reads an answer of another form than it expects."""
+
 T = TypeVar("T")
 
 
@@ -113,7 +116,7 @@ class OpenAIClient:
         except openai.APIStatusError as error:
             last = one_line(f"HTTP {error.status_code}: {_reason(error.response.content)}")
             last = last.replace(key, "…") if key else last
-            if not _may_pass(error.status_code):
+            if not may_pass(error.status_code):
                 raise RequestRefused(f"{where} refused the request, {last}", error.status_code) from None
             request = error.request
         except openai.APIConnectionError as error:
@@ -121,7 +124,7 @@ class OpenAIClient:
         else:
             try:
                 return read(json.loads(content))
-            except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as bad:
+            except MALFORMED as bad:
                 raise ServerError(
                     f"{where} does not speak the protocol: {bad!r} in {content[:200]!r}"
                 ) from bad
@@ -190,18 +193,23 @@ def _sdk(
     return sdk
 
 
-def _may_pass(status: int) -> bool:
-    """Whether the `openai` package repeats a request after this status."""
+def may_pass(status: int) -> bool:
+    """Whether a request is repeated after this status, as the `openai` package does."""
     return status in (408, 409, 429) or status >= 500
+
+
+def stay_post(response: Any) -> None:
+    """Let a POST that has moved stay one; after 301 it would become a GET. A hook of an HTTPX client."""
+    if response.status_code in (301, 302):
+        response.status_code = 308
 
 
 def _correct_status(response: Any) -> None:
     """Give an answer the status that it means, before it is looked at.
 
-    One of status 200 that holds an error gets that error's. A moved POST stays one (301 would make it a GET).
+    One of status 200 that holds an error gets that error's. A moved POST stays one.
     """
-    if response.status_code in (301, 302):
-        response.status_code = 308
+    stay_post(response)
     content = response.read()
     sized = "content-length" in response.headers or "transfer-encoding" in response.headers
     if response.status_code != 200 or (sized and b'"error"' not in content):

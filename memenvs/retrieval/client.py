@@ -15,7 +15,7 @@ import msgspec
 
 from memenvs.core.data import Count, checked, convert
 from memenvs.core.errors import RequestRefused, ServerError, error_line, one_line
-from memenvs.core.servers import direct_mounts
+from memenvs.core.servers import MALFORMED, direct_mounts, may_pass, stay_post
 from memenvs.retrieval.corpus import Document
 from memenvs.retrieval.protocol import (
     MAX_PASSAGES,
@@ -156,19 +156,12 @@ class HTTPRetriever:
             if response.is_success:
                 try:
                     return read(response.json())
-                except (
-                    LookupError,
-                    TypeError,
-                    ValueError,
-                    AttributeError,
-                    OverflowError,
-                    RecursionError,
-                ) as bad:
+                except MALFORMED as bad:
                     said = f"{bad!r} in {response.content[:200]!r}"
                     raise ServerError(f"{self.url}{page} does not speak the protocol: {said}") from bad
             last = one_line(f"HTTP {response.status_code}: {_reason(response)}")
             last = last.replace(self._token, "…") if self._token else last
-            if response.status_code not in (408, 409, 429) and response.status_code < 500:
+            if not may_pass(response.status_code):
                 raise RequestRefused(f"{self.url}{page} refused the request, {last}", response.status_code)
             asked = _seconds(response.headers.get("Retry-After", ""))
         raise ServerError(
@@ -183,7 +176,7 @@ class HTTPRetriever:
                 timeout=self._timeout,
                 headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
                 follow_redirects=True,
-                event_hooks={"response": [_stay_post]},
+                event_hooks={"response": [stay_post]},
                 mounts=direct_mounts(self.url),
             )
         return self._clients[process]
@@ -249,12 +242,6 @@ def _found(queries: list[str], rows: _Rows) -> list[_Found]:
         scores = [1 / rank if hit.score is None else hit.score for rank, hit in enumerate(hits, 1)]
         found.append(([hit.passage() for hit in hits], scores))
     return found
-
-
-def _stay_post(response: httpx.Response) -> None:
-    """A POST that has moved stays one; after 301 it would become a GET."""
-    if response.status_code in (301, 302):
-        response.status_code = 308
 
 
 def _seconds(wait: str) -> float:

@@ -10,7 +10,7 @@ import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import check_arguments, make_env, parameters_of
-from memenvs.core.env import Info, check_text_observations, public_info
+from memenvs.core.env import Info, check_text_observations, public_info, task_options
 from memenvs.wrappers import RewardMethod, RewardWrapper
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 
@@ -65,7 +65,7 @@ class Draw(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """The options of the reset."""
-        return {} if self.task is None else {"task": self.task}
+        return task_options(self.task)
 
 
 def read_draw(row: Mapping[str, Any]) -> Draw:

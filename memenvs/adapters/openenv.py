@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import memenvs
 from memenvs.adapters.common import open_env, turn_record
 from memenvs.cli import read_arguments
-from memenvs.core.env import MAX_REPLY_CHARS, text_env_of
+from memenvs.core.env import MAX_REPLY_CHARS, task_options, text_env_of
 from memenvs.core.optional import check_version
 from memenvs.core.spaces import clean_text
 
@@ -146,7 +146,7 @@ class MemEnvironment(Environment):
             )
         if split is not None:
             self.num_tasks(split)  # raises for another split
-        text, info = self._env.reset(seed=seed, options=None if index is None else {"task": index})
+        text, info = self._env.reset(seed=seed, options=task_options(index))
         self._state = MemState(episode_id=episode_id, task=info["task"])
         return MemObservation(text=text, context=info["context"], metadata=turn_record(info))
 

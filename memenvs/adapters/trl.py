@@ -432,8 +432,8 @@ def read_groups(prompts: Sequence[Any], size: int) -> tuple[list[int], list[int 
         draws.append(read_draw({named[1]: named[2]}))
     blocks = [set(draws[first : first + size]) for first in range(0, len(draws), size)]
     check_groups(prompts, size, whole=all(len(block) == 1 for block in blocks))
-    found = [block.pop() for block in blocks]
-    return [draw.seed for draw in found], [draw.task for draw in found]
+    groups = [block.pop() for block in blocks]
+    return [draw.seed for draw in groups], [draw.task for draw in groups]
 
 
 def check_groups(rollouts: Sized, size: int, whole: bool = True) -> None:

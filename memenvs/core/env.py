@@ -461,6 +461,11 @@ def check_text_observations(env: gym.Env[Any, Any]) -> None:
         )
 
 
+def task_options(task: int | None) -> dict[str, Any]:
+    """The options of a reset that plays a task by its number; none where it is None and the seed draws it."""
+    return {} if task is None else {"task": task}
+
+
 def end_of(terminated: bool, truncated: bool) -> End:
     """How an episode ended, by the flags of its last step."""
     return "terminated" if terminated else "truncated" if truncated else ""

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from memenvs.core.data import convert, parse_json
+from memenvs.core.env import task_options
 from memenvs.core.files import write_text
 from memenvs.models import Reply
 from memenvs.rollout.records import Episode, Record, Sample, observation_text, text_reply, to_episode
@@ -51,7 +52,7 @@ def play_teacher(
     """
     for seed, task in zip(seeds, [None] * len(seeds) if tasks is None else tasks, strict=True):
         session, turns = Session(), list[tuple[str, str]]()
-        session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
+        session.begin(*env.reset(seed=seed, options=task_options(task)))
         context = session.info["context"]
         while not session.over:
             reply = teacher(session.observation, session.info)

@@ -80,7 +80,11 @@ class Credit(NamedTuple):
 
 def lacks_score(credits: Mapping[str, Sequence[Credit]]) -> bool:
     """Whether a judge or another model gave no score for one of the credits, so the return is unknown."""
-    return any(math.isnan(one.value) and not one.from_signal for own in credits.values() for one in own)
+    return any(
+        math.isnan(credit.value) and not credit.from_signal
+        for of_method in credits.values()
+        for credit in of_method
+    )
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.env import Info, TextEnv, public_info
+from memenvs.core.env import Info, TextEnv, public_info, task_options
 from memenvs.core.optional import import_object
 from memenvs.core.progress import progress
 from memenvs.core.text import split_sentences
@@ -113,7 +113,7 @@ def play_episode(
         seed: seed of the reset.
         on_turn: called after the reset and after every step.
     """
-    observation, info = env.reset(seed=seed, options=None if task is None else {"task": task})
+    observation, info = env.reset(seed=seed, options=task_options(task))
     on_turn()
     over = False
     while not over:
@@ -311,7 +311,7 @@ class CarefulCaller:
             return f"<reasoning>I look it up.</reasoning>\n{env.call(question)}"
         read = split_sentences(" ".join(env.episode.history[-1][1].split()))
         answers = env.privileged()["answers"]
-        said = next((one for one in read if holds_answer([one], answers)[0]), "")
+        said = next((passage for passage in read if holds_answer([passage], answers)[0]), "")
         return f"<reasoning>{said}</reasoning>\n" + _known_answer(env, "tag", [said])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.env import task_options
 from memenvs.core.errors import error_line
 from memenvs.core.state import get_state, set_state
 from memenvs.core.vector import failed_turn
@@ -154,7 +155,7 @@ def _root(env: gym.Env[Any, Any], policy: Policy, seed: int, task: int | None) -
     """A task's beginning; already over if the environment raises an error."""
     session = Session(policy, Episode(group=seed, seed=seed, number=task))
     try:
-        session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
+        session.begin(*env.reset(seed=seed, options=task_options(task)))
     except Exception as error:
         session.fail(error_line(error))
         return Node(session, outcome=np.nan)

@@ -295,8 +295,8 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
     if not recipe and "--resume" in argv and begun.is_file():
         recipe = str(begun)
     if recipe:
-        own = run_flags(Path(recipe), prog) if recipe.endswith(".json") else recipe_flags(recipe)
-        values = parse(options, own, f"recipe {recipe}", values, plain)
+        of_recipe = run_flags(Path(recipe), prog) if recipe.endswith(".json") else recipe_flags(recipe)
+        values = parse(options, of_recipe, f"recipe {recipe}", values, plain)
     given = parse(options, argv, prog, values, plain)
     if given is None:
         return None
@@ -311,12 +311,12 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
 
 def _value_in(argv: Sequence[str], flag: str) -> str:
     """The last value of a flag; empty without it."""
-    found = ""
+    last = ""
     for word, after in pairwise([*argv, ""]):
         name, equals, value = word.partition("=")
         if name == flag:
-            found = value if equals else after
-    return found
+            last = value if equals else after
+    return last
 
 
 def run_flags(file: Path, prog: str) -> list[str]:

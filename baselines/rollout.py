@@ -678,11 +678,13 @@ def evaluation_args(env: str, trained: Mapping[str, Any], evaluated: Mapping[str
     Returns:
         The arguments; `tasks` or `levels` is `REQUIRED` where other tasks are not known here.
     """
-    known = {one.name: one.default for one in env_parameters(env) or ()} | {**trained}
+    known = {parameter.name: parameter.default for parameter in env_parameters(env) or ()} | {**trained}
     if not evaluated and "tasks" in known:
-        own = str(known["tasks"]).rstrip("/")
-        others = [one for one in (f"{own}{HOLDOUT}", re.sub("-train$", "-test", own)) if one != own]
-        is_set = [one in bundled_names() or (Path(one) / CARD).is_file() for one in others]
+        learned = str(known["tasks"]).rstrip("/")
+        others = [
+            name for name in (f"{learned}{HOLDOUT}", re.sub("-train$", "-test", learned)) if name != learned
+        ]
+        is_set = [name in bundled_names() or (Path(name) / CARD).is_file() for name in others]
         evaluated = {"tasks": next(itertools.compress(others, is_set), REQUIRED)}
     elif not evaluated and known.get("level_split") == "train":
         evaluated = {"levels": REQUIRED} if "levels" in trained else {"level_split": "test"}

@@ -35,19 +35,23 @@ def divide(made: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made
         return replace(made, tasks=rest), replace(made, tasks=held)
     every = list(made.examples)
     if isinstance(made, Pool):
-        asked: Keys = [[_asked(one)] for one in every]
-        needed: Keys = [[_asked(one), frozenset(one.paragraphs[i] for i in one.evidence)] for one in every]
+        asked: Keys = [[_asked(example)] for example in every]
+        needed: Keys = [
+            [_asked(example), frozenset(example.paragraphs[i] for i in example.evidence)] for example in every
+        ]
         left, aside = _parted(every, _choose([needed, asked], count, rng))
-        others = dict.fromkeys(part for one in left for part in one.paragraphs)
+        others = dict.fromkeys(part for example in left for part in example.paragraphs)
         return replace(made, examples=left), replace(made, examples=aside, extra=[*made.extra, *others])
     examples = list(usable(every, made.source))
-    read: Keys = [[_asked(one), *filter(None, [one.paragraphs])] for one in examples]
+    read: Keys = [[_asked(example), *filter(None, [example.paragraphs])] for example in examples]
     alone: Keys = [
-        [(_asked(one), one.paragraphs)] for one in examples
+        [(_asked(example), example.paragraphs)] for example in examples
     ]  # the same words ask another text for more
     aside = _parted(examples, _choose([read, alone], count, rng))[1]
-    ids = {one.id for one in aside}
-    left = [one for one in every if one.id not in ids]  # with those that cannot be scored, which are counted
+    ids = {example.id for example in aside}
+    left = [
+        example for example in every if example.id not in ids
+    ]  # with those that cannot be scored, which are counted
     return replace(made, examples=left), replace(made, examples=aside)
 
 
@@ -102,6 +106,6 @@ def _groups(keys: Keys) -> list[list[int]]:
 def _parted(items: Sequence[T], chosen: set[int]) -> tuple[list[T], list[T]]:
     """The items that were not chosen, and those that were, in their order."""
     return (
-        [one for number, one in enumerate(items) if number not in chosen],
-        [one for number, one in enumerate(items) if number in chosen],
+        [item for number, item in enumerate(items) if number not in chosen],
+        [item for number, item in enumerate(items) if number in chosen],
     )

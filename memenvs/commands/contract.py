@@ -20,11 +20,11 @@ def contract(creator: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     A section that a class lacks is that of the class it extends.
     """
     summary, _ = _sections(creator)
-    found: dict[str, str] = {}
+    sections: dict[str, str] = {}
     for kind in _with_extended(creator):
-        found = {**_sections(kind)[1], **found}
-    titles = sorted(found, key=lambda title: (*_ORDER, title).index(title))
-    return summary, {title: found[title] for title in titles}
+        sections = {**_sections(kind)[1], **sections}
+    titles = sorted(sections, key=lambda title: (*_ORDER, title).index(title))
+    return summary, {title: sections[title] for title in titles}
 
 
 def argument_texts(creator: Callable[..., Any]) -> dict[str, str]:

@@ -151,12 +151,12 @@ def direct_mounts(url: str) -> dict[str, None]:
 
     parts = urlsplit(url)
     host = parts.hostname or ""
-    own = host.rpartition(".")[2] == "localhost" or host == socket.gethostname().lower()
+    is_here = host.rpartition(".")[2] == "localhost" or host == socket.gethostname().lower()
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)
-        own = address.is_loopback or address.is_unspecified
+        is_here = address.is_loopback or address.is_unspecified
     entries = re.split(r"[\s,]+", getproxies().get("no", "").lower())
-    direct = own or any(_covers(entry, host, parts.netloc.lower()) for entry in entries if entry)
+    direct = is_here or any(_covers(entry, host, parts.netloc.lower()) for entry in entries if entry)
     return {f"all://{parts.netloc}": None} if direct else {}
 
 
@@ -165,7 +165,7 @@ def _covers(entry: str, host: str, place: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
     name = entry.lstrip("*.")
-    return entry == "*" or any(one == name or one.endswith(f".{name}") for one in (host, place))
+    return entry == "*" or any(target == name or target.endswith(f".{name}") for target in (host, place))
 
 
 @functools.lru_cache(maxsize=32)
@@ -250,8 +250,8 @@ def _status(error: Any) -> int:
 def _reason(content: bytes) -> Any:
     """What a JSON error says, or the beginning of whatever came instead."""
     try:
-        found = json.loads(content)
-        error = _error_in(found) or found["detail"]
+        answer = json.loads(content)
+        error = _error_in(answer) or answer["detail"]
         return error.get("message") or error if isinstance(error, dict) else error
     except (LookupError, TypeError, ValueError, RecursionError):
         return content[:200].decode(errors="replace")

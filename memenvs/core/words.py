@@ -34,11 +34,11 @@ def words(text: str) -> list[str]:
     >>> words("東京都 2020")
     ['東京', '京都', '2020']
     """
-    found: list[str] = []
+    parts: list[str] = []
     for run, unspaced in _runs(text):
         characters = _CHARACTER.findall(run) if unspaced else []
-        found += map("".join, itertools.pairwise(characters)) if len(characters) > 1 else [run]
-    return found
+        parts += map("".join, itertools.pairwise(characters)) if len(characters) > 1 else [run]
+    return parts
 
 
 def units(text: str) -> list[str]:
@@ -49,10 +49,10 @@ def units(text: str) -> list[str]:
     >>> units("_Ann_ Lee’s 東京")
     ['ann', 'lee', 's', '東', '京']
     """
-    found: list[str] = []
+    parts: list[str] = []
     for run, unspaced in _runs(text.replace("_", " ")):
-        found += _CHARACTER.findall(run) if unspaced else [run]
-    return found
+        parts += _CHARACTER.findall(run) if unspaced else [run]
+    return parts
 
 
 def fold_digits(text: str) -> str:

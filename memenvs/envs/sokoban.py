@@ -185,9 +185,9 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def gold_reply(self) -> str:
         """The next moves of a shortest solution from here; an empty list where `GOLD_BUDGET` finds none."""
-        made = tuple(self.episode.moves)
-        if made == self._solution[: len(made)]:
-            moves = self._solution[len(made) :]
+        played = tuple(self.episode.moves)
+        if played == self._solution[: len(played)]:
+            moves = self._solution[len(played) :]
         else:
             moves = solve(self._board.grid, **GOLD_BUDGET).moves
         return f"<think></think><answer>{listed(moves[: self.max_actions])}</answer>"

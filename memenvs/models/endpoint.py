@@ -60,8 +60,8 @@ class Completion(NamedTuple):
     def thought(self) -> str:
         """What the model thought first, where the server separates it: in a field, or in a part."""
         fields = (_text_of(self.message.get(name)) for name in THOUGHTS)
-        found = next(filter(None, fields), "") or read_content(self.message.get("content"))[1]
-        return replace_surrogates(found)
+        thought = next(filter(None, fields), "") or read_content(self.message.get("content"))[1]
+        return replace_surrogates(thought)
 
 
 def complete(client: OpenAIClient, fields: dict[str, Any]) -> Completion:

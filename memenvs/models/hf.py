@@ -420,8 +420,8 @@ def _origin(model: str) -> tuple[str, str]:
     if not Path(model).exists():
         return model, ""
     text = card.read_text(encoding="utf-8") if card.is_file() else ""
-    found = (re.search(rf"^{name}: *(\S+)$", text, re.MULTILINE) for name in ("base_model", "license"))
-    origin, licence = (match[1] if match else "" for match in found)
+    matches = (re.search(rf"^{name}: *(\S+)$", text, re.MULTILINE) for name in ("base_model", "license"))
+    origin, licence = (match[1] if match else "" for match in matches)
     return origin, licence
 
 

@@ -165,7 +165,7 @@ class Document(msgspec.Struct, kw_only=True):
     @property
     def named(self) -> str | int | None:
         """The id, under the first of its names that the record has."""
-        return next((one for one in (self.id, self._id, self.docid) if one is not None), None)
+        return next((id for id in (self.id, self._id, self.docid) if id is not None), None)
 
     def passage(self, where: str = "a passage") -> Passage:
         """The passage, its surrogates replaced; without an id it gets one made from its contents.

@@ -69,7 +69,7 @@ class QuestionRecord(msgspec.Struct, kw_only=True):
     def named(self, default: Id) -> str:
         """The id; the default where the record has none."""
         ids = (self.id, self._id, self.question_id, self.questionid)
-        return str(next((one for one in ids if one not in (None, "")), default))
+        return str(next((id_ for id_ in ids if id_ not in (None, "")), default))
 
     def accepted(self, where: str) -> tuple[str, ...]:
         """The accepted answers, the preferred one first, once each; none if they are blank.
@@ -78,10 +78,10 @@ class QuestionRecord(msgspec.Struct, kw_only=True):
             ValueError: the record has no answers, or they are something other than texts and numbers.
         """
         given = (self.answers, self.golden_answers, self.possible_answers, self.answer)
-        found = next((one for one in given if one is not None), None)
-        if found is None:
+        answers = next((field for field in given if field is not None), None)
+        if answers is None:
             raise ValueError(f"{where} has no 'answers' and no 'answer'; give the accepted ones")
-        return scorable(_answer_texts(found, where))
+        return scorable(_answer_texts(answers, where))
 
 
 def read_questions(source: str, split: str, kind: type[Q], what: str) -> Iterator[tuple[str, Q]]:
@@ -132,31 +132,31 @@ def scorable(answers: Iterable[Answer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in map(str, answers) if text.strip()))
 
 
-def _answer_texts(found: Any, where: str) -> Iterator[Answer]:
+def _answer_texts(field: Any, where: str) -> Iterator[Answer]:
     """The texts and numbers of a field of answers."""
-    if isinstance(found, bool):
-        yield "yes" if found else "no"
-    elif isinstance(found, str) and (listed := _json_list(found)):
+    if isinstance(field, bool):
+        yield "yes" if field else "no"
+    elif isinstance(field, str) and (listed := _json_list(field)):
         yield from listed
-    elif isinstance(found, (str, int, float)):
-        yield found
-    elif isinstance(found, (list, tuple)):
-        for one in found:
-            if isinstance(one, (list, tuple)):
+    elif isinstance(field, (str, int, float)):
+        yield field
+    elif isinstance(field, (list, tuple)):
+        for answer in field:
+            if isinstance(answer, (list, tuple)):
                 break
-            yield from _answer_texts(one, where)
+            yield from _answer_texts(answer, where)
         else:
             return
-        raise ValueError(f"{where} has {shown(found)} as answers; give texts or numbers in one list")
-    elif isinstance(found, Mapping):
-        parts = {str(name).lower(): value for name, value in found.items()}
+        raise ValueError(f"{where} has {shown(field)} as answers; give texts or numbers in one list")
+    elif isinstance(field, Mapping):
+        parts = {str(name).lower(): value for name, value in field.items()}
         names = [name for name in ("value", "text", "aliases", "humananswers") if parts.get(name) is not None]
         if not names:
-            raise ValueError(f"{where} has {shown(found)} as an answer; give a text or a number")
+            raise ValueError(f"{where} has {shown(field)} as an answer; give a text or a number")
         for name in names:
             yield from _answer_texts(parts[name], where)
     else:
-        raise ValueError(f"{where} has {shown(found)} as an answer; give a text or a number")
+        raise ValueError(f"{where} has {shown(field)} as an answer; give a text or a number")
 
 
 def _json_list(text: str) -> list[str]:
@@ -167,14 +167,14 @@ def _json_list(text: str) -> list[str]:
         listed = json.loads(text)
     except (ValueError, RecursionError):
         return []
-    return listed if listed and all(isinstance(one, str) for one in listed) else []
+    return listed if listed and all(isinstance(text, str) for text in listed) else []
 
 
 def _unwrapped(record: Any) -> Iterable[Any]:
     """The records in an object around all of them, as TriviaQA's `{"Data": […]}`; otherwise the record."""
     if isinstance(record, Mapping) and {"question", "query"}.isdisjoint(map(str.lower, record)):
         lists = [value for value in record.values() if isinstance(value, list) and value]
-        if len(lists) == 1 and all(isinstance(one, Mapping) for one in lists[0]):
+        if len(lists) == 1 and all(isinstance(inner, Mapping) for inner in lists[0]):
             return lists[0]
     return (record,)
 

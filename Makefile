@@ -81,7 +81,7 @@ test-track: .venv-track/.made  ## experiment trackers, by the real clients, with
 
 # Old releases warn about new ones, hence -W default; before 3.11 matplotlib numbers parts of an SVG at random.
 CORE := -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_qa.py tests/test_tool_qa.py \
-	tests/test_sokoban_env.py tests/test_vector.py tests/test_reward_wrapper.py tests/test_play.py \
+	tests/test_sokoban_env.py tests/core/test_vector.py tests/wrappers/test_reward_wrapper.py tests/test_play.py \
 	tests/test_commands.py tests/test_build_cli.py tests/test_lora.py tests/test_learner_flags.py \
 	tests/test_retrieval_lexical.py tests/test_retrieval_dense.py tests/test_retrieval_encoder.py \
 	tests/test_retrieval_server.py tests/test_build_vectors.py tests/test_curves.py \

@@ -9,11 +9,11 @@ import numpy as np
 
 from memenvs.cli import parameters_of
 from memenvs.core.data import check, convert, fits
+from memenvs.core.episode import Episode, Floats, Sample
 from memenvs.core.optional import import_object
 from memenvs.credit import Ended, Scale, all_equal, masked_mean, mt_grpo, without_rounding
 from memenvs.credit.groups import members
-from memenvs.models import Policy
-from memenvs.rollout.records import Episode, Floats, Sample
+from memenvs.models import TokenPolicy
 from memenvs.rollout.tree import Node
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 from memenvs.wrappers.registry import METHODS, make_methods
@@ -23,7 +23,7 @@ _REWARDS: Any = Literal[tuple(COMPARISONS)]
 
 def group_advantages(
     episodes: Sequence[Episode],
-    policy: Policy,
+    policy: TokenPolicy,
     reward: Comparison | str = "outcome",
     how: ComparisonSettings | None = None,
 ) -> list[Floats]:
@@ -141,7 +141,7 @@ def tree_advantages(
                 }
             for child in parent.children:
                 sample = child.sample()
-                if sample is not None and child.session.episode.end != "failed":
+                if sample is not None and child.episode.end != "failed":
                     advantage = credit[id(child)][0] if id(child) in credit else 0.0
                     replies.append((sample, number, np.full(len(child.reply.ids), advantage)))
     return replies

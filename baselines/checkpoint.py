@@ -23,7 +23,6 @@ from memenvs.core.files import (
     write_text,
 )
 from memenvs.core.optional import require
-from memenvs.core.state import State
 from memenvs.core.trackers import TrackerName, Trackers
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ class Checkpoints:
         step: int,
         args: dict[str, Any],
         best: dict[str, Any] | None = None,
-        curriculum: State | None = None,
         drawn: int = 0,
     ) -> None:
         """Write `checkpoints/step-N`, set the links `last` and `best`, and remove what is not kept.
@@ -69,7 +67,6 @@ class Checkpoints:
             step: N, steps done.
             args: of the run, compared when it is resumed.
             best: `step` and `value` of the best evaluation; its checkpoint is this one or in the folder.
-            curriculum: its state.
             drawn: tasks drawn so far.
         """
         stepped = optimizer.state_dict()
@@ -84,7 +81,6 @@ class Checkpoints:
             "args": args,
             "optimizer": {"param_groups": stepped["param_groups"]},
             "best": best,
-            "curriculum": curriculum,
             "drawn": drawn,
         }
         with whole_folder(self._at(step)) as fresh:
@@ -118,7 +114,7 @@ class Checkpoints:
         """Load the newest checkpoint, if there is one, into models of the same form and their optimizer.
 
         Returns:
-            `step`, `best`, `curriculum` and `drawn`, as `save` was given them.
+            `step`, `best` and `drawn`, as `save` was given them.
 
         Raises:
             ValueError: the checkpoint was made in another precision.

@@ -15,9 +15,10 @@ from memenvs.baselines.flags import Flags, StepArgs, run_command
 from memenvs.baselines.rollout import RolloutRun, StepLoop
 from memenvs.baselines.update import Experience, train_on
 from memenvs.core.data import Count
+from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.optional import require
-from memenvs.models import Policy
-from memenvs.rollout.records import Episode, Sample, valid
+from memenvs.models import TokenPolicy
+from memenvs.rollout.collect import Loop
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
@@ -79,7 +80,9 @@ class DistillRun(RolloutRun):
     def __init__(self, args: DistillArgs) -> None:
         super().__init__(args)
         if args.view != "student":
-            _, info = self.venv.unwrapped.envs[0].reset(seed=0)
+            env = self.make_env()
+            _, info = env.reset(seed=0)
+            env.close()
             if PROMPTS[args.view] not in info.get("privileged", {}):
                 raise ValueError(
                     f"{args.env} has no privileged {PROMPTS[args.view]}, which the teacher reads with view "
@@ -87,11 +90,16 @@ class DistillRun(RolloutRun):
                 )
         self.teacher = self.load_fixed(args.teacher_model)
         check_vocabulary(self.policy, self.teacher, args.teacher_model)
-        if args.rollouts == "teacher":  # it continues the tokens that the student would read
-            player: Any = copy.copy(self.policy)
-            player.sample = self.teacher.sample
-            player.window = min(filter(None, (self.policy.window, self.teacher.window)), default=None)
-            self.player = player
+
+    @functools.cached_property
+    def loop(self) -> Loop:
+        """See `RolloutRun.loop`; a teacher that plays continues the tokens that the student would read."""
+        if self.args.rollouts == "student":
+            return self.make_loop(self.make_env)
+        player: Any = copy.copy(self.policy)
+        player.sample = self.teacher.sample
+        player.window = min(filter(None, (self.policy.window, self.teacher.window)), default=None)
+        return self.make_loop(self.make_env, player)
 
     def read(self, episode: Episode) -> None:
         """Write into an episode's samples what the teacher reads."""
@@ -127,7 +135,7 @@ def train(run: DistillRun, args: DistillArgs) -> None:
             loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
 
-def teacher_samples(episode: Episode, sample: Sample, teacher: Policy, view: str) -> tuple[Sample, ...]:
+def teacher_samples(episode: Episode, sample: Sample, teacher: TokenPolicy, view: str) -> tuple[Sample, ...]:
     """What a teacher reads of a training sequence: a prompt and the tokens that were sampled, for each turn.
 
     A turn whose sequence does not fit the teacher's window, or that has no teacher's prompt, is left out.
@@ -145,7 +153,8 @@ def teacher_samples(episode: Episode, sample: Sample, teacher: Policy, view: str
         for turn in np.unique(sample.turns[sample.response_mask]).tolist():
             reply = episode.replies[turn]
             if prompt := episode.turns[turn].before["privileged"][PROMPTS[view]]:
-                found.append(Sample.prompt(teacher.encode(prompt)).then(reply.ids, reply.logprobs, turn))
+                read = teacher.encode(prompt)
+                found.append(Sample.of((read, None, -1), (reply.ids, reply.logprobs, turn)))
     return tuple(one for one in found if teacher.window is None or len(one.ids) <= teacher.window)
 
 

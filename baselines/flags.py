@@ -146,9 +146,6 @@ class StepFlags(Flags):
     """Tasks per step."""
     group_size: Count = 8
     """G, episodes per task."""
-    curriculum: dict[str, Any] = field(default_factory=dict)
-    """Draw tasks by levels of difficulty, and move to the next level by the mean of a metric: by=hops
-    metric=success threshold=0.8 window=64 (tasks of `build mix`)."""
     epochs: Count = 1
     """Passes over the episodes of a step."""
     minibatches: Count = 1

@@ -21,8 +21,8 @@ from memenvs.baselines.update import (
     train_on,
 )
 from memenvs.core.data import Count, Whole
+from memenvs.core.episode import Episode, Floats, valid
 from memenvs.credit import overlong_penalty
-from memenvs.rollout.records import Episode, Floats, valid
 from memenvs.rollout.tree import check_cost, collect_trees
 from memenvs.wrappers import RewardMethod
 
@@ -82,7 +82,7 @@ class GRPOArgs(ComparisonFlags, RewardArgs):
                     f"trees are for --reward turn and estimator grpo, got {self.reward} and "
                     f"{how.estimator}; leave tree_turns out"
                 )
-            for flag in ("curriculum", "dynamic_sampling", "overlong"):
+            for flag in ("dynamic_sampling", "overlong"):
                 if getattr(self, flag):
                     raise ValueError(f"{flag} is for groups, not for trees; leave tree_turns out")
             check_cost(self.groups, self.group_size, self.tree_turns)
@@ -211,23 +211,26 @@ def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experien
     Returns:
         The replies with their advantages, the episodes through the trees, and the number of tokens sampled.
     """
-    seeds = run.processes.shard(group_seeds(args.seed, step, 0, args.groups))
-    tasks = run.processes.shard(run.next_tasks(args.groups))
+    seeds, tasks = group_seeds(args.seed, step, 0, args.groups), run.next_tasks(args.groups)
+    plan = [
+        Episode(seed=seed, group=seed, number=task)
+        for seed, task in run.processes.shard([*zip(seeds, tasks, strict=True)])
+    ]
     roots = collect_trees(
-        run.tree_env,
-        run.sampler,
-        seeds,
+        run.make_env,
+        run.loop.policy,
+        plan,
+        run.methods,
+        run.scorer,
         branches=args.group_size,
         turns=args.tree_turns,
-        tasks=tasks,
-        max_new_tokens=args.max_new_tokens,
         timer=run.timer,
     )
     how = run.how
     with run.timer("credit"):
         credited = tree_advantages(roots, alpha=how.alpha, ended=how.ended, scale=how.scale)
-    experiences = [Experience(sample, seeds[number], values) for sample, number, values in credited]
-    episodes = [episode for root in roots for episode in root.episodes()]
+    experiences = [Experience(sample, plan[number].group, values) for sample, number, values in credited]
+    episodes = [episode.without_texts() for root in roots for episode in root.episodes()]
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
     processes = run.processes
     return processes.gather(experiences), processes.gather(episodes), int(processes.sum(tokens)[0])

@@ -25,8 +25,8 @@ from memenvs.baselines.update import (
     values_in,
 )
 from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
+from memenvs.core.episode import Episode, Floats, valid
 from memenvs.credit.tokens import gae, place_rewards, whiten
-from memenvs.rollout.records import Episode, Floats, valid
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy

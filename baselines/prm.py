@@ -16,10 +16,10 @@ from memenvs.baselines.flags import Flags, TrainArgs, run_command
 from memenvs.baselines.rollout import ModelRun, StepLoop, shuffled_batches
 from memenvs.baselines.update import flat_tensor
 from memenvs.core.data import Count, NonNegative
+from memenvs.core.episode import Episode, Floats
+from memenvs.core.episode_file import read_episodes
 from memenvs.core.optional import require
 from memenvs.credit import all_equal
-from memenvs.rollout.demonstrations import to_demonstration
-from memenvs.rollout.records import Episode, Floats, read_episodes
 from memenvs.wrappers.prm import TurnSequence, sigmoid, to_sequences, turn_logits
 
 if TYPE_CHECKING:
@@ -158,7 +158,8 @@ def read_usable(files: Sequence[Path], labels: str) -> list[Episode]:
     """
     found = [one for file in files for one in read_episodes(file) if one.turns and one.over and not one.error]
     for episode in found:
-        to_demonstration(episode)  # raises where it has replies alone
+        if not all(turn.observation for turn in episode.turns):
+            raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
     return [episode for episode in found if not np.isnan(turn_labels(episode, labels)).any()]
 
 

@@ -16,11 +16,11 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import gymnasium as gym
+import msgspec
 import numpy as np
 
 from memenvs import models
@@ -41,22 +41,18 @@ from memenvs.cli import (
     show,
 )
 from memenvs.core.env import check_text_observations, text_env_of
+from memenvs.core.episode import Episode, valid
+from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.files import hold_folder, write_json
 from memenvs.core.optional import require
 from memenvs.core.trackers import check_clients
-from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled_names
-from memenvs.models import Policy
-from memenvs.rollout.engine import Timer, collect
+from memenvs.rollout.collect import Loop, MakeEnv, Timer, maker
 from memenvs.rollout.order import draw_tasks
-from memenvs.rollout.records import Episode, EpisodeWriter, lacks_score, valid
+from memenvs.rollout.policy import as_policy
 from memenvs.tasks.taskset import CARD, HOLDOUT
-from memenvs.wrappers import (
-    Curriculum,
-    RewardMethod,
-    RewardWrapper,
-    VectorRewardWrapper,
-)
+from memenvs.wrappers import RewardMethod
+from memenvs.wrappers.credit import check_methods
 from memenvs.wrappers.registry import make_methods, make_scorer, read_methods
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
 
@@ -68,7 +64,7 @@ T = TypeVar("T")
 SHOWN = (
     *("loss", "divergence", "return", "success", "informative", "evidence_kept"),
     *("approx_kl", "kl_ref", "entropy"),
-    *("curriculum_level", "eval_return", "eval_success", "eval_loss", "eval_accuracy", "tokens_per_second"),
+    *("eval_return", "eval_success", "eval_loss", "eval_accuracy", "tokens_per_second"),
 )
 """Metrics on the line of a step, if they exist."""
 PROBLEMS = (
@@ -124,8 +120,7 @@ class ModelRun:
         timer: of the parts of the step.
         model_settings: of all models of the run.
         policy: in training.
-        curriculum: of the tasks that the run learns from; None without one.
-        drawn: tasks drawn so far; with a curriculum, those of its level.
+        drawn: tasks drawn so far.
         release: lets another run have the folder.
 
     Args:
@@ -145,7 +140,6 @@ class ModelRun:
         self.step, self.timer = 0, StepTimer()
         self.model_settings: dict[str, Any] = {"chat_args": args.chat_args}
         self.best: dict[str, Any] | None = None
-        self.curriculum: Curriculum | None = None
         self.drawn = 0
         adamw = require("torch", "train").optim.AdamW
         taken = [one for one in parameters_of(adamw) or () if one.name not in ("params", "lr")]
@@ -190,8 +184,6 @@ class ModelRun:
             self.step, self.best, self.drawn = state["step"], state["best"], state["drawn"]
             if self.processes.is_main:
                 self._checkpoints.finish(self.step, self.best)
-            if self.curriculum:
-                self.curriculum.set_state(state["curriculum"])
             self.refresh_sampler()
 
     def evaluate(self, step: int) -> dict[str, float]:
@@ -242,9 +234,8 @@ class ModelRun:
         """Write a checkpoint, in the first process."""
         self.step = step
         if self.processes.is_main:
-            level = self.curriculum.get_state() if self.curriculum else None
             self._checkpoints.save(
-                self._models, self.optimizer, step, self.args.plain(), self.best, level, self.drawn
+                self._models, self.optimizer, step, self.args.plain(), self.best, self.drawn
             )
 
     def load(self, model: str, *, value_head: bool = False, adapt: bool = False) -> HFPolicy:
@@ -272,23 +263,29 @@ class Run(ModelRun):
 
     Attributes:
         sampler: the policy that samples: the one in training, or a vLLM engine with its weights.
+        n_tasks: number of tasks of the environment.
     """
 
     args: PlayArgs
+    _eval_loop: Loop | None = None
 
     def open_data(self) -> None:
         """Check the environments of training and of evaluation, and make the latter."""
         args = self.args
         sampling = models.SamplingParams(args.temperature, stop=args.stop)
         self.model_settings["sampling_params"] = sampling
-        for different in ({}, args.eval_env_args):
-            options = {**args.env_args, **different}
-            check_env_arguments(args.env, options)
-            made: gym.Env[Any, Any] = gym.make(args.env, disable_env_checker=True, **options)
-            text_env_of(made)
-            check_text_observations(made)
-            made.close()
-        self._eval_venv: Any = self.make_venv(args.eval_env_args) if args.eval_every else None
+        self.n_tasks, self._eval_tasks = (
+            self._checked({**args.env_args, **different}) for different in ({}, args.eval_env_args)
+        )
+
+    def _checked(self, env_args: dict[str, Any]) -> int:
+        """The number of tasks of an environment that a language model can play."""
+        check_env_arguments(self.args.env, env_args)
+        made = maker(self.args.env, env_args)()
+        inner = text_env_of(made)
+        check_text_observations(made)
+        made.close()
+        return inner.n_tasks
 
     def load_models(self) -> dict[str, HFPolicy]:
         """The policy; the engine that samples is started too."""
@@ -305,48 +302,57 @@ class Run(ModelRun):
                 self.refresh_sampler()  # the engine has the weights without it
         return {"policy": self.policy}
 
-    def make_venv(self, different: dict[str, Any] | None = None, group_size: int = 1) -> TextVectorEnv:
-        """Environments of the run for whole groups, with some arguments different."""
-        args, options = self.args, {**self.args.env_args, **(different or {})}
-        count = max(1, args.num_envs // group_size) * group_size
-        return TextVectorEnv(args.env, count, autoreset_mode="Disabled", errors="truncate", **options)
+    def make_loop(
+        self,
+        make_env: MakeEnv,
+        player: Any = None,
+        methods: Sequence[RewardMethod] = (),
+        scorer: Scorer | None = None,
+    ) -> Loop:
+        """A loop that plays in environments of its own.
+
+        Args:
+            make_env: makes an environment.
+            player: the policy that samples; None: `sampler`.
+            methods: reward methods.
+            scorer: gives them log-probabilities.
+        """
+        policy = as_policy(player or self.sampler, self.args.max_new_tokens)
+        concurrency = self.args.num_envs
+        return Loop(make_env, policy, methods, scorer, concurrency=concurrency, timer=self.timer)
 
     def play(
         self,
-        venv: Any,
+        loop: Loop,
         seeds: Sequence[int],
         tasks: Sequence[int],
         group_size: int,
-        player: Policy | None = None,
         read: Callable[[Episode], None] | None = None,
     ) -> list[Episode]:
         """Roll out a group of episodes for each seed, shared among all processes; in order of the seeds.
 
         Args:
-            venv: the environments.
-            seeds: each names its group.
+            loop: plays them.
+            seeds: seeds of the groups, which also name them.
             tasks: the number of each group's task.
             group_size: episodes of a group.
-            player: policy that samples; None: `sampler`.
-            read: is given each episode that this process played to its end, while it has its turns.
+            read: is given each episode that this process played to its end, while it has its texts.
         """
-        mine = collect(
-            venv,
-            player or self.sampler,
-            self.processes.shard(seeds),
-            group_size,
-            tasks=self.processes.shard(tasks),
-            max_new_tokens=self.args.max_new_tokens,
-            timer=self.timer,
-        )
+        plan = [
+            [Episode(seed=seed, group=seed, member=j, number=task) for j in range(group_size)]
+            for seed, task in self.processes.shard([*zip(seeds, tasks, strict=True)])
+        ]
+        for _ in loop.play(plan):
+            pass  # the records are filled in place
+        mine = [episode for group in plan for episode in group]
         for episode in mine:
             if episode.end != "failed":
                 episode.metrics = {**episode.metrics, **evidence_in_memory(episode)}
                 if read is not None:
                     read(episode)
-        if not hasattr(venv, "methods"):  # only reward methods read turns, and texts are much to gather
+        if not loop.methods:  # only reward methods read texts, which are much to gather
             kept = self.args.save_episodes
-            mine = [*mine[:kept], *(replace(episode, turns=[]) for episode in mine[kept:])]
+            mine = [*mine[:kept], *(episode.without_texts() for episode in mine[kept:])]
         order = {seed: number for number, seed in enumerate(seeds)}
         return sorted(self.processes.gather(mine), key=lambda episode: order[episode.group])
 
@@ -357,23 +363,28 @@ class Run(ModelRun):
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics `eval_NAME` on fixed tasks, each once; empty unless an evaluation is due at this step."""
-        if self._eval_venv is None or step % self.args.eval_every:
+        args, n_tasks = self.args, self._eval_tasks
+        if not args.eval_every or step % args.eval_every:
             return {}
-        n_tasks = task_count(self._eval_venv)
-        tasks = draw_tasks(n_tasks, [self.args.seed, 1], 0, min(n_tasks, self.args.eval_episodes))
-        seeds = group_seeds(self.args.seed, 0, 1, len(tasks))
-        episodes = self.play(self._eval_venv, seeds, tasks, 1)
+        tasks = draw_tasks(n_tasks, [args.seed, 1], 0, min(n_tasks, args.eval_episodes))
+        seeds = group_seeds(args.seed, 0, 1, len(tasks))
+        self._eval_loop = self._eval_loop or self.make_eval_loop()
+        episodes = self.play(self._eval_loop, seeds, tasks, 1)
         self.save_episodes(step, "eval", episodes)
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
+
+    def make_eval_loop(self) -> Loop:
+        """The loop of evaluations."""
+        return self.make_loop(maker(self.args.env, {**self.args.env_args, **self.args.eval_env_args}))
 
     def save_episodes(self, step: int, phase: Literal["train", "eval"], episodes: Sequence[Episode]) -> None:
         """See `ModelRun.save_episodes`."""
         if not self.args.save_episodes or not self.processes.is_main:
             return
-        whole = [episode for episode in episodes if episode.turns][: self.args.save_episodes]
+        whole = episodes[: self.args.save_episodes]
         with EpisodeWriter(self.args.out / EPISODES) as writer:
             for episode in whole:
-                writer.write(replace(episode, step=step, phase=phase), self.policy)
+                writer.write(msgspec.structs.replace(episode, step=step, phase=phase), self.policy)
 
     @property
     def _begun_from_adapter(self) -> bool:
@@ -381,36 +392,24 @@ class Run(ModelRun):
 
 
 class RolloutRun(Run):
-    """A run that learns from fresh rollouts at every step; see `ModelRun`.
-
-    Attributes:
-        venv: the environments.
-        player: the policy whose rollouts are learned from; None: `sampler`.
-    """
+    """A run that learns from fresh rollouts at every step; see `ModelRun`."""
 
     args: StepArgs
-    player: Policy | None = None
 
-    def open_data(self) -> None:
-        """Make the run's environments, and its curriculum if there is one."""
-        super().open_data()
-        self.venv: Any = self.make_venv(group_size=self.args.group_size)
-        if self.args.curriculum:
-            env: Any = self.venv.envs[0].unwrapped
-            if not hasattr(env, "tasks"):
-                raise ValueError(f"curriculum needs an environment with a task set, got {self.args.env}")
-            taken = [one for one in parameters_of(Curriculum) or () if one.name != "tasks"]
-            check_arguments("--curriculum", self.args.curriculum, taken)
-            self.curriculum = Curriculum(env.tasks, **self.args.curriculum)
-            self.curriculum.check_metric(env)
+    @functools.cached_property
+    def make_env(self) -> MakeEnv:
+        """Makes an environment of the run."""
+        return maker(self.args.env, self.args.env_args)
+
+    @functools.cached_property
+    def loop(self) -> Loop:
+        """The loop of the rollouts that are learned from."""
+        return self.make_loop(self.make_env)
 
     def next_tasks(self, count: int) -> list[int]:
-        """The numbers of the next tasks to learn from: each once a pass through the set, or the level."""
+        """The numbers of the next tasks to learn from: each once a pass through the set."""
         start, self.drawn = self.drawn, self.drawn + count
-        if self.curriculum is None:
-            return draw_tasks(task_count(self.venv), [self.args.seed, 0], start, count)
-        level, numbers = self.curriculum.progress.level, self.curriculum.numbers
-        return draw_tasks(numbers, [self.args.seed, 0, level], start, count)
+        return draw_tasks(self.n_tasks, [self.args.seed, 0], start, count)
 
     def rollouts(self, step: int, part: int = 0) -> list[Episode]:
         """Roll out the groups of a step, by all processes; episodes in order of their groups.
@@ -420,19 +419,12 @@ class RolloutRun(Run):
             part: number of the batch of tasks within the step.
         """
         # Part 1 of step 0 is what evaluations play.
-        seeds, tasks = (
-            group_seeds(self.args.seed, step, part, self.args.groups),
-            self.next_tasks(self.args.groups),
-        )
-        episodes = self.play(self.venv, seeds, tasks, self.args.group_size, self.player, self.read)
-        if self.curriculum:  # by the episodes of all processes, so that all are at one level
-            metric = self.curriculum.metric
-            if self.curriculum.update([(one.task, one.metrics[metric]) for one in valid(episodes)]):
-                self.drawn = 0
-        return episodes
+        args = self.args
+        seeds = group_seeds(args.seed, step, part, args.groups)
+        return self.play(self.loop, seeds, self.next_tasks(args.groups), args.group_size, self.read)
 
     def read(self, episode: Episode) -> None:
-        """Keep what is learned from an episode's turns, which are dropped if no reward method reads them."""
+        """Keep what is learned from an episode's texts, which are dropped when it has ended."""
 
     def load_fixed(self, name: str = "") -> HFPolicy:
         """A model that is not trained.
@@ -450,7 +442,8 @@ class RewardRun(RolloutRun):
 
     Attributes:
         ref_model: the model that `kl_coef` pulls to; None without.
-        venv: inside a `VectorRewardWrapper` where there are reward methods.
+        methods: the run's reward methods, with the comparison where it is one.
+        scorer: gives them log-probabilities.
 
     Args:
         args: of the run.
@@ -465,26 +458,31 @@ class RewardRun(RolloutRun):
 
     def __init__(self, args: RewardArgs, comparison: object = None) -> None:
         super().__init__(args)
-        self._methods = read_methods(args.methods)
         self.ref_model = self.load_fixed() if args.kl_coef else None
         own_method = [comparison] if isinstance(comparison, RewardMethod) else []
-        if named := [*self._methods, *own_method]:
-            methods, own = make_methods(named), args.scorer == "policy"
-            scorer = make_scorer(HFScorer(self.policy.model, self.policy.tokenizer) if own else args.scorer)
-            timed = scorer and TimedScorer(scorer, self.timer)
-            template = self.policy.template if own else None
-            self.venv = VectorRewardWrapper(self.venv, methods, timed, args.group_size, template)
-            alone = [method for method in methods if not method.group]  # an evaluation plays a task once
-            if self._eval_venv is not None and alone:
-                self._eval_venv = VectorRewardWrapper(self._eval_venv, alone, timed, 1, template)
-            self.venv.reset(seed=0)  # raises here, before the run, if a method does not fit this environment
+        named = [*read_methods(args.methods), *own_method]
+        self.methods: list[RewardMethod] = make_methods(named) if named else []
+        self.scorer: Scorer | None = None
+        if self.methods:
+            scorer, template = args.scorer, None
+            if scorer == "policy":
+                scorer = HFScorer(self.policy.model, self.policy.tokenizer)
+                template = self.policy.template
+            made = make_scorer(scorer, template)
+            self.scorer = made and TimedScorer(made, self.timer)
+            env = self.make_env()
+            check_methods(self.methods, self.scorer, env.reset(seed=0)[1])  # raises here, before the run
+            env.close()
 
     @functools.cached_property
-    def tree_env(self) -> gym.Env[Any, Any]:
-        """One environment with the run's methods, for trees."""
-        env: gym.Env[Any, Any] = gym.make(self.args.env, disable_env_checker=True, **self.args.env_args)
-        scorer = None if self.args.scorer == "policy" else self.args.scorer
-        return RewardWrapper(env, self._methods, scorer) if self._methods else env
+    def loop(self) -> Loop:
+        """See `RolloutRun.loop`; with the reward methods."""
+        return self.make_loop(self.make_env, None, self.methods, self.scorer)
+
+    def make_eval_loop(self) -> Loop:
+        """See `Run.make_eval_loop`; with the methods that compare no rollouts, as a task is played once."""
+        loop, alone = super().make_eval_loop(), [method for method in self.methods if not method.group]
+        return self.make_loop(loop.make_env, None, alone, self.scorer) if alone else loop
 
 
 class StepLoop:
@@ -549,9 +547,6 @@ class StepLoop:
             said = f"{len(failed)} of {len(episodes)} episodes failed and are left out, the first: "
             self._warn_once("failed", said + failed[0].error)
         self._warn_of_nothing_to_learn(metrics, valid(episodes))
-        if run.curriculum:
-            metrics["curriculum_level"] = run.curriculum.progress.level
-            metrics["curriculum_mean"] = run.curriculum.mean
         self._stopping = run.processes.any(self._sigterm)
         if self._stopping:
             run.save(step)  # first: an evaluation may take longer than there is time
@@ -691,12 +686,6 @@ def evaluation_args(env: str, trained: Mapping[str, Any], evaluated: Mapping[str
     return {**trained, **evaluated}
 
 
-def task_count(venv: Any) -> int:
-    """The number of tasks of the environments."""
-    count: int = venv.unwrapped.envs[0].unwrapped.n_tasks
-    return count
-
-
 def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
     """Seeds of `count` groups of a step's part."""
     words = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
@@ -735,7 +724,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
             **episode.metrics,
             **{f"rewards/{name}": value for name, value in episode.rewards.items()},
             **{f"signals/{name}": float(np.mean(some)) for name, some in episode.measured.items()},
-            "return": math.nan if lacks_score(episode.credits) else sum(episode.turn_rewards),
+            "return": math.nan if episode.lacks_score else sum(episode.turn_rewards),
             "outcome": episode.outcome,
             "reply_tokens": episode.tokens,
             **({"length_penalty": episode.length_penalty} if has_penalty else {}),

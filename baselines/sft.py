@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
 
 from memenvs.baselines.flags import Flags, PlayArgs, run_command
-from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches, task_count
+from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches
 from memenvs.baselines.update import evaluate_in
 from memenvs.core.data import Count, NonNegative
-from memenvs.core.env import text_env_of
-from memenvs.rollout.demonstrations import (
-    Demonstration,
-    play_teacher,
-    read_demonstrations,
-    to_samples,
-)
+from memenvs.core.episode import Episode, Sample, valid
+from memenvs.core.episode_file import read_episodes
+from memenvs.models.policy import tokenised
+from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
-from memenvs.rollout.records import Sample, valid
+from memenvs.rollout.policy import Agent, made_policy
 from memenvs.rollout.scripted import make_policy
 
 PLAYED = 1000  # episodes of a teacher that plays
@@ -107,24 +104,25 @@ def training_samples(run: SFTRun) -> list[Sample]:
     samples: list[Sample] = []
     turns = overlong = 0
     if args.teacher == "self":
-        venv = run.make_venv()
-        played = run.play(venv, *_draws(args, task_count(venv)), 1)
+        loop = run.make_loop(maker(args.env, args.env_args))
+        played = run.play(loop, *_draws(args, run.n_tasks), 1)
         for episode in valid(played):
             if args.learn_from == "all" or episode.success:
                 samples += episode.samples
         turns = sum(len(episode.replies) for episode in played)
         overlong = sum(episode.overlong_prompts for episode in played)
     else:
-        lessons = demonstrations(args)
+        lessons = demonstrations(args, run.n_tasks)
         right = [lesson for lesson in lessons if args.learn_from == "all" or lesson.success]
         chosen = right[: args.episodes]
         if len(chosen) < len(lessons) and run.processes.is_main:
             why = f"{len(lessons) - len(right):,} failed, {len(right) - len(chosen):,} are beyond --episodes"
             sys.stderr.write(f"learning from {len(chosen):,} of {len(lessons):,} episodes: {why}\n")
         for lesson in chosen:
-            samples += (made := to_samples(run.policy, lesson))
-            turns += len(lesson.turns)
-            overlong += len(lesson.turns) - (int(made[-1].turns.max()) + 1 if made else 0)
+            read = tokenised(run.policy, lesson)
+            samples += read.samples
+            turns += len(read.turns)
+            overlong += read.overlong_prompts
     warning = overlong and (
         f"{overlong} of {turns} turns do not fit the model's window of {run.policy.window} tokens: shorten "
         "their prompts by --env-args, or take a model with a longer window"
@@ -139,13 +137,30 @@ def training_samples(run: SFTRun) -> list[Sample]:
     return samples
 
 
-def demonstrations(args: SFTArgs) -> list[Demonstration]:
-    """What a teacher plays, or all that a file holds."""
+def demonstrations(args: SFTArgs, n_tasks: int) -> list[Episode]:
+    """The episodes that a teacher plays, or those of a file that did not fail.
+
+    Args:
+        args: the teacher and its environment.
+        n_tasks: number of tasks of the environment.
+    """
     if args.teacher.endswith(".jsonl"):
-        return read_demonstrations(Path(args.teacher))
-    env = gym.make(args.env, disable_env_checker=True, **args.env_args)
-    draws = _draws(args, text_env_of(env).n_tasks)
-    return list(play_teacher(env, make_policy(args.teacher, env, args.seed), *draws))
+        return [episode for episode in read_episodes(args.teacher) if not episode.error]
+    teachers: list[Agent] = []
+
+    def make(env: gym.Env[Any, Any], seed: int) -> Agent:
+        if not teachers:  # one plays all episodes, so that its slips differ from episode to episode
+            teachers.append(make_policy(args.teacher, env, args.seed))
+        return teachers[0]
+
+    plan = [
+        [Episode(seed=seed, group=seed, number=task)]
+        for seed, task in zip(*_draws(args, n_tasks), strict=True)
+    ]
+    policy = made_policy(make, teacher=True)
+    loop = Loop(maker(args.env, args.env_args), policy, concurrency=1, errors="raise")
+    with contextlib.closing(loop):
+        return [episode for (episode,) in loop.play(plan)]
 
 
 def _draws(args: SFTArgs, n_tasks: int) -> tuple[list[int], list[int]]:

@@ -14,10 +14,10 @@ import numpy as np
 from memenvs.baselines import losses
 from memenvs.baselines.flags import RewardArgs, StepArgs
 from memenvs.core.batching import lexicographic_order
+from memenvs.core.episode import Episode, Floats, Sample
 from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
 from memenvs.models.loading import own_device
-from memenvs.rollout.records import Episode, Floats, Sample
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memenvs import TextVectorEnv
+from memenvs import collect
 from memenvs.models import Ids, Reply, ScriptedPolicy
 from memenvs.models.policy import Limit
-from memenvs.rollout.engine import collect
 
 
 class LockstepServer(ScriptedPolicy):
@@ -48,7 +47,7 @@ class LockstepServer(ScriptedPolicy):
 
 
 class StreamingServer(LockstepServer):
-    """Returns each reply as soon as it has ended; see `memenvs.rollout.engine.StreamingPolicy`."""
+    """Returns each reply as soon as it has ended; see `memenvs.models.policy.StreamingPolicy`."""
 
     def __init__(self, mean: float, token_time: float) -> None:
         super().__init__(mean, token_time)
@@ -72,10 +71,12 @@ class StreamingServer(LockstepServer):
         self._under_way.clear()
 
 
-def rate(venv: TextVectorEnv, policy: LockstepServer, seeds: Sequence[int], turns: int) -> float:
-    """Episodes a second."""
+def rate(policy: LockstepServer, seeds: Sequence[int], turns: int) -> float:
+    """Episodes a second, making the environments included."""
     start = time.perf_counter()
-    episodes = collect(venv, policy, seeds, max_new_tokens=10**6)
+    episodes = collect(
+        "MemSokoban-v0", policy, seeds, env_args={"max_turns": turns}, max_new_tokens=10**6, errors="raise"
+    )
     seconds = time.perf_counter() - start
     if {len(episode.replies) for episode in episodes} != {turns}:
         raise RuntimeError(f"an episode had not {turns} turns")
@@ -96,13 +97,12 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- |")
     for episodes in (64, 256):
         for turns in args.turns:
-            venv = TextVectorEnv("MemSokoban-v0", 64, autoreset_mode="Disabled", max_turns=turns)
             rates = []
             for number in range(args.rounds):
                 seeds = range(number * episodes, (number + 1) * episodes)
                 measured = {}
                 for server in (LockstepServer, StreamingServer)[:: 1 if number % 2 else -1]:
-                    measured[server] = rate(venv, server(args.mean, args.token_time), seeds, turns)
+                    measured[server] = rate(server(args.mean, args.token_time), seeds, turns)
                 rates.append([measured[LockstepServer], measured[StreamingServer]])
             lockstep, own = np.median(rates, axis=0)
             ratios = [own / lockstep for lockstep, own in rates]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 import subprocess
@@ -26,9 +27,9 @@ def measure(turns: int, context: str) -> dict[str, float]:
 
     from memenvs.baselines.grpo import GRPOArgs, update
     from memenvs.baselines.update import Experience, ProcessGroup
+    from memenvs.core.episode import Sample
     from memenvs.models import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
-    from memenvs.rollout.records import Sample
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -37,20 +38,20 @@ def measure(turns: int, context: str) -> dict[str, float]:
     draws = np.random.default_rng(0)
     experiences = []
     for group in range(8):
-        samples = [Sample.prompt(np.zeros(0, np.int64))] if context == "append" else []
+        parts = []
         for turn in range(turns):
-            if context == "rewrite":
-                samples.append(Sample.prompt(np.zeros(0, np.int64)))
             length = int(draws.integers(TOKENS // 2, TOKENS))
-            grown = samples[-1].then(draws.integers(0, 256, length - 32))
-            samples[-1] = grown.then(draws.integers(0, 256, 32), np.full(32, -5.5), turn)
+            read, reply = draws.integers(0, 256, length - 32), draws.integers(0, 256, 32)
+            parts.append([(read, None, -1), (reply, np.full(32, -5.5), turn)])
+        runs = [list(itertools.chain.from_iterable(parts))] if context == "append" else parts
+        samples = [Sample.of(*run) for run in runs]
         experiences += [
             Experience(sample, group, draws.normal(size=int(sample.response_mask.sum())))
             for sample in samples
         ]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
     args, processes = GRPOArgs(micro_batch_tokens=2048), ProcessGroup("cpu")
-    short = Sample.prompt(np.zeros(8, np.int64)).then(np.zeros(8, np.int64), np.zeros(8), 0)
+    short = Sample.of((np.zeros(8, np.int64), None, -1), (np.zeros(8, np.int64), np.zeros(8), 0))
     update(policy, optimizer, [Experience(short, 0, np.ones(8))], args, processes=processes, seed=(0,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()

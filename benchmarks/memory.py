@@ -19,8 +19,8 @@ import gymnasium as gym
 
 from benchmarks import reading
 from memenvs import ENV_IDS, TextVectorEnv, collect, open_tasks
+from memenvs.core.episode_file import EpisodeWriter
 from memenvs.models import ScriptedPolicy
-from memenvs.rollout.records import EpisodeWriter
 from memenvs.tasks.taskset import TaskSet
 
 SOME = 32  # environments of each id
@@ -59,7 +59,7 @@ def main() -> None:
     for name in ENV_IDS:
         print(f"{name}: {bytes_of(name) / 1e3:,.1f} kB an environment beside others", flush=True)
     before, started = resident(), time.process_time()
-    venv = TextVectorEnv("MemChunkQA-v0", args.environments)
+    venv = TextVectorEnv([lambda: gym.make("MemChunkQA-v0")] * args.environments)
     venv.reset(seed=0)
     venv.step(["The mayor is Vino Nokemi."] * args.environments)
     print(
@@ -106,9 +106,8 @@ def bytes_of(name: str) -> float:
 
 def record(path: Path) -> tuple[int, int]:
     """Turns of an episode, and bytes of its record on disk."""
-    venv = TextVectorEnv("MemChunkQA-v0", 1, autoreset_mode="Disabled")
     policy = ScriptedPolicy(lambda prompt: "The mayor is Vino Nokemi.")
-    (episode,) = collect(venv, policy, groups=[0], group_size=1)
+    (episode,) = collect("MemChunkQA-v0", policy, [0])
     with EpisodeWriter(path) as writer:
         writer.write(episode)
     return len(episode.turns), path.stat().st_size

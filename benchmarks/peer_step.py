@@ -14,11 +14,11 @@ import resource
 import time
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 import transformers
 
-from memenvs import TextVectorEnv
 from memenvs.baselines.update import make_optimizer, master_weights
 from memenvs.models import HFPolicy
 from memenvs.models.packaged import resolve
@@ -29,9 +29,8 @@ LR = 1e-6
 
 def prompts(tokenizer: Any) -> list[list[int]]:
     """Beginnings (T,) of the reading task's prompts."""
-    venv = TextVectorEnv("MemChunkQA-v0", PROMPTS, autoreset_mode="Disabled")
-    observations, _ = venv.reset(seed=list(range(PROMPTS)))
-    return [tokenizer(text)["input_ids"][:PROMPT] for text in observations]
+    env = gym.make("memenvs:MemChunkQA-v0")
+    return [tokenizer(env.reset(seed=seed)[0])["input_ids"][:PROMPT] for seed in range(PROMPTS)]
 
 
 def ours(dtype: str) -> float:

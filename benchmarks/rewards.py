@@ -1,4 +1,4 @@
-"""Reward methods: 64 environments in one wrapper against 64 wrappers; the cost of a stack of four methods.
+"""Reward methods: 64 episodes credited together against 64 wrappers; the cost of a stack of four methods.
 
 python -m benchmarks.rewards
 """
@@ -14,8 +14,11 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks import timed
-from memenvs.core.vector import TextVectorEnv
-from memenvs.wrappers import JudgeMethod, RewardMethod, RewardWrapper, VectorRewardWrapper
+from memenvs.core.env import Info
+from memenvs.core.episode import Episode
+from memenvs.rollout.collect import Loop, maker
+from memenvs.rollout.policy import agent_policy
+from memenvs.wrappers import Judge, RewardMethod, RewardWrapper
 from memenvs.wrappers.scorers import LexicalScorer, ScoreRequest, TokenScores
 
 ENVS, ROUNDS = 64, 5
@@ -52,7 +55,7 @@ class Free:
 
 def main() -> None:
     """Measure and print."""
-    print(f"{'64 environments, 3 methods, 1 episode each':46}{'64 hosts':>12}{'one host':>12}{'ratio':>8}")
+    print(f"{'64 environments, 3 methods, 1 episode each':46}{'64 wrappers':>12}{'collect':>12}{'ratio':>8}")
     for label, make in (
         ("20 ms a call + 1 ms a request", lambda: FixedCost(0.020, 0.001)),
         ("20 ms a call + 0.1 ms a request", lambda: FixedCost(0.020, 0.0001)),
@@ -68,7 +71,7 @@ def main() -> None:
         overhead(label, env_id, kwargs, methods)
 
 
-class Judged(JudgeMethod):
+class Judged(Judge):
     """A judge without calls: their time is the endpoint's."""
 
     def __init__(self) -> None:
@@ -87,14 +90,13 @@ def compare(label: str, make: Callable[[], Any]) -> None:
         RewardWrapper(gym.make("MemChunkQA-v0", disable_env_checker=True, **READING), methods, alone)
         for _ in range(ENVS)
     ]
-    venv = TextVectorEnv("MemChunkQA-v0", ENVS, autoreset_mode="Disabled", **READING)
-    host = VectorRewardWrapper(venv, methods, together, group_size=8)
+    loop = Loop(maker("MemChunkQA-v0", READING), agent_policy(reply), methods, together, concurrency=ENVS)
     apart = statistics.median(timed(lambda: play_singles(singles)) for _ in range(3))
-    steps = play_host(host)  # once, for the number of steps
+    play_together(loop)  # once, so that the environments are made
     before = getattr(together, "calls", 0)
-    joined = statistics.median(timed(lambda: play_host(host)) for _ in range(3))
+    joined = statistics.median(timed(lambda: play_together(loop)) for _ in range(3))
     if before:
-        label += f" ({(together.calls - before) / 3 / steps:g} calls a step)"
+        label += f" ({(together.calls - before) / 3:g} calls)"
     print(f"{label:46}{apart:11.2f}s{joined:11.2f}s{apart / joined:8.1f}", flush=True)
 
 
@@ -108,15 +110,15 @@ def play_singles(envs: Sequence[RewardWrapper]) -> None:
             over = terminated or truncated
 
 
-def play_host(host: VectorRewardWrapper) -> int:
-    """One episode each; return the steps taken."""
-    host.reset(options={"task": [i // 8 for i in range(ENVS)]})
-    over, steps, replies = np.zeros(ENVS, np.bool_), 0, [f"{i} {MEMORY}" for i in range(ENVS)]
-    while not over.all():
-        _, _, terminated, truncated, _ = host.step(replies, mask=~over)
-        over |= terminated | truncated
-        steps += 1
-    return steps
+def play_together(loop: Loop) -> None:
+    """One episode each."""
+    for _ in loop.play([[Episode(group=i, number=i, member=j) for j in range(8)] for i in range(ENVS // 8)]):
+        pass
+
+
+def reply(observation: str, info: Info) -> str:
+    """Another memory in each environment."""
+    return f"{len(observation)} {MEMORY}"
 
 
 def overhead(label: str, env_id: str, kwargs: dict[str, Any], methods: list[str | RewardMethod]) -> None:

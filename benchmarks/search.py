@@ -15,6 +15,7 @@ import gymnasium as gym
 
 from memenvs.core.vector import TextVectorEnv
 from memenvs.retrieval import Retriever
+from memenvs.rollout.collect import maker
 from memenvs.tasks.taskset import open_questions
 
 ENVIRONMENTS, TURNS = 256, 3
@@ -40,14 +41,12 @@ def main() -> None:
 def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> None:
     """Print one line; `same` environments in a row ask the same question."""
     texts = [task.question for task in open_questions(questions)]
-    venv = TextVectorEnv("MemSearchQA-v0", ENVIRONMENTS, max_turns=TURNS, **kwargs)
-    singles = [
-        gym.make("MemSearchQA-v0", disable_env_checker=True, max_turns=TURNS, **kwargs)
-        for _ in range(ENVIRONMENTS)
-    ]
-    bare = uncached(venv.envs[0].unwrapped.retriever)
-    for env in [*venv.envs, *singles]:
-        env.unwrapped.retriever = bare
+    make = maker("MemSearchQA-v0", {"max_turns": TURNS, **kwargs})
+    venv, singles = TextVectorEnv([make] * ENVIRONMENTS), [make() for _ in range(ENVIRONMENTS)]
+    everywhere: list[Any] = [env.unwrapped for env in (*venv.envs, *singles)]
+    bare = uncached(everywhere[0].retriever)
+    for env in everywhere:
+        env.retriever = bare
 
     def replies(turn: int) -> list[str]:
         asked = [texts[(i // same * 7 + turn) % len(texts)] for i in range(ENVIRONMENTS)]

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
 
-from memenvs import TextVectorEnv
 from memenvs.models import HFPolicy, prefixes
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs
@@ -50,8 +50,8 @@ class Sampled(NamedTuple):
 def reading_prompts(policy: HFPolicy, rows: int) -> list[Ids]:
     """Prompts (T,) of about 350 tokens, in groups that share the first 250; text of the reading task."""
     groups = max(1, rows // GROUP)
-    venv = TextVectorEnv("MemChunkQA-v0", groups + rows, autoreset_mode="Disabled")
-    observations, _ = venv.reset(seed=list(range(groups + rows)))
+    env = gym.make("memenvs:MemChunkQA-v0")
+    observations = [env.reset(seed=seed)[0] for seed in range(groups + rows)]
     ids = [np.asarray(policy.tokenizer(text)["input_ids"], dtype=np.int64) for text in observations]
     heads, rests = [one[:SHARED] for one in ids[:groups]], [one[-OWN:] for one in ids[groups:]]
     return [np.concatenate([heads[i * groups // rows], rests[i][i % 11 :]]) for i in range(rows)]
@@ -167,8 +167,8 @@ class Reading(NamedTuple):
 
 def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> Reading:
     """Prompts and replies of one turn: a group shares task and section; memories and replies differ."""
-    venv = TextVectorEnv("MemChunkQA-v0", groups, autoreset_mode="Disabled", chunk_size=220)
-    observations, _ = venv.reset(seed=list(range(groups)))
+    env = gym.make("memenvs:MemChunkQA-v0", chunk_size=220)
+    observations = [env.reset(seed=seed)[0] for seed in range(groups)]
     draws = np.random.default_rng(0)
     sequences, masks = list[Ids](), list[NDArray[np.bool_]]()
     for text in observations:

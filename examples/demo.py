@@ -10,7 +10,7 @@ from memenvs.cli import show
 from memenvs.commands.build import main as build
 from memenvs.evaluation.summary import metric_interval
 from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
-from memenvs.wrappers import TAMTRL
+from memenvs.wrappers import TAMTRL, RewardWrapper
 
 TASKS = 50
 POLICIES = ("gold", "lexical", "silent")
@@ -27,7 +27,7 @@ def main() -> None:
             raise SystemExit(1)
 
         env = gym.make("MemChunkQA-v0", tasks=str(tasks), chunk_size=4000, render_mode="ansi")
-        rewarded = TAMTRL(env, scorer="lexical")
+        rewarded = RewardWrapper(env, [TAMTRL()], scorer="lexical")
         scores = {name: play_tasks(env, make_policy(name, env), range(TASKS)) for name in POLICIES}
 
         print("\n2. One episode, read by word overlap in chunks of 4,000 tokens.\n")

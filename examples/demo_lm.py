@@ -15,9 +15,11 @@ import transformers
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.cli import show
+from memenvs.core.episode import Episode
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.models import HFPolicy, SamplingParams
-from memenvs.rollout.session import Session
+from memenvs.rollout.collect import begin, step
+from memenvs.rollout.policy import as_policy, replies_to
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
@@ -47,25 +49,23 @@ def main() -> None:
     scorer = HFScorer(policy.model, policy.tokenizer)
     env = gym.make("MemChunkQA-v0", tasks="world-test", **READING)
     wrapped = RewardWrapper(env, ["TAMTRL"], scorer, policy.template)
-    session = Session(policy)
-    session.begin(*wrapped.reset(seed=args.seed, options={"task": args.task}))
-    asked = session.info["privileged"]
+    replies, episode = as_policy(policy, max_new_tokens=192), Episode(seed=args.seed, number=args.task)
+    request = begin(wrapped, episode)
+    asked = request.info["privileged"]
     show(f"{BOLD}{asked['question']}{RESET}\n\n")
 
-    while not session.over:
-        show_section(env.unwrapped, session.text)
-        (reply,) = policy.sample([session.prompt], [np.random.default_rng(0)], 192)
-        session.step(wrapped, reply)
-        show(
-            f"{YELLOW}{'answer' if session.over else 'memory'}{RESET}\n{indented(reply.text or '(empty)')}\n"
-        )
-        if not session.over:
-            gain = information_gain(scorer, policy.template or "{prompt}", session.info["privileged"])
+    while request:
+        show_section(env.unwrapped, request.text)
+        (reply,) = replies_to(replies, [request])
+        request = step(request, reply)
+        show(f"{YELLOW}{'memory' if request else 'answer'}{RESET}\n{indented(reply.text or '(empty)')}\n")
+        if request:
+            gain = information_gain(scorer, policy.template or "{prompt}", request.info["privileged"])
             show(f"{DIM}  gain {gain:+.2f}{RESET}\n\n")
 
-    likely = ", ".join(f"{value:.2f}" for value in session.info["signals"]["tamtrl"][:-1])
-    paid = ", ".join(f"{credit.value:.2f}" for credit in session.info["credits"]["tamtrl"])
-    show(f"\ngold answer: {asked['target']}; exact match {session.info['metrics']['em']:g}\n")
+    likely = ", ".join(f"{value:.2f}" for value in episode.signals["tamtrl"][:-1])
+    paid = ", ".join(f"{credit.value:.2f}" for credit in episode.credits["tamtrl"])
+    show(f"\ngold answer: {asked['target']}; exact match {episode.metrics['em']:g}\n")
     show(f"TAMTRL's p_t of the memories {likely}; it pays the turns {paid}\n")
 
 

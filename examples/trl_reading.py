@@ -10,8 +10,6 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser, get_peft_config
 
 from memenvs.adapters.trl import EpisodeRollout, TurnAdvantages, episode_return, task_rows
-from memenvs.core.vector import TextVectorEnv
-from memenvs.wrappers import VectorRewardWrapper
 
 
 @dataclass
@@ -39,23 +37,20 @@ def main() -> None:
     """Train."""
     parser = TrlParser((Reading, GRPOConfig, ModelConfig))
     reading, config, model = parser.parse_args_and_config()
-    venv = TextVectorEnv(
+    rollout = EpisodeRollout(
         "MemChunkQA-v0",
-        config.per_device_train_batch_size * config.steps_per_generation,  # episodes of this process
-        autoreset_mode="Disabled",
-        errors="truncate",
+        ["TAMTRL"],
+        scorer=reading.scorer or f"hf:{model.model_name_or_path}",
         tasks=reading.tasks,
         chunk_size=reading.chunk_size,
         max_memory=reading.max_memory,
     )
-    n_tasks = venv.envs[0].unwrapped.n_tasks  # each is played once an epoch
-    scorer = reading.scorer or f"hf:{model.model_name_or_path}"
     trainer = Trainer(
         model=model.model_name_or_path,
         args=config,
-        train_dataset=Dataset.from_list(task_rows(range(n_tasks))),
+        train_dataset=Dataset.from_list(task_rows(range(rollout.n_tasks))),  # each once an epoch
         reward_funcs=episode_return,
-        rollout_func=EpisodeRollout(VectorRewardWrapper(venv, ["TAMTRL"], scorer, config.num_generations)),
+        rollout_func=rollout,
         peft_config=get_peft_config(model),
         credit={"reward": "tamtrl"},
     )

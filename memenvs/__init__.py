@@ -22,7 +22,7 @@ from memenvs.tasks.taskset import Task, TaskSet, open_tasks  # noqa: E402
 
 if TYPE_CHECKING:
     from memenvs.evaluation.run import evaluate
-    from memenvs.rollout.engine import collect
+    from memenvs.rollout.collect import collect
 
 __version__ = "0.1.0"
 
@@ -65,7 +65,7 @@ ENV_IDS = (
 def __getattr__(name: str) -> Any:
     """`collect` and `evaluate`, which load the modules of policies when they are first named."""
     if name == "collect":
-        from memenvs.rollout.engine import collect
+        from memenvs.rollout.collect import collect
 
         return collect
     if name == "evaluate":

@@ -26,8 +26,8 @@ from memenvs.data import bundled
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
 from memenvs.models.packaged import AGENT, write_card
-from memenvs.rollout.demonstrations import write_demonstrations
 from memenvs.tasks.taskset import open_tasks
+from research.demonstrations import write_demonstrations
 from research.lessons import Lessons
 
 BASE = "smollm2"

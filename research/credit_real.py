@@ -20,14 +20,14 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.env import end_of
+from memenvs.core.episode import Reply, Turn
 from memenvs.core.text import split_sentences
 from memenvs.evaluation.summary import bootstrap
 from memenvs.models.chat import ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
-from memenvs.rollout.records import Turn
 from memenvs.tasks.taskset import Task, TaskSet
 from memenvs.tasks.tokens import load_tokenizer
-from memenvs.wrappers import InfoMemMethod, MemPOMethod, RewardMethod, TAMTRLMethod
+from memenvs.wrappers import TAMTRL, InfoMem, MemPO, RewardMethod
 from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
@@ -40,11 +40,11 @@ KINDS = {
     "stuffed": "the evidence, then sentences of other documents up to the limit",
 }
 READING: dict[str, RewardMethod] = {
-    "p_t, local": TAMTRLMethod(),
-    "p_t, global": TAMTRLMethod(view="global"),
-    "MemPO's P": MemPOMethod(bias="none"),
+    "p_t, local": TAMTRL(),
+    "p_t, global": TAMTRL(view="global"),
+    "MemPO's P": MemPO(bias="none"),
 }
-SEARCHING: dict[str, RewardMethod] = {"P": MemPOMethod(bias="none"), "P - b": MemPOMethod()}
+SEARCHING: dict[str, RewardMethod] = {"P": MemPO(bias="none"), "P - b": MemPO()}
 _HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
 _PASSAGE = re.compile(r"Doc \d+\(Title: (.*?)\) (.*?)(?=\nDoc \d+\(Title: |</information>)", re.DOTALL)
 
@@ -111,7 +111,7 @@ def show_reading(args: argparse.Namespace, scorer: Any, template: str | None) ->
             cells = [share_above(played, found[name], kind, "distractor") for name in READING]
             print(f"| {kind} | " + " | ".join(cells) + " |")
     last = [one for one in played if one.turn.over]
-    gains = signals(scorer, template, [one.turn for one in last], {"gain": InfoMemMethod()})["gain"]
+    gains = signals(scorer, template, [one.turn for one in last], {"gain": InfoMem()})["gain"]
     print("\n| final memory | InfoMem's gain, nats a token |\n| --- | --- |")
     for kind in KINDS:
         pairs = [(one.task, gain) for one, gain in zip(last, gains, strict=True) if one.kind == kind]
@@ -212,7 +212,7 @@ def play(
     while not over:
         reply, shown = write(observation, before)
         following, _, terminated, truncated, info = env.step(reply)
-        turn = Turn(observation, reply, before, following, info, end_of(terminated, truncated))
+        turn = Turn(observation, before, Reply(reply), info, end_of(terminated, truncated))
         yield Played(number, kind, count, shown, turn)
         observation, before, over, count = following, info, turn.over, count + 1
 

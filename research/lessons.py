@@ -20,17 +20,18 @@ from memenvs.build.worldgen import generate
 from memenvs.build.worldgen.lexicon import RELATIONS
 from memenvs.build.worldgen.names import Chain, FactComparison, FactTable
 from memenvs.core.data import NonNegative, checked
+from memenvs.core.episode import Episode, Turn
 from memenvs.core.text import replace_templates
 from memenvs.envs.chunk_qa import TEMPLATES, WORDINGS, draw_documents
-from memenvs.rollout.demonstrations import Demonstration
-from memenvs.rollout.records import Turn
-from memenvs.rollout.scripted import CarefulCaller, Policy
+from memenvs.rollout.policy import Agent
+from memenvs.rollout.scripted import CarefulCaller
 from memenvs.tasks.context import open_reader
 from memenvs.tasks.metrics import answer_form, gold_answer, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
+from research.demonstrations import demonstration
 
 Fact = tuple[int, str]  # an entity of the world, and a relation that its document states
 
@@ -78,12 +79,12 @@ class Lessons:
             for entity in dict.fromkeys(entity for entity, _ in needed):
                 self._about[entity].append(number)
 
-    def draw(self, texts: int) -> Iterator[Demonstration]:
+    def draw(self, texts: int) -> Iterator[Episode]:
         """The lessons of this many texts, one turn each."""
         for _ in range(texts):
             yield from self._of_a_text()
 
-    def _of_a_text(self) -> Iterator[Demonstration]:
+    def _of_a_text(self) -> Iterator[Episode]:
         rng, own = self._rng, int(self._rng.integers(len(self._tasks)))
         drawn = draw_documents(self._tasks[own], self._documents, rng)
         documents = [drawn[i] for i in rng.permutation(len(drawn))]
@@ -103,14 +104,14 @@ class Lessons:
             notes = list(dict.fromkeys([*before, *self._taken(number, shown)]))
             if self._fits(notes):
                 prompt = self._fill("read", number, chunk=text, memory="\n".join(before))
-                yield Demonstration([(prompt, "\n".join(notes))], "rewrite", True)
+                yield demonstration([(prompt, "\n".join(notes))], "rewrite", True)
         for number in asked[: self.ANSWERS]:
             task, notes = self._tasks[number], write_notes(self._facts, self._needed[number])
             if self._fits(notes):
                 notes = [notes[i] for i in rng.permutation(len(notes))]
                 reply = wrap_answer(gold_answer(task.answers, self._tasks.metric), "boxed")
                 prompt = self._fill("answer", number, memory="\n".join(notes))
-                yield Demonstration([(prompt, reply)], "rewrite", True)
+                yield demonstration([(prompt, reply)], "rewrite", True)
 
     def _before(self, number: int, shown: Sequence[int]) -> list[str]:
         """Notes on some of a question's documents that are elsewhere, in random order."""
@@ -139,7 +140,7 @@ class Lessons:
         return self._templates[name].fill(question=task.question, format=form, **given, **values)
 
 
-def fact_caller(env: gym.Env[Any, Any]) -> Policy:
+def fact_caller(env: gym.Env[Any, Any]) -> Agent:
     """A teacher of the one tool call who reasons in notes: `sft --teacher research.lessons:fact_caller`.
 
     It calls for the question. Before its answer it writes the facts that the answer follows from; an answer

@@ -21,9 +21,9 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs import evaluate
+from memenvs.core.episode import Turn
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.models import HFPolicy, Ids, SamplingParams
-from memenvs.rollout.records import Turn
 from research.credit_real import play, read, search
 
 Messages = list[tuple[str, str]]

@@ -23,10 +23,11 @@ from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
 from memenvs.build.worldgen import generate
 from memenvs.build.write import write_task_set
-from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
+from memenvs.core.episode import Episode
 from memenvs.tasks.metrics import wrap_answer
 from memenvs.tasks.taskset import Card, TaskSet, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
+from research.demonstrations import demonstration, write_demonstrations
 from research.discriminate import answer_prompt, corrupt
 from research.reproduce.runs import clone
 from research.reproduce.world_gpt import save_world_gpt
@@ -49,12 +50,12 @@ def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:
         yield write_task_set(folder / f"questions-{first}", some, card, tokenizer)
 
 
-def answered(tasks: TaskSet, rng: np.random.Generator) -> Iterator[Demonstration]:
+def answered(tasks: TaskSet, rng: np.random.Generator) -> Iterator[Episode]:
     """Each question with its sentences and another's in random order, and its answer."""
     for one in corrupt(tasks, seed=int(rng.integers(2**31))):
         lines = one.true.split("\n")
         context = "\n".join(lines[i] for i in rng.permutation(len(lines)))
-        yield Demonstration(
+        yield demonstration(
             [(answer_prompt(one.question, context), wrap_answer(one.answer, "boxed"))], "rewrite", True
         )
 

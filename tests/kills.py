@@ -450,13 +450,9 @@ def make_models(folder: Path) -> Path:
     return folder
 
 
-def killed_ray_workers(kills: int, seed: int) -> int:
-    """Kill workers of Ray: under every tenth job of `map_jobs`, and before steps of `RayTextVectorEnv`."""
-    import ray
-
-    from memenvs import TextVectorEnv
+def killed_ray_workers(kills: int) -> int:
+    """Kill the worker of Ray under every tenth job of `map_jobs`."""
     from memenvs.core.processes import connect_ray, map_jobs
-    from memenvs.distributed import RayTextVectorEnv
 
     def job(number: int) -> int:
         first = folder / str(number)
@@ -466,24 +462,11 @@ def killed_ray_workers(kills: int, seed: int) -> int:
         return number * number
 
     connect_ray()
-    rng, replies = random.Random(seed), ["<answer>Up</answer>", "<answer>Left</answer>"]
     with tempfile.TemporaryDirectory(prefix="kills-") as made:
         folder = Path(made)
         results = list(map_jobs(job, range(10 * kills), "ray"))
     wrong = results != [number * number for number in range(10 * kills)]
-    local, far = (
-        TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled", max_turns=4),
-        RayTextVectorEnv("MemSokoban-v0", 2, 2, max_turns=4),
-    )
-    for number in range(kills):
-        if number % 4 == 0:
-            starts = [env.reset(seed=number)[0] for env in (local, far)]
-            wrong |= list(starts[0]) != list(starts[1])
-        ray.kill(far._pool.actors[rng.randrange(2)])
-        texts = rng.sample(replies, 2)
-        mine, theirs = local.step(texts), far.step(texts)
-        wrong |= list(mine[0]) != list(theirs[0]) or mine[1].tolist() != theirs[1].tolist()
-    say(f"ray: {kills} workers killed under jobs, {far.replaced} of environments, wrong: {bool(wrong)}")
+    say(f"ray: {kills} workers killed under jobs, wrong: {wrong}")
     return int(wrong)
 
 
@@ -515,7 +498,7 @@ def main() -> int:
     parser.add_argument("--ray", action="store_true", help="kill workers of Ray instead, which it needs")
     args = parser.parse_args()
     if args.ray:
-        return killed_ray_workers(args.kills, args.seed)
+        return killed_ray_workers(args.kills)
     import_everything()
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="kills-models-") as models:

@@ -22,10 +22,11 @@ import pyarrow as pa
 
 import memenvs
 from memenvs.commands.build import main as build
-from memenvs.core.vector import TextVectorEnv
+from memenvs.core.episode import Episode, Reply
+from memenvs.rollout.collect import Loop, maker
+from memenvs.rollout.policy import Request, TurnPolicy
 from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban import LevelSet
-from memenvs.wrappers import VectorRewardWrapper
 
 RECORDED = Path(__file__).parent / "recorded.json"
 POLICIES = ("gold", "silent", "random_text")
@@ -106,28 +107,30 @@ def episodes(name: str, policy: str) -> dict[str, str]:
 def credits_of(name: str) -> list[Any]:
     """Signals, credits and turn rewards of groups of four that reply differently, to six decimals."""
     env_id, arguments, methods = STACKS[name]
-    venv = TextVectorEnv(env_id, 8, autoreset_mode="Disabled", **arguments)
-    host = VectorRewardWrapper(venv, methods, "lexical", group_size=4)
-    observations, _ = host.reset(seed=3)
-    policies = [
-        make_policy(("gold", "random_text", "random_text", "silent")[i % 4], venv.envs[i], i)
-        for i in range(8)
-    ]
-    over, groups = np.zeros(8, bool), []
-    while not over.all():
-        replies = ["" if over[i] else policies[i](observations[i], host.infos_list[i]) for i in range(8)]
-        observations, _, terminated, truncated, _ = host.step(replies, mask=~over)
-        over |= terminated | truncated
-        groups += host.completed_groups
+    playing: dict[int, Any] = {}
+
+    def reply(request: Request) -> Reply:
+        episode = request.episode
+        if not episode.turns:
+            kind = ("gold", "random_text", "random_text", "silent")[episode.member]
+            number = 4 * episode.group + episode.member
+            playing[id(request.env)] = make_policy(kind, request.env, number)
+        return Reply(playing[id(request.env)](request.observation, request.info))
+
+    plan = [[Episode(seed=3 + group, group=group, member=j) for j in range(4)] for group in range(2)]
+    loop = Loop(maker(env_id, arguments), TurnPolicy(reply), methods, "lexical")
     return [
         {
             "signals": rounded(episode.signals),
             "credits": rounded(
-                {key: [list(credit)[:3] for credit in value] for key, value in episode.credits.items()}
+                {
+                    key: [[credit.turn, credit.value, credit.span] for credit in value]
+                    for key, value in episode.credits.items()
+                }
             ),
             "turn_rewards": rounded(episode.turn_rewards),
         }
-        for group in groups
+        for group in loop.play(plan)
         for episode in group
     ]
 

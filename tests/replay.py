@@ -13,9 +13,9 @@ class Replay(ChatPolicy):
 
     def __init__(self, tokens, replies):
         super().__init__(tokens)
-        self.replies, self.turn = replies, 0
+        self.rollouts, self.turn = replies, 0
 
     def sample(self, prompts, rngs, max_new_tokens):
-        now = [own[self.turn] for own in self.replies if len(own) > self.turn]
+        now = [own[self.turn] for own in self.rollouts if len(own) > self.turn]
         self.turn += 1
         return [Reply(self._tokens.reply_text(ids), ids, np.zeros(len(ids)), True) for ids in now]

@@ -1,7 +1,7 @@
 """Hostile requests to every server, hostile answers to every client and trainer, hostile texts to the viewer.
 
 It covers what its environment has the libraries for, and says what it left out: `make soak` runs it in .venv
-(the retrieval server, the client of chat endpoints, slime, the viewer), `make test-trainers` in those of the
+(the retrieval server, the client of chat endpoints, the viewer), `make test-trainers` in those of the
 other trainers. It fails if a server dies, hangs, or answers 500 where the code is ours; if a client raises
 anything but its own error; if a hostile reply ends an episode with an error, or gives a number that is not
 finite; or if a report is broken or runs what it shows.
@@ -39,8 +39,9 @@ from viewer_runs import write
 
 from memenvs.adapters.endpoint import EpisodeAgent
 from memenvs.commands import main as main_command
+from memenvs.core.episode import Credit, Episode, Reply, Turn
+from memenvs.core.episode_file import RecordEpisodes
 from memenvs.core.errors import ServerError
-from memenvs.rollout.records import Credit, Episode, RecordEpisodes, text_reply
 from memenvs.rollout.scripted import play_episode
 from memenvs.view import write_report
 
@@ -429,32 +430,11 @@ def verl_loop(fuzz: Requests) -> Iterator[Round]:
 
 
 @contextlib.contextmanager
-def slime_function(fuzz: Requests) -> Iterator[Round]:
-    """slime's custom generate function plays a group."""
-    import pytest
-    import slime_stub
-    from transformers import AutoTokenizer
-
-    with tiny() as model, pytest.MonkeyPatch.context() as patch:
-        slime_stub.install(patch, AutoTokenizer.from_pretrained(model)).say = lambda prompt: fuzz.text()
-
-        def play() -> None:
-            entry = {**fuzz.pick(TRAINED), "scorer": "lexical"}
-            samples = [one for own in slime_stub.play(entry, [fuzz.seed()]) for one in own]
-            assert all(one.status is slime_stub.Status.COMPLETED for one in samples), entry
-            assert all(math.isfinite(one.reward) for one in samples), entry
-
-        yield play
-
-
-@contextlib.contextmanager
 def trl_trainer(fuzz: Requests) -> Iterator[Round]:
     """TRL's trainer learns from rollouts, and from environments whose tools it calls."""
     from scripted_trl import ByTurn, make_trainer, tool_call
 
     from memenvs.adapters.trl import EpisodeRollout, SearchTools, SokobanTools, episode_return, seed_rows
-    from memenvs.core.vector import TextVectorEnv
-    from memenvs.wrappers import VectorRewardWrapper
 
     def called() -> str:
         moves = [("search", "query"), ("answer", "answer"), ("move", "moves"), (fuzz.text(), fuzz.text())]
@@ -463,10 +443,8 @@ def trl_trainer(fuzz: Requests) -> Iterator[Round]:
         return fuzz.pick([fuzz.text(), call, call + fuzz.text(), call])
 
     def rolling(entry: dict[str, Any]) -> dict[str, Any]:
-        venv: Any = TextVectorEnv(entry["env"], 2, autoreset_mode="Disabled", **entry["settings"])
-        if methods := entry.get("methods"):
-            venv = VectorRewardWrapper(venv, methods, "lexical", 2)
-        parts = {"rollout_func": EpisodeRollout(venv), "reward_funcs": episode_return}
+        rollout = EpisodeRollout(entry["env"], entry.get("methods", ()), "lexical", **entry["settings"])
+        parts = {"rollout_func": rollout, "reward_funcs": episode_return}
         return {"script": fuzz.text, "credit": entry["credit"], **parts}
 
     tools = [
@@ -563,12 +541,16 @@ def write_pages(fuzz: Requests, folder: Path, text: Callable[[], str]) -> list[P
     entry, (name, other) = fuzz.pick(TRAINED), (text(), text())
     env = gym.make(entry["env"], **entry["settings"])
     play_episode(RecordEpisodes(env, path), lambda *_: text(), seed=fuzz.seed())
-    made = Episode(
-        task=text(), env=text(), error=text(), end="failed", turn_rewards=[fuzz.pick(numbers)] * 2,
-        replies=[text_reply(text()), text_reply(f"<think>{text()}</think>{text()}")],
-        metrics={name: fuzz.pick(numbers), "__proto__": 1.0}, signals={name: [fuzz.pick(numbers), 1.0]},
-        credits={name: [Credit(0, 1.0, (0, 9), text()), Credit(1, math.nan, None, text())], other: []},
-    )  # fmt: skip
+    info = {"context": "append", "feedback": text(), "task": text(), "rewards": {other: fuzz.pick(numbers)}}
+    turns = [
+        Turn(text(), info, Reply(reply), info, signals={name: signal}, credits={name: [credit], other: []})
+        for reply, signal, credit in (
+            (text(), fuzz.pick(numbers), Credit(0, 1.0, (0, 9), text())),
+            (f"<think>{text()}</think>{text()}", 1.0, Credit(1, math.nan, None, text())),
+        )
+    ]
+    metrics = {name: fuzz.pick(numbers), "__proto__": 1.0}
+    made = Episode(task=text(), env=text(), error=text(), end="failed", turns=turns, metrics=metrics)
     write(path, [made])
     pages = [folder / "report.html", folder / "folder" / "report.html"]
     for page in (pages[0], pages[1].parent):
@@ -632,7 +614,7 @@ def viewer_in_chromium(fuzz: Requests) -> Iterator[Round]:
 
 PARTS = {part.__name__: part for part in (
     retrieval_server, openenv_server, mcp_server, chat_endpoint, verifiers_environment, inspect_task,
-    verl_loop, slime_function, trl_trainer, trl_tools, skyrl_environment, viewer, viewer_in_chromium,
+    verl_loop, trl_trainer, trl_tools, skyrl_environment, viewer, viewer_in_chromium,
 )}  # fmt: skip
 
 

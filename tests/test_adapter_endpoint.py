@@ -10,7 +10,7 @@ from chat_stub import ChatStub
 
 from memenvs.adapters.endpoint import EpisodeAgent
 from memenvs.core.errors import ServerError
-from memenvs.wrappers import SearchRewards
+from memenvs.wrappers import RewardWrapper
 
 SEARCH = "<think>Where?</think><search>the mayor of the town</search>"
 REPLIES = [SEARCH, SEARCH, "<think></think><answer>nobody</answer>"]
@@ -30,7 +30,7 @@ def run(agent, server, data, **options):
 def test_each_completion_gets_what_its_turn_earned():
     with replying(REPLIES) as server:
         rewards = run(EpisodeAgent(**SEARCHING), server, {"task": 3, "seed": 0})
-    env = SearchRewards(gym.make("memenvs:MemSearchQA-v0", max_turns=3))
+    env = RewardWrapper(gym.make("memenvs:MemSearchQA-v0", max_turns=3), ["SearchRewards"])
     env.reset(seed=0, options={"task": 3})
     *_, info = [env.step(reply)[4] for reply in REPLIES]
     assert rewards == {"chat-1": pytest.approx(info["turn_rewards"][0]),
@@ -117,7 +117,7 @@ def test_an_agent_that_calls_tools_is_paid_for_each_call():
     ) as server:
         rewards = run(EpisodeAgent(**SEARCHING, tools=True), server, {"task": 3, "seed": 0})
     assert [message["role"] for message in server.bodies[1]["messages"]] == ["user", "assistant", "tool"]
-    env = SearchRewards(gym.make("memenvs:MemSearchQA-v0", max_turns=3))
+    env = RewardWrapper(gym.make("memenvs:MemSearchQA-v0", max_turns=3), ["SearchRewards"])
     env.reset(seed=0, options={"task": 3})
     env.step("<think></think><search>the mayor of the town</search>")
     info = env.step(REPLIES[-1])[4]

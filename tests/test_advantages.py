@@ -4,38 +4,22 @@ import math
 
 import numpy as np
 import pytest
+from made_episodes import POLICY, after, before, episode, give, measure, reply
+from msgspec.structs import replace
 
 from memenvs.baselines.advantages import group_advantages, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
+from memenvs.core.episode import Episode, Turn
 from memenvs.credit import mt_grpo
-from memenvs.models import Reply, ScriptedPolicy
-from memenvs.rollout.records import Episode, Sample, Turn
-from memenvs.rollout.session import Session
+from memenvs.models import ScriptedPolicy
+from memenvs.rollout.collect import maker
+from memenvs.rollout.policy import as_policy
 from memenvs.rollout.tree import Node, check_cost, collect_trees, tree_cost
-from memenvs.wrappers import Credit, GiGPOMethod, InfoMemMethod, MemPOMethod, TAMTRLMethod
+from memenvs.wrappers import TAMTRL, Credit, GiGPO, InfoMem, MemPO
 from memenvs.wrappers.comparison import ComparisonSettings
+from memenvs.wrappers.registry import make_methods
 
-POLICY = ScriptedPolicy(str)
 ROOT2 = math.sqrt(2)
-
-
-def reply(text):
-    ids = POLICY.encode(text)
-    return Reply(text, ids, np.zeros(len(ids)), finished=True)
-
-
-def episode(group, turn_rewards, outcomes, texts, values=None):
-    """An episode of appended turns; each text is a reply of one token a word."""
-    replies = [reply(text) for text in texts]
-    sample = Sample.prompt(np.array([1]))
-    for turn, said in enumerate(replies):
-        sample = sample.then(said.ids, said.logprobs, turn).then(np.array([2]))
-    if values is not None:
-        sample.values = np.array(values)
-    return Episode(
-        group=group, task="t", samples=[sample], replies=replies, turn_rewards=turn_rewards,
-        outcomes=outcomes, end="terminated",
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -80,7 +64,7 @@ class TestGroups:
         # three searched; the judge of the first could not be read: the others are 1 and 0 beside each other
         three = [episode(1, [paid, 0.0], [0.0, 0.0], ["a", "a"]) for paid in (0.0, 1.0, 0.0)]
         for one, signal in zip(three, (math.nan, 1.0, 0.0), strict=True):
-            one.signals = {"judge": [signal, 0.0]}
+            measure(one, "judge", [signal, 0.0])
         values = [tokens[0] for tokens in group_advantages(three, POLICY, reward="turn")]
         assert values == pytest.approx([0.0, 1 / ROOT2, -1 / ROOT2], abs=1e-3)
 
@@ -93,7 +77,7 @@ class TestGroups:
 
     def test_a_pooled_turn_that_could_not_be_measured_is_in_no_mean(self, pair):
         # the judge of the first turn could not be read: R = 1 | 0.5, 0, mean 0.5, std 0.5
-        pair[0].credits = {"judge": [Credit(0, math.nan, None, "no verdict"), Credit(1, 1.0)]}
+        give(pair[0], "judge", Credit(0, math.nan, reason="no verdict"), Credit(1, 0.0))
         first, second = group_advantages(pair, POLICY, reward="turn-pool")
         assert first == pytest.approx([0.0, 0.0, 1.0], abs=1e-5)
         assert second == pytest.approx([0.0, 0.0, -1.0], abs=1e-5)
@@ -128,29 +112,26 @@ class TestGroups:
     def test_memory_has_its_credit_on_its_own_characters(self, pair):
         # "memory" of "a memory" is the memory of turn 0, worth 2
         unscored = Credit(1, math.nan, (0, 1), "no score", advantage=True)
-        pair[0].credits = {"mempo": [Credit(0, 2.0, (2, 8), advantage=True), unscored]}
+        give(pair[0], "mempo", Credit(0, 2.0, (2, 8), advantage=True), unscored)
         assert pair[0].advantage_credits(POLICY).tolist() == [0.0, 2.0, 0.0]
-        first, _ = group_advantages(pair, POLICY, MemPOMethod())
+        first, _ = group_advantages(pair, POLICY, MemPO())
         assert first == pytest.approx([1 / ROOT2, 1 / ROOT2 + 2.0, 1 / ROOT2], abs=1e-5)
 
-    @pytest.mark.parametrize(
-        "reward", ["merged", "turn", "turn-pool", InfoMemMethod(), MemPOMethod(), GiGPOMethod()]
-    )
+    @pytest.mark.parametrize("reward", ["merged", "turn", "turn-pool", InfoMem(), MemPO(), GiGPO()])
     def test_a_credit_marked_as_an_advantage_is_added_as_it_is(self, pair, reward):
         bare = group_advantages(pair, POLICY, reward=reward)
-        pair[0].turn_rewards[0] += 2.0
-        pair[0].credits = {"mempo": [Credit(0, 2.0, advantage=True)]}
+        give(pair[0], "mempo", Credit(0, 2.0, advantage=True))
         marked = group_advantages(pair, POLICY, reward=reward)
         assert marked[0] == pytest.approx(bare[0] + [2.0, 2.0, 0.0])
         assert marked[1] == pytest.approx(bare[1])
 
     def test_an_outcome_alone_takes_no_advantage_of_a_method(self, pair):
         bare = group_advantages(pair, POLICY, reward="outcome")[0].tolist()
-        pair[0].credits = {"mempo": [Credit(0, 2.0, advantage=True)]}
+        give(pair[0], "mempo", Credit(0, 2.0, advantage=True))
         assert group_advantages(pair, POLICY, reward="outcome")[0].tolist() == bare
 
     def test_a_span_that_is_no_advantage_is_compared_as_any_reward(self, pair):
-        pair[0].credits = {"own": [Credit(0, 2.0, (2, 8))]}
+        give(pair[0], "own", Credit(0, 2.0, (2, 8)))
         assert pair[0].advantage_credits(POLICY).tolist() == [0.0, 0.0, 0.0]
         assert pair[0].turn_advantages == [0.0, 0.0]
 
@@ -158,7 +139,7 @@ class TestGroups:
         # p = 0.2, then the answer, with outcome 1; 0.6 and the answer with outcome 0: p^ = 0 | 1
         # R = 0, 1 | 0, 0: mean 0.25, std (ddof 1) 0.5: advantages -0.5, 1.5 | -0.5, -0.5
         taught(pair, [0.2, 0.6])
-        first, second = group_advantages(pair, POLICY, TAMTRLMethod())
+        first, second = group_advantages(pair, POLICY, TAMTRL())
         assert first == pytest.approx([-0.5, -0.5, 1.5], abs=1e-5)
         assert second == pytest.approx([-0.5, -0.5, -0.5], abs=1e-5)
 
@@ -166,7 +147,7 @@ class TestGroups:
         # R = 0.6, 1 | -1, -1 (times p it were -0.2, -1): mean -0.1, std sqrt(3.32 / 3)
         taught(pair, [0.6, 0.2])
         pair[1].length_penalty = -1.0
-        method, std = TAMTRLMethod(minmax=False), math.sqrt(3.32 / 3)
+        method, std = TAMTRL(minmax=False), math.sqrt(3.32 / 3)
         first, second = group_advantages(pair, POLICY, method)
         assert first == pytest.approx([0.7 / std, 0.7 / std, 1.1 / std], abs=1e-5)
         assert second == pytest.approx([-0.9 / std] * 3, abs=1e-5)
@@ -175,7 +156,7 @@ class TestGroups:
 class TestWhatAGroupMustDifferIn:
     """Rounding is no difference; TAMTRL trains only on groups with right and wrong answers (eq. 3)."""
 
-    @pytest.mark.parametrize("reward", ["merged", "turn-pool", InfoMemMethod()])
+    @pytest.mark.parametrize("reward", ["merged", "turn-pool", InfoMem()])
     @pytest.mark.parametrize(
         ("one", "other"),
         [
@@ -198,7 +179,7 @@ class TestWhatAGroupMustDifferIn:
         assert [own[0] for own in values] == [0.0, 0.0]
 
     @pytest.mark.parametrize("outcome", [0.0, 1.0])
-    @pytest.mark.parametrize("method", [TAMTRLMethod(), TAMTRLMethod(combine="plus")])
+    @pytest.mark.parametrize("method", [TAMTRL(), TAMTRL(combine="plus")])
     def test_tamtrl_trains_on_no_group_that_is_all_right_or_all_wrong(self, outcome, method):
         two = [episode(1, [0.0, outcome], [0.0, outcome], ["a", "a"]) for _ in range(2)]
         taught(two, [0.2, 0.6])
@@ -210,7 +191,7 @@ class TestWhatAGroupMustDifferIn:
         group = [episode(1, [0.0, r], [0.0, r], ["a", "a"]) for r in (1.0, 0.0)]
         right = [episode(2, [0.0, 1.0], [0.0, 1.0], ["a", "a"]) for _ in range(2)]
         taught([*group, *right], [0.3, 0.3, 0.1, 0.5])
-        first, second, *others = group_advantages([*group, *right], POLICY, TAMTRLMethod())
+        first, second, *others = group_advantages([*group, *right], POLICY, TAMTRL())
         # R = 0.5, 1 | 0, 0: mean 0.375, squares 0.6875
         std = math.sqrt(0.6875 / 3)
         assert [*first, *second] == pytest.approx(
@@ -224,22 +205,22 @@ class TestWhatAGroupMustDifferIn:
         assert values.tolist() == [0.0, 0.0]
 
     def test_pooled_turns_and_advantages_beside_them_train_on_mixed_groups_alone(self):
-        two = [episode(1, rewards, [0.0, 0.0], ["a", "a"]) for rewards in ([0.5, 2.0], [0.0, 1.0])]
-        two[0].credits = {"own": [Credit(1, 1.0, advantage=True)]}
+        two = [episode(1, rewards, [0.0, 0.0], ["a", "a"]) for rewards in ([0.5, 1.0], [0.0, 1.0])]
+        give(two[0], "own", Credit(1, 1.0, advantage=True))
         assert [values.tolist() for values in group_advantages(two, POLICY, "turn-pool")] == [[0.0] * 2] * 2
 
     def test_infomem_still_ranks_the_successes_of_a_group_that_is_all_right(self):
         # eq. 9 and 10: outcomes of 1 with bonuses of 0.2 and -0.2
         two = [episode(1, [1.0 + bonus], [1.0], ["a"]) for bonus in (0.2, -0.2)]
-        first, second = group_advantages(two, POLICY, InfoMemMethod())
+        first, second = group_advantages(two, POLICY, InfoMem())
         assert [*first, *second] == pytest.approx([1 / ROOT2, -1 / ROOT2], abs=1e-5)
 
     def test_an_outcome_that_a_judge_could_not_give_is_compared_with_none(self):
         # verdicts 1, none, 0 in place of the outcome
-        three = [episode(1, [paid], [0.0], ["a"]) for paid in (1.0, 0.0, 0.0)]
+        three = [episode(1, [0.0], [0.0], ["a"]) for _ in range(3)]
         for one, verdict in zip(three, (1.0, math.nan, 0.0), strict=True):
             one.replaces_outcome = True
-            one.credits = {"judge": [Credit(0, verdict, reason="" if verdict == verdict else "no server")]}
+            give(one, "judge", Credit(0, verdict))
         values = [own[0] for own in group_advantages(three, POLICY, "outcome")]
         assert values == pytest.approx([1 / ROOT2, 0.0, -1 / ROOT2], abs=1e-5)
 
@@ -247,11 +228,7 @@ class TestWhatAGroupMustDifferIn:
 def taught(episodes, scores):
     """Give episodes of two turns the teacher's score of the first; the second is the answer."""
     for one, score in zip(episodes, scores, strict=True):
-        turns = [
-            Turn("", "", {}, "", {"metrics": {}, "privileged": {"memory": "notes"}}, end)
-            for end in ("", "terminated")
-        ]
-        one.turns, one.signals = turns, {"tamtrl": [score, 0.0]}
+        measure(one, "tamtrl", [score, 0.0])
 
 
 class TestTokens:
@@ -279,8 +256,8 @@ class TestTokens:
         assert second == pytest.approx([-2 / math.sqrt(3)], abs=1e-6)
 
     def test_a_credit_marked_as_an_advantage_is_no_reward_and_not_whitened(self):
-        one = episode(1, [3.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0])
-        one.credits = {"own": [Credit(0, 2.0, advantage=True)]}
+        one = episode(1, [1.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0])
+        give(one, "own", Credit(0, 2.0, advantage=True))
         other = episode(2, [0.0], [0.0], ["a"], values=[0.0])
         marked = [each.advantage_credits(POLICY) for each in (one, other)]
         (first, second), (returns, _) = token_advantages([one, other], marked=marked)
@@ -290,14 +267,8 @@ class TestTokens:
         assert second == pytest.approx([-1.0], abs=1e-6)
 
     def test_time_runs_on_through_the_samples_of_an_episode(self):
-        one = episode(1, [0.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0])
-        parts = [
-            Sample.prompt(np.array([1])).then(said.ids, said.logprobs, turn)
-            for turn, said in enumerate(one.replies)
-        ]
-        for part in parts:
-            part.values = np.zeros(1)
-        one.samples = parts
+        one = episode(1, [0.0, 1.0], [0.0, 1.0], ["a", "a"], values=[0.0, 0.0], context="rewrite")
+        assert len(one.samples) == 2
         (advantages,), _ = token_advantages([one], reward="turn", gamma=0.5, whitened=False)
         assert advantages.tolist() == [0.5, 1.0]
 
@@ -359,11 +330,8 @@ class TestTree:
         assert values == pytest.approx([1.0, -1.0], abs=1e-3)
 
     def test_a_tree_of_two_turns_has_every_reply_once_with_its_own_tokens(self):
-        import gymnasium as gym
-
-        env = gym.make("memenvs:MemSearchQA-v0", tasks="world-test", max_turns=1)
         policy = ScriptedPolicy(lambda prompt: "<think></think><search>river</search>")
-        (root,) = collect_trees(env, policy, [3], branches=2, turns=2)
+        (root,) = grow("MemSearchQA-v0", policy, tasks="world-test", max_turns=1)
         nodes = list(root.nodes())
         assert len(nodes) == 2 + 4
         assert [len(child.children) for child in root.children] == [2, 2]
@@ -372,41 +340,46 @@ class TestTree:
             assert sample.response_mask.sum() == len(values)
             assert sample.response_mask[-1]
 
-    def test_states_are_restored_between_branches(self):
-        import gymnasium as gym
-
-        env = gym.make("memenvs:MemSokoban-v0")
+    def test_a_branch_goes_on_from_its_parent_alone(self):
         moves = iter(["Up", "Down", "Left", "Right"] * 100)
         policy = ScriptedPolicy(lambda prompt: f"<think></think><answer>{next(moves)}</answer>")
-        (root,) = collect_trees(env, policy, [1], branches=2, turns=2)
+        (root,) = grow("MemSokoban-v0", policy)
         for node in root.nodes():
-            # what a node shows is its parent's text, its own reply, and what came back: nobody else's moves
-            assert node.session.observation.startswith(node.parent.session.observation + node.reply.text)
+            assert node.episode.turns[-1].observation == node.parent.request.observation
+            if node.request:  # it shows its parent's text, its own reply, and what came back
+                shown = node.parent.request.observation + node.reply.text
+                assert node.request.observation.startswith(shown)
+
+    def test_a_method_that_pays_at_its_turn_pays_the_replies_of_a_tree(self):
+        # SearchRewards in MT-PPO: a search well formed is 0.1 more than one that is not
+        replies = iter(["<think></think><search>river</search>", "nothing"] * 2)
+        policy = ScriptedPolicy(lambda prompt: next(replies, "nothing"))
+        methods = make_methods(["SearchRewards"])
+        roots = grow("MemSearchQA-v0", policy, methods, tasks="world-test", max_turns=1)
+        good, bad = roots[0].children
+        assert good.turn_reward > bad.turn_reward
+        assert good.turn_reward == pytest.approx(sum(good.episode.turn_rewards))
 
     def test_methods_that_pay_in_hindsight_are_refused(self):
-        import gymnasium as gym
-
-        from memenvs.wrappers import TAMTRL
-
-        env = TAMTRL(gym.make("memenvs:MemChunkQA-v0", tasks="world-test"), scorer="lexical")
         with pytest.raises(ValueError, match="tamtrl pays in hindsight"):
-            collect_trees(env, POLICY, [1], branches=2, turns=1)
+            grow("MemChunkQA-v0", POLICY, [TAMTRL()], tasks="world-test")
+
+
+def grow(env, policy, methods=(), **env_args):
+    plan = [Episode(seed=3, group=3)]
+    return collect_trees(maker(env, env_args), as_policy(policy), plan, methods, branches=2, turns=2)
 
 
 def root_node():
-    session = Session(POLICY)
-    session.begin("a", PLAIN)
-    return Node(session, state=1)
+    return Node(Episode(), request=True)
 
 
 def child(parent, turn_reward, state=None, outcome=0.0):
-    session = parent.session.fork()
-    session.play(reply("a"), "", PLAIN, "" if state else "terminated")
+    end = "" if state else "terminated"
+    number = len(parent.episode.turns)
+    turn = Turn("", before(number), reply("a"), after(turn_reward, float(np.nan_to_num(outcome))), end)
+    made = Node(replace(parent.episode, turns=[*parent.episode.turns, turn], end=end), state, parent)
     if np.isnan(outcome):
-        session.fail("the environment broke")
-    made = Node(session, state, parent, reply("a"), turn_reward, outcome)
+        made.episode.fail("the environment broke")
     parent.children.append(made)
     return made
-
-
-PLAIN = {"context": "append", "feedback": "", "rewards": {}}

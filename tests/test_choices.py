@@ -4,6 +4,7 @@ import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import memenvs
 from memenvs.tasks.metrics import gold_answer
 from memenvs.wrappers import ChooseReply, HashText
 
@@ -91,7 +92,7 @@ def test_another_environment_resumes_from_a_state(family):
     env, other = made(family), made(family)
     env.reset(seed=0)
     env.step(3)
-    other.set_state(env.get_state())
+    memenvs.set_state(other, memenvs.get_state(env))
     if env.unwrapped.episode.end:
         assert other.unwrapped.episode.end
     else:

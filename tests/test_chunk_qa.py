@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.groups import gold, play_group
 
-from memenvs import TextVectorEnv
 from memenvs.build.multi import multi
 from memenvs.build.niah import niah
 from memenvs.build.write import write_task_set
@@ -16,7 +16,6 @@ from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.metrics import BOX_METRICS, METRICS
 from memenvs.tasks.taskset import CARD, Card
 from memenvs.tasks.tokens import load_tokenizer
-from memenvs.wrappers import VectorRewardWrapper
 
 
 @pytest.fixture
@@ -156,18 +155,17 @@ def test_questions_asked_later_are_not_shown_while_the_text_is_read(one_by_one):
 
 
 def test_a_group_is_credited_question_by_question(sets):
-    venv = TextVectorEnv(
-        "MemChunkQA-v0", 2, autoreset_mode="Disabled", tasks=sets["multi"], chunk_size=2000, ask="each"
+    def second_question_unanswered(request):
+        env = request.env.unwrapped
+        return "" if env.episode.turn - len(env._reading.chunks) == 1 else env.gold_reply()
+
+    group = play_group(
+        "MemChunkQA-v0",
+        [gold],
+        [second_question_unanswered],
+        env_args={"tasks": sets["multi"], "chunk_size": 2000, "ask": "each"},
+        methods=["QuestionCredit"],
     )
-    host = VectorRewardWrapper(venv, ["QuestionCredit"], group_size=2)
-    host.reset(seed=0)
-    over = np.zeros(2, bool)
-    while not over.all():
-        gold = [env.unwrapped.gold_reply() for env in venv.envs]
-        answers = venv.envs[1].unwrapped.episode.turn - len(venv.envs[1].unwrapped._reading.chunks)
-        _, _, terminated, truncated, _ = host.step([gold[0], "" if answers == 1 else gold[1]], mask=~over)
-        over |= terminated | truncated
-    (group,) = host.completed_groups
     right, wrong = ([credit.value for credit in one.credits["question_credit"]] for one in group)
     half = 0.5**0.5  # both answered the first question and the third, one the second
     np.testing.assert_allclose(right[-3:], [0.0, half, 0.0], atol=1e-4)

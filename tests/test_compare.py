@@ -8,12 +8,12 @@ import pytest
 from command_line import compare as main
 
 from memenvs import evaluate
+from memenvs.core.episode import Episode
 from memenvs.core.files import write_json
 from memenvs.evaluation import run as evaluation
 from memenvs.evaluation.compare import MATCHED, compare, paired_interval
 from memenvs.evaluation.log import RESULTS, RunLog, show_tasks
 from memenvs.evaluation.summary import summarise
-from memenvs.rollout.records import Episode
 
 SETTING = {
     "env": "MemChunkQA-v0",

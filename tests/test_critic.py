@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from made_episodes import after, before
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -13,8 +14,8 @@ import torch
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.mt_ppo import MTPPOArgs, kl_penalties, token_advantages, update
 from memenvs.baselines.update import Experience, ProcessGroup, score
+from memenvs.core.episode import Episode, Sample, Turn
 from memenvs.models import HFPolicy, Reply
-from memenvs.rollout.records import Episode, Sample
 
 
 def make(tiny_model, value_head):
@@ -37,8 +38,8 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     draws = np.random.default_rng(0)
     samples = []
     for length in (5, 9, 7, 12):
-        sample = Sample.prompt(draws.integers(5, 500, 4))
-        samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
+        prompt, reply = draws.integers(5, 500, 4), draws.integers(5, 500, length)
+        samples.append(Sample.of((prompt, None, -1), (reply, np.zeros(length), 0)))
     score(policy, samples, GRPOArgs(), critic=critic, ref_model=policy)
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
@@ -110,12 +111,11 @@ def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
 
 def episode(old, reference, reward):
     """One turn of tokens with these log-probabilities, under a critic that says 0."""
-    sample = Sample.prompt(np.array([7])).then(np.arange(len(old)), np.array(old), 0)
+    reply = Reply("", np.arange(len(old)), np.array(old), True, np.array([7]))
+    played = Episode(turns=[Turn("", before(0), reply, after(0.0, reward), "terminated")], end="terminated")
+    (sample,) = played.samples
     sample.values, sample.ref_logprobs = np.zeros(len(old)), np.array(reference)
-    reply = Reply("", np.arange(len(old)), np.array(old), finished=True)
-    return Episode(
-        group=1, task="t", samples=[sample], replies=[reply], turn_rewards=[reward], outcomes=[reward]
-    )
+    return played
 
 
 def test_the_kl_penalty_of_a_token_is_weighted_nats():

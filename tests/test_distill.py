@@ -7,6 +7,7 @@ import shutil
 import gymnasium as gym
 import numpy as np
 import pytest
+from made_episodes import before
 from tiny_model import save_tiny_model
 
 pytest.importorskip("torch")
@@ -16,8 +17,8 @@ pytest.importorskip("tensorboard")
 import torch
 
 from memenvs.baselines import distill, losses
+from memenvs.core.episode import Episode, Reply, Sample, Turn, valid
 from memenvs.models import HFPolicy, SamplingParams
-from memenvs.rollout.records import Episode, Sample, valid
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
 WARM = SamplingParams(temperature=0.7)
@@ -173,11 +174,13 @@ class TestPrompts:
         assert len(lessons) == len(lengths) - missing
 
     def test_of_a_growing_context_the_turns_that_the_teacher_can_read_are_learned_from(self):
-        ids = np.arange(10)
-        turns = np.array([-1, -1, 0, 0, -1, -1, 1, 1, 1, -1])
-        short = Sample.prompt(np.arange(3)).then(ids[6:9], np.zeros(3), 1)
-        sample = Sample(ids, turns >= 0, np.zeros(10), turns, teacher=(short,))
-        episode = Episode(samples=[sample], group=7)
+        ids = np.arange(9)
+        replies = [
+            Reply("", ids[2:4], np.zeros(2), read=ids[:2]),
+            Reply("", ids[6:], np.zeros(3), read=ids[4:6]),
+        ]
+        episode = Episode(group=7, turns=[Turn("", before(k), own, {}) for k, own in enumerate(replies)])
+        episode.samples[0].teacher = (Sample.of((np.arange(3), None, -1), (ids[6:], np.zeros(3), 1)),)
         (lesson,), missing = distill.to_lessons([episode])
         assert (lesson.group, missing) == (7, 1)
         np.testing.assert_array_equal(np.flatnonzero(lesson.sample.response_mask), [6, 7, 8])
@@ -228,7 +231,7 @@ class TestTraining:
         seeds, tasks = [episode.group for episode in played], [episode.number for episode in played]
         replies, wanted, own = (
             [reply.text for episode in episodes for reply in episode.replies]
-            for episodes in (run.rollouts(1), played, run.play(run.venv, seeds, tasks, 1))
+            for episodes in (run.rollouts(1), played, run.play(run.make_loop(run.make_env), seeds, tasks, 1))
         )
         assert replies == wanted != own
 

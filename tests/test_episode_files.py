@@ -11,23 +11,25 @@ import msgspec
 import numpy as np
 import pytest
 from command_line import play
+from viewer_runs import replied
 
-import memenvs  # noqa: F401  # registers the environments
-from memenvs import TextVectorEnv, collect
-from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.envs.render import block
-from memenvs.models import Reply, ScriptedPolicy
-from memenvs.rollout.records import (
-    Credit,
-    Episode,
+from memenvs import collect
+from memenvs.core.episode import Credit, Episode, Reply, Turn
+from memenvs.core.episode_file import (
     EpisodeWriter,
     RecordEpisodes,
+    decode,
+    encode,
     read_episodes,
-    read_records,
-    to_record,
+    read_lines,
 )
+from memenvs.envs.chunk_qa import ChunkQAEnv
+from memenvs.envs.render import block
+from memenvs.models import ScriptedPolicy
 from memenvs.rollout.scripted import make_policy, play_episode
-from memenvs.wrappers import RewardWrapper, VectorRewardWrapper
+from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers.mempo import MemPO
+from memenvs.wrappers.tamtrl import TAMTRL
 
 READING = {"tasks": "world-test", "n_documents": 6, "chunk_size": 300}
 
@@ -38,7 +40,7 @@ def one(path):
 
 
 def record(path):
-    ((line, _),) = read_records(path)
+    ((line, _),) = read_lines(path)
     return json.loads(line)
 
 
@@ -48,8 +50,125 @@ def read_by_lexical(path, methods=("TAMTRL", "InfoMem")):
     env = RewardWrapper(inner, list(methods), scorer="lexical")
     play_episode(env, make_policy("lexical", env), task=3, seed=5)
     with EpisodeWriter(path) as writer:
-        writer.write(env.record)
-    return env.record
+        writer.write(env.episode)
+    return env.episode
+
+
+def info(turn, **privileged):
+    """An info as a file keeps it."""
+    kept = {"evidence_in_chunk": [], "chunk_span": None, "memory": "", "memory_span": None, **privileged}
+    return {
+        "turn": turn,
+        "context": "rewrite",
+        "feedback": "",
+        "rewards": {"outcome": 0.5, "format": -1.0},
+        "privileged": kept,
+    }
+
+
+def full_episode():
+    """An episode of two turns in which every field that a file keeps has a value."""
+    asked = {"question": "Who?", "answers": [["Ann", "A."]], "target": "Ann", "evidence": ["Ann did."]}
+    before = info(0, **asked, sentences=["Ann did."], evidence_in_chunk=["Ann did."], chunk_span=[2, 9])
+    middle = info(1, memory="Ann", memory_span=[0, 3])
+    replies = [
+        Reply(
+            text,
+            ids=np.array([5, 6]),
+            logprobs=np.array([-0.25, -1.5]),
+            finished=finished,
+            prompt_tokens=7,
+            tokens=2,
+            spans=np.array([[0, 1], [1, 3]]),
+        )
+        for text, finished in (("Ann", True), ("Bob", False))
+    ]
+    credits = [Credit(0, 0.75, (0, 2), "why", from_signal=False, advantage=True), Credit(0, 0.5)]
+    return Episode(
+        env="MemChunkQA-v0",
+        task="t-3",
+        number=3,
+        seed=11,
+        group=2**62,
+        member=1,
+        step=7,
+        phase="train",
+        turns=[
+            Turn("\U0001f600 Ann did.", before, replies[0], middle, "", {"m": 0.125}, {"m": credits}),
+            Turn("Who?", middle, replies[1], info(2), "truncated", {"m": 0.25}, {"m": [Credit(1, -1.0)]}),
+        ],
+        end="truncated",
+        error="it broke",
+        metrics={"success": 1.0, "f1": 0.5},
+        measured={"m": [0.125, 0.25]},
+        replaces_outcome=True,
+        length_penalty=-0.5,
+        advantages=np.array([0.5, -0.5, 1.5, 2.5]),
+    )
+
+
+def plain(episode):
+    return msgspec.to_builtins(episode, enc_hook=np.ndarray.tolist)
+
+
+def test_every_field_is_read_as_it_was_written():
+    episode = full_episode()
+    line = encode(episode)
+    assert plain(decode(line)) == plain(episode)
+    assert encode(decode(line)) == line
+
+
+def test_a_line_has_no_field_that_is_at_its_default():
+    found = json.loads(encode(replied("a")))
+    assert found.keys() == {"version", "turns", "turn_rewards"}
+    assert found["turns"][0]["reply"] == {"text": "a"}
+
+
+def test_a_turn_comes_after_the_info_of_the_turn_before():
+    first, second = json.loads(encode(full_episode()))["turns"]
+    assert first["before"]["privileged"]["evidence_in_chunk"] == ["Ann did."]
+    assert first["info"]["privileged"]["memory"] == "Ann"
+    assert second["before"] == {}
+
+
+def test_a_line_without_texts_keeps_replies_tokens_rewards_and_credits():
+    episode = full_episode()
+    line = encode(episode, texts=False)
+    assert b"did." not in line
+    again = decode(line)
+    assert [turn.observation for turn in again.turns] == ["", ""]
+    for name in ("turn_rewards", "outcomes", "metrics", "signals", "credits", "end"):
+        assert getattr(again, name) == getattr(episode, name)
+    assert [plain(reply) for reply in again.replies] == [plain(reply) for reply in episode.replies]
+    assert [turn.before["context"] for turn in again.turns] == ["rewrite", "rewrite"]
+
+
+@pytest.mark.parametrize("place", ["reply", "feedback", "observation", "error", "memory", "metric"])
+def test_a_lone_surrogate_anywhere_is_written_as_a_replacement(place):
+    episode, text = full_episode(), "a\ud800b"
+    turn = episode.turns[0]
+    if place == "reply":
+        turn.reply.text = text
+    elif place == "feedback":
+        turn.info["feedback"] = text
+    elif place == "observation":
+        turn.observation = text
+    elif place == "error":
+        episode.error = text
+    elif place == "memory":
+        turn.info["privileged"]["memory"] = text
+    else:
+        episode.metrics[text] = 1.0
+    line = encode(episode)
+    assert "a\ufffdb" in line.decode()
+    assert encode(decode(line)) == line
+
+
+def test_a_prompt_that_stays_the_same_is_written_again_where_the_context_is_rewritten():
+    episode = replied("", "", "")
+    for turn in episode.turns:
+        turn.observation = "the same"
+    assert [turn["observation"] for turn in json.loads(encode(episode))["turns"]] == ["the same"] * 3
 
 
 def test_two_lines_write_what_each_turn_read_was_paid_and_why(tmp_path):
@@ -62,9 +181,11 @@ def test_two_lines_write_what_each_turn_read_was_paid_and_why(tmp_path):
     assert again.credits == played.credits
     assert again.outcomes == played.outcomes
     assert again.end == "terminated"
+    for name in ("question", "answers", "target", "evidence", "sentences"):
+        assert again.turns[0].before["privileged"][name] == played.turns[0].before["privileged"][name]
     for turn, wanted in zip(again.turns, played.turns, strict=True):
         assert (turn.observation, turn.action, turn.end) == (wanted.observation, wanted.action, wanted.end)
-        for name in ("question", "answers", "evidence", "evidence_in_chunk", "chunk_span"):
+        for name in ("evidence_in_chunk", "chunk_span"):
             assert turn.before["privileged"][name] == wanted.before["privileged"][name]
         assert turn.info["privileged"]["memory"] == wanted.info["privileged"]["memory"]
 
@@ -73,9 +194,9 @@ def test_the_components_and_credits_of_a_line_add_up_to_the_turn_rewards(tmp_pat
     read_by_lexical(tmp_path / "e.jsonl")
     found = record(tmp_path / "e.jsonl")
     assert found["replaces_outcome"]  # TAMTRL does
-    for number, (turn, reward) in enumerate(zip(found["turns"], found["turn_rewards"], strict=True)):
-        own = sum(value for name, value in turn["rewards"].items() if name != "outcome")
-        credits = [c["value"] for some in found["credits"].values() for c in some if c["turn"] == number]
+    for turn, reward in zip(found["turns"], found["turn_rewards"], strict=True):
+        own = sum(value for name, value in turn["info"]["rewards"].items() if name != "outcome")
+        credits = [credit["value"] for some in turn["credits"].values() for credit in some]
         assert math.isclose(own + sum(credits), reward, abs_tol=1e-12)
 
 
@@ -114,45 +235,39 @@ def test_a_recorder_outside_reward_methods_writes_their_signals_and_credits(tmp_
     env = RecordEpisodes(inner, tmp_path / "e.jsonl")
     play_episode(env, make_policy("lexical", env), task=3, seed=5)
     again = one(tmp_path / "e.jsonl")
-    assert again.signals == inner.record.signals
-    assert again.credits == inner.record.credits
-    assert again.turn_rewards == inner.record.turn_rewards
-    assert set(again.turns[0].info["rewards"]) == {"outcome"}  # what methods paid is in the credits
+    assert again.signals == inner.episode.signals
+    assert again.credits == inner.episode.credits
+    assert again.turn_rewards == pytest.approx(inner.episode.turn_rewards)
+    for turn in again.turns:  # what methods paid is in the credits
+        assert set(turn.before["rewards"]) == set(turn.info["rewards"]) == {"outcome"}
 
 
 def test_an_episode_of_no_texts_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="env must be a text environment, got SokobanGridEnv"):
+    with pytest.raises(ValueError):
         RecordEpisodes(gym.make("MemSokobanGrid-v0"), tmp_path / "e.jsonl")
 
 
-def test_tokens_are_written_with_their_characters_log_probabilities_and_advantages(tmp_path):
+def test_a_model_s_tokens_are_written_with_their_characters(tmp_path):
     policy = ScriptedPolicy(lambda prompt: "<think></think><answer>Up</answer>")
-    episode, *_ = collect(TextVectorEnv("MemSokoban-v0", 1, autoreset_mode="Disabled"), policy, [0])
-    episode.replies[0] = episode.replies[0]._replace(logprobs=np.full(len(episode.replies[0].ids), -0.25))
-    episode.advantages = np.arange(episode.tokens) / 4
+    (episode,) = collect("MemSokoban-v0", policy, [0])
     with EpisodeWriter(tmp_path / "e.jsonl") as writer:
         writer.write(episode, policy)
-    (first, *_) = record(tmp_path / "e.jsonl")["tokens"]
-    assert "".join(episode.replies[0].text[a:b] for a, b in first["spans"]) == episode.replies[0].text
-    assert set(first["logprobs"]) == {-0.25}
+    first = record(tmp_path / "e.jsonl")["turns"][0]["reply"]
+    assert "".join(first["text"][a:b] for a, b in first["spans"]) == first["text"]
     again = one(tmp_path / "e.jsonl")
-    assert again.advantages.tolist() == episode.advantages.tolist()
-    assert [reply.ids.tolist() for reply in again.replies] == [
-        reply.ids.tolist() for reply in episode.replies
-    ]
+    assert [reply.ids.tolist() for reply in again.replies] == [r.ids.tolist() for r in episode.replies]
 
 
-def test_what_could_not_be_measured_is_null_in_the_file_and_nan_when_it_is_read(tmp_path):
-    episode = Episode(turn_rewards=[0.0], replies=[Reply("a", np.zeros(0, int), np.zeros(0), True)])
-    episode.signals, episode.credits = {"m": [math.nan]}, {"m": [Credit(0, math.nan, (0, 1), "no target")]}
-    with EpisodeWriter(tmp_path / "e.jsonl") as writer:
-        writer.write(episode)
-    json.loads((tmp_path / "e.jsonl").read_text(), parse_constant=pytest.fail)
-    again = one(tmp_path / "e.jsonl")
-    assert math.isnan(again.signals["m"][0])
-    (credit,) = again.credits["m"]
-    assert math.isnan(credit.value)
-    assert (credit.span, credit.reason) == ((0, 1), "no target")
+def test_what_could_not_be_measured_is_null_in_the_file_and_nan_when_it_is_read():
+    credit = Credit(0, math.nan, (0, 1), "no target")
+    episode = replied("a", signals={"m": math.nan}, credits={"m": [credit]}, metrics={"f1": math.nan})
+    line = encode(episode)
+    json.loads(line, parse_constant=pytest.fail)
+    again = decode(line)
+    (read,) = again.credits["m"]
+    assert all(map(math.isnan, [again.signals["m"][0], read.value, again.metrics["f1"]]))
+    assert (read.span, read.reason) == ((0, 1), "no target")
+    assert again.turn_rewards == [0.0]
 
 
 def test_a_torn_last_line_is_not_read_and_is_cut_by_the_next_writer(tmp_path):
@@ -168,10 +283,11 @@ def test_a_torn_last_line_is_not_read_and_is_cut_by_the_next_writer(tmp_path):
 
 WRITE = """
 import sys
-from memenvs.rollout.records import Episode, EpisodeWriter, text_reply
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import EpisodeWriter
 for number in range(12):
     with EpisodeWriter("e.jsonl") as writer:
-        writer.write(Episode(task=sys.argv[1], number=number, replies=[text_reply("word " * 20_000)]))
+        writer.write(Episode(task=sys.argv[1], number=number, error="word " * 20_000))
 """
 
 
@@ -185,7 +301,7 @@ def test_processes_that_write_to_one_file_lose_none_of_each_other_s_episodes(tmp
 @pytest.mark.parametrize("text", ["no line end", '{"version": 1}\n'])
 def test_a_file_of_something_else_is_refused_and_stays_as_it_is(tmp_path, text):
     (tmp_path / "notes.txt").write_text(text)
-    with pytest.raises(ValueError, match=r"notes.txt does not begin with an episode; give another file"):
+    with pytest.raises(ValueError):
         EpisodeWriter(tmp_path / "notes.txt")
     assert (tmp_path / "notes.txt").read_text() == text
 
@@ -199,10 +315,10 @@ def test_a_first_line_that_was_never_ended_is_replaced(tmp_path, length):
     assert one(tmp_path / "e.jsonl").number == 7
 
 
-def test_a_line_of_a_later_version_is_refused_with_what_to_do(tmp_path):
-    later = msgspec.to_builtins(to_record(Episode())) | {"version": 99}
-    (tmp_path / "e.jsonl").write_text(json.dumps(later) + "\n")
-    with pytest.raises(ValueError, match=r"e.jsonl:1 is not an episode .*version .* got 99.* update memenvs"):
+@pytest.mark.parametrize("line", ["no JSON", "[]", '{"version": 99}', '{"version": 2, "seed": "x"}'])
+def test_a_line_that_is_no_episode_is_refused_by_its_number(tmp_path, line):
+    (tmp_path / "e.jsonl").write_bytes(encode(Episode()) + f"{line}\n".encode())
+    with pytest.raises(ValueError, match=r"e.jsonl:2 "):
         read_episodes(tmp_path / "e.jsonl")
 
 
@@ -226,17 +342,18 @@ def test_play_saves_the_credits_of_its_methods_as_a_group_of_one_does(tmp_path):
         == 0
     )
     played = one(path)
-    venv = VectorRewardWrapper(
-        TextVectorEnv("MemChunkQA-v0", 1, autoreset_mode="Disabled", **READING),
-        [["TAMTRL", {"length_norm": False}], "MemPO"],
-        "lexical",
+    replies = [reply.text for reply in played.replies]
+    (episode,) = collect(
+        "MemChunkQA-v0",
+        lambda observation, info: replies[info["turn"]],
+        [0],
+        methods=[TAMTRL(length_norm=False), MemPO()],
+        scorer="lexical",
+        env_args=READING,
+        tasks=[3],
     )
-    venv.reset(seed=0, options={"task": 3})
-    for reply in played.replies:
-        venv.step([reply.text])
-    record = venv.record(0)
-    assert (played.signals, played.credits) == (record.signals, record.credits)
-    assert played.turn_rewards == pytest.approx(record.turn_rewards)
+    assert (played.signals, played.credits) == (episode.signals, episode.credits)
+    assert played.turn_rewards == pytest.approx(episode.turn_rewards)
     assert played.replaces_outcome
     assert any(credit.value for some in played.credits.values() for credit in some)
 
@@ -249,15 +366,15 @@ def test_a_turn_drawn_under_reward_methods_says_what_they_paid():
     env = RewardWrapper(inner, ["TAMTRL", "IGPO"], scorer="lexical")
     drawn = []
     play_episode(env, make_policy("lexical", env), task=3, seed=5, on_turn=lambda: drawn.append(env.render()))
-    record, last = env.record, drawn[-1]
+    episode, last = env.episode, drawn[-1]
     assert "reward" not in drawn[0]
-    assert f"igpo {record.signals['igpo'][0]:.4g}" in drawn[1]
+    assert f"igpo {episode.signals['igpo'][0]:.4g}" in drawn[1]
     assert "tamtrl" not in drawn[1].partition("signals")[2]
     assert last.count("\x1b[33mreward\x1b[0m") == 1
-    paid = sum(record.turn_rewards) - sum(record.signals["igpo"])  # IGPO pays at its turns
+    paid = sum(episode.turn_rewards) - sum(episode.signals["igpo"])  # IGPO pays at its turns
     assert f"\x1b[33mreward\x1b[0m {paid:+.2f} (" in last
     assert "outcome" not in last.partition("reward")[2]  # TAMTRL pays in its place
-    for number, reward in enumerate(record.turn_rewards, 1):
+    for number, reward in enumerate(episode.turn_rewards, 1):
         assert f"turn {number}: {reward:+.2f} in all" in last
     assert last.endswith("the episode is terminated\x1b[0m")
 
@@ -306,7 +423,7 @@ def test_a_learner_saves_episodes_of_steps_and_evaluations_with_advantages(tmp_p
     assert [(episode.step, episode.phase) for episode in played] == wanted
     for episode in played:
         assert episode.turns[0].observation
-        assert (episode.advantages is None) == (episode.phase == "eval")
+        assert (len(episode.advantages) == 0) == (episode.phase == "eval")
         assert episode.env == "MemSokoban-v0"
     TrainingLog(tmp_path / "run", step=1).close()  # a run that resumes from step 1 plays step 2 again
     assert {episode.step for episode in read_episodes(tmp_path / "run" / "episodes.jsonl")} == {1}

@@ -15,14 +15,15 @@ from command_line import evaluate as main
 from command_line import play
 
 from memenvs.core import trackers
+from memenvs.core.episode import Episode, Reply
+from memenvs.core.episode_file import read_episodes
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.evaluation.log import Pair, read_tasks
-from memenvs.evaluation.policies import FunctionSampler, ModelOptions
-from memenvs.evaluation.run import begin, evaluate
+from memenvs.evaluation.policies import ModelOptions
+from memenvs.evaluation.run import evaluate, planned, policy_rng
 from memenvs.evaluation.summary import bootstrap, metric_interval, summarise
 from memenvs.models import ScriptedPolicy
-from memenvs.rollout.engine import Answer
-from memenvs.rollout.records import Episode, text_reply
+from memenvs.rollout.policy import TurnPolicy
 from memenvs.wrappers import RewardWrapper
 
 TOOL = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test")
@@ -34,7 +35,11 @@ def run(*arguments, out=None):
 
 
 def lines(out):
-    return [json.loads(line) for line in (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()]
+    return read_episodes(out / "episodes.jsonl")
+
+
+def texts(episode):
+    return [reply.text for reply in episode.replies]
 
 
 def results(out):
@@ -154,16 +159,16 @@ def test_an_episode_can_be_played_again_from_its_line(tmp_path):
     run(*arguments, "--policy", "lexical", "--task", "3:5", "--samples", "2", out=tmp_path)
     env = gym.make("MemChunkQA-v0", n_documents=20, chunk_size=500)
     for line in lines(tmp_path):
-        env.reset(seed=line["seed"], options={"task": line["number"]})
-        for reply in line["replies"]:
+        env.reset(seed=line.seed, options={"task": line.number})
+        for reply in texts(line):
             *_, info = env.step(reply)
-        assert {"return": sum(info["turn_rewards"]), **info["metrics"]} == line["metrics"]
+        assert {"return": sum(info["turn_rewards"]), **info["metrics"]} == line.metrics
 
 
 def test_seeds_differ_between_tasks_samples_and_runs():
     pairs = [(0, Pair(0, 0)), (0, Pair(0, 1)), (0, Pair(1, 0)), (1, Pair(0, 0))]
-    assert len({begin(*pair)[0].seed for pair in pairs}) == 4
-    assert len({begin(*pair)[1].random() for pair in pairs}) == 4
+    assert len({planned(*pair).seed for pair in pairs}) == 4
+    assert len({policy_rng(*pair).random() for pair in pairs}) == 4
 
 
 def test_results_do_not_depend_on_how_many_episodes_are_played_at_once(chat, tmp_path):
@@ -171,7 +176,8 @@ def test_results_do_not_depend_on_how_many_episodes_are_played_at_once(chat, tmp
     for concurrency in ("1", "16"):
         out, many = tmp_path / concurrency, ("--task", "0:8", "--samples", "2", "--concurrency", concurrency)
         run(*TOOL, "--policy", f"openai:{chat(by_seed).url}", *many, out=out)
-        found.append((results(out), sorted(lines(out), key=lambda line: (line["number"], line["member"]))))
+        kept = sorted(lines(out), key=lambda line: (line.number, line.member))
+        found.append((results(out), [(line.seed, texts(line), line.metrics) for line in kept]))
     assert found[0] == found[1]
 
 
@@ -182,7 +188,7 @@ def test_an_unreachable_retriever_fails_the_episodes_that_search_and_no_others(q
     env = ("--env", "MemSearchQA-v0", "--env-args", "tasks=world-test", f"retriever={away.url}")
     assert run(*env, *at(stub), "--task", "0:12", out=tmp_path) == 1
     searched = [fields["seed"] % 2 == 0 for fields in stub.bodies]
-    errors = [line["error"] for line in lines(tmp_path) if line["error"]]
+    errors = [line.error for line in lines(tmp_path) if line.error]
     assert 0 < len(errors) == sum(searched) < 12
     assert all(f"no answer from {away.url}" in error for error in errors)
 
@@ -197,7 +203,7 @@ def test_an_environment_that_does_not_begin_fails_its_episode(monkeypatch, tmp_p
 
     monkeypatch.setattr(ToolQAEnv, "_begin", broken)
     assert run(*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2", out=tmp_path) == 1
-    failed = {line["number"]: line["error"] for line in lines(tmp_path) if line["error"]}
+    failed = {line.number: line.error for line in lines(tmp_path) if line.error}
     assert failed == {1: "RuntimeError: no such page"}
 
 
@@ -249,7 +255,7 @@ def test_a_killed_run_resumes_where_it_stopped(chat, tmp_path):
     enough.set()
     before = len(stub.bodies)
     assert main([*arguments, "--out", str(tmp_path)]) == 0
-    assert len({(line["number"], line["member"]) for line in lines(tmp_path)}) == len(lines(tmp_path)) == 100
+    assert len({(line.number, line.member) for line in lines(tmp_path)}) == len(lines(tmp_path)) == 100
     assert len(stub.bodies) - before == 100 - kept
 
 
@@ -293,15 +299,15 @@ def test_means_and_cost_go_to_trackers_at_the_number_of_episodes(tmp_path, monke
 
 
 def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, capsys):
-    answered, calls = FunctionSampler.answered, []
+    answered, calls = TurnPolicy.replies, []
 
-    def interrupted(self):
+    def interrupted(self, requests):
         calls.append(self)
         if len(calls) == 3:  # the first two episodes have ended after two turns
             raise KeyboardInterrupt
-        return answered(self)
+        return answered(self, requests)
 
-    monkeypatch.setattr(FunctionSampler, "answered", interrupted)
+    monkeypatch.setattr(TurnPolicy, "replies", interrupted)
     arguments = (*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2")
     assert run(*arguments, out=tmp_path) == 130
     assert f"finished episodes are in {tmp_path}" in capsys.readouterr().err
@@ -449,7 +455,7 @@ def test_tokens_are_those_that_the_server_counted(counted, chat, tmp_path):
         "model_tokens": sum(prompts) + 3 + 1,
         "model_tokens_peak": max(prompts[0] + 3, prompts[1] + 1),
     }
-    found = lines(tmp_path)[0]["metrics"]
+    found = lines(tmp_path)[0].metrics
     assert {name: found[name] for name in wanted if name in found} == (wanted if counted else {})
 
 
@@ -457,7 +463,7 @@ def test_tokens_are_those_that_the_server_counted(counted, chat, tmp_path):
 def test_the_stop_string_that_a_server_removes_is_put_back_once(kept, chat, tmp_path):
     stub = chat(lambda fields: (200, f"<answer>x{kept}", {"stop_reason": "</answer>"}))
     run(*TOOL, *at(stub), "--task", "0", "--stop", "</answer>", out=tmp_path)
-    assert lines(tmp_path)[0]["replies"] == ["<answer>x</answer>"]
+    assert texts(lines(tmp_path)[0]) == ["<answer>x</answer>"]
 
 
 CALL = {"id": "1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
@@ -480,9 +486,9 @@ def test_endpoint_failures_are_counted_and_the_run_continues(reply, reason, chat
     url = (*at(stub), "--tries", "2")
     assert run(*TOOL, *url, "--task", "0:8", out=tmp_path) == 1
     found = results(tmp_path)
-    failed = [line for line in lines(tmp_path) if line["error"]]
+    failed = [line for line in lines(tmp_path) if line.error]
     assert found["failed"] == len(failed) == 8 - found["finished"] == 8 - found["metrics"]["em"]["episodes"]
-    assert all(reason in line["error"] for line in failed)
+    assert all(reason in line.error for line in failed)
     assert f"{len(failed)} failed" in capsys.readouterr().out
 
 
@@ -503,7 +509,7 @@ def test_a_server_that_does_not_tell_its_stop_string_is_asked_without_and_cut_he
     stub = chat(honest(WRITTEN))
     arguments = (*at(stub), "--task", "0:3", "--stop", "</answer>", "</tool>")
     assert run(*TOOL, *arguments, "--concurrency", "1", out=tmp_path) == 0
-    assert all(line["replies"] == ["<reasoning>r</reasoning><answer>x</answer>"] for line in lines(tmp_path))
+    assert all(texts(line) == ["<reasoning>r</reasoning><answer>x</answer>"] for line in lines(tmp_path))
     assert ["stop" in fields for fields in stub.bodies] == [True, False, False, False]
     assert stub.bodies[0]["seed"] == stub.bodies[1]["seed"]
     assert caplog.text.count("does not say which stop string ended a reply") == 1
@@ -521,7 +527,7 @@ def test_a_reply_that_is_cut_here_did_not_end_at_its_limit(text, cut, chat, tmp_
 def test_one_stop_string_of_a_body_is_no_list_of_letters(chat, tmp_path):
     stub = chat(lambda fields: (200, WRITTEN.partition("</answer>")[0], {"stop_reason": fields["stop"]}))
     run(*TOOL, *at(stub), "--task", "0", "--body", "stop=</answer>", out=tmp_path)
-    assert lines(tmp_path)[0]["replies"] == ["<reasoning>r</reasoning><answer>x</answer>"]
+    assert texts(lines(tmp_path)[0]) == ["<reasoning>r</reasoning><answer>x</answer>"]
 
 
 # A model in this process.
@@ -561,13 +567,13 @@ def test_episodes_are_kept_with_what_reward_methods_measured_and_credited(tmp_pa
     assert run(*SEARCH, "--policy", "lexical", "--task", "0:3", *named, out=tmp_path) == 0
     env = RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test"), ["SearchRewards", "IGPO"], "lexical")
     for line in lines(tmp_path):
-        env.reset(seed=line["seed"], options={"task": line["number"]})
-        for reply in line["replies"]:
+        env.reset(seed=line.seed, options={"task": line.number})
+        for reply in texts(line):
             *_, info = env.step(reply)
-        assert line["signals"] == env.record.signals
-        assert line["turn_rewards"] == info["turn_rewards"]
-        assert line["metrics"]["return"] == pytest.approx(sum(info["turn_rewards"]))
-        assert line["credits"]["search_rewards"]
+        assert line.signals == env.episode.signals
+        assert line.turn_rewards == info["turn_rewards"]
+        assert line.metrics["return"] == pytest.approx(sum(info["turn_rewards"]))
+        assert line.credits["search_rewards"]
     setting = results(tmp_path)["setting"]
     assert [name for name, _ in setting["methods"]] == ["SearchRewards", "IGPO"]
     assert setting["scorer"] == "lexical"
@@ -690,10 +696,10 @@ def test_your_own_function_or_class_is_named_by_its_module(tmp_path, monkeypatch
     (tmp_path / "my_agent.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     assert run(*TOOL, "--policy", "my_agent:answer", "--task", "0:2", out=tmp_path / "function") == 0
-    assert all("<answer>" in line["replies"][0] for line in lines(tmp_path / "function"))
+    assert all("<answer>" in texts(line)[0] for line in lines(tmp_path / "function"))
     reading = ("--env", "MemChunkQA-v0", "--env-args", "tasks=world-test", "n_documents=20")
     assert run(*reading, "--policy", "my_agent:Counter", "--task", "0:2", out=tmp_path / "class") == 0
-    assert [line["replies"][:2] for line in lines(tmp_path / "class")] == [["turn 1", "turn 2"]] * 2
+    assert [texts(line)[:2] for line in lines(tmp_path / "class")] == [["turn 1", "turn 2"]] * 2
     assert play(["--env", "MemToolQA-v0", "--policy", "my_agent:answer"]) == 0
 
 
@@ -717,24 +723,17 @@ def test_a_policy_over_token_ids_is_asked_within_the_limit_of_its_options():
     )
 
 
-def test_your_own_sampler_is_asked_for_the_turns_of_many_episodes():
+def test_your_own_policy_is_asked_for_the_turns_of_many_episodes():
     class Silence:
         most = 0
 
-        def __init__(self):
-            self.waiting = []
+        def replies(self, requests):
+            self.most = max(self.most, len(requests))
+            return [(request, Reply("")) for request in requests]
 
-        def ask(self, request):
-            self.waiting.append(request.env_index)
-            self.most = max(self.most, len(self.waiting))
-
-        def answered(self):
-            waiting, self.waiting = self.waiting, []
-            return [Answer(index, text_reply("")) for index in waiting]
-
-    sampler = Silence()
-    assert evaluate("MemSokoban-v0", sampler, tasks="0:5", concurrency=3).finished == 5
-    assert sampler.most == 3
+    policy = Silence()
+    assert evaluate("MemSokoban-v0", policy, tasks="0:5", concurrency=3).finished == 5
+    assert policy.most == 3
 
 
 def test_an_object_of_another_kind_is_refused_as_a_policy():

@@ -113,8 +113,8 @@ def test_a_full_disk_is_named_by_a_run_s_log(tmp_path):
 
 @FULL
 def test_a_full_disk_is_named_by_an_evaluation_s_log(tmp_path):
+    from memenvs.core.episode import Episode
     from memenvs.evaluation.log import RunLog
-    from memenvs.rollout.records import Episode
 
     log = RunLog(tmp_path, {})
     log._writer._file.close()

@@ -7,6 +7,8 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+from msgspec.structs import replace
+from support.groups import gold, play_group
 
 import memenvs
 from memenvs import open_tasks
@@ -15,10 +17,9 @@ from memenvs.build.multi import multi
 from memenvs.build.write import write_task_set
 from memenvs.credit import igpo, rememr1
 from memenvs.models import Reply, ScriptedPolicy
-from memenvs.rollout.scripted import make_policy
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
-from memenvs.wrappers import IGPO, IGPOMethod, ReMemR1, ReMemR1Method, RewardWrapper, Turn
+from memenvs.wrappers import IGPO, ReMemR1, RewardWrapper, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.rememr1 import recall
@@ -111,7 +112,7 @@ class TestReMemR1Advantage:
 
 
 def turn(before, after, end=""):
-    return Turn("read", "reply", {"privileged": before}, "", {"privileged": after}, end)
+    return Turn("read", {"privileged": before}, Reply("reply"), {"privileged": after}, end)
 
 
 AFTER = {"question": "q", "prompt_with_history": "q h2", "target": "y", "target_wrapped": "[y]"}
@@ -120,20 +121,20 @@ AFTER = {"question": "q", "prompt_with_history": "q h2", "target": "y", "target_
 class TestIGPO:
     def test_the_answer_is_asked_after_the_turn_and_before_it(self):
         played = turn({"question": "q", "prompt_with_history": "q h1"}, AFTER)
-        assert IGPOMethod().requests(played) == [ScoreRequest("q h2", "y"), ScoreRequest("q h1", "y")]
-        assert [one.continuation for one in IGPOMethod(target="wrapped").requests(played)] == ["[y]"] * 2
+        assert IGPO().requests(played) == [ScoreRequest("q h2", "y"), ScoreRequest("q h1", "y")]
+        assert [one.continuation for one in IGPO(target="wrapped").requests(played)] == ["[y]"] * 2
 
     def test_the_last_turn_asks_nothing_and_gains_nothing(self):
-        assert IGPOMethod().requests(turn({}, AFTER, "terminated")) == []
-        assert IGPOMethod().signal(turn({}, AFTER, "terminated"), []) == 0.0
+        assert IGPO().requests(turn({}, AFTER, "terminated")) == []
+        assert IGPO().signal(turn({}, AFTER, "terminated"), []) == 0.0
 
     def test_the_gain_is_a_difference_of_geometric_means(self):
         scores = [np.array([HALF, math.log(0.125)]), np.array([math.log(0.125)] * 2)]
-        assert IGPOMethod().signal(turn({}, AFTER), scores) == pytest.approx(0.25 - 0.125)
-        assert IGPOMethod(measure="log").signal(turn({}, AFTER), scores) == pytest.approx(math.log(2))
+        assert IGPO().signal(turn({}, AFTER), scores) == pytest.approx(0.25 - 0.125)
+        assert IGPO(measure="log").signal(turn({}, AFTER), scores) == pytest.approx(math.log(2))
 
     def test_an_empty_target_is_not_measured(self):
-        assert math.isnan(IGPOMethod().signal(turn({}, AFTER), [np.zeros(0), np.zeros(0)]))
+        assert math.isnan(IGPO().signal(turn({}, AFTER), [np.zeros(0), np.zeros(0)]))
 
 
 class TestReMemR1:
@@ -162,7 +163,7 @@ class CountingScorer:
 @pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemSearchQA-v0"])
 def test_igpo_asks_about_each_prompt_once(env_id):
     scorer, reply = CountingScorer(), "<think></think><search>a town</search>"
-    env = IGPO(gym.make(env_id, tasks="world-test", disable_env_checker=True), scorer)
+    env = RewardWrapper(gym.make(env_id, tasks="world-test", disable_env_checker=True), [IGPO()], scorer)
     env.reset(seed=0)
     for _ in range(3):
         env.step(reply)
@@ -174,7 +175,7 @@ def test_igpo_asks_about_each_prompt_once(env_id):
 
 @pytest.mark.parametrize("env_id", memenvs.ENV_IDS)
 def test_the_gains_of_any_environment_add_up_to_the_rise_of_the_answers_probability(env_id):
-    env = IGPO(gym.make(env_id, disable_env_checker=True), "lexical")
+    env = RewardWrapper(gym.make(env_id, disable_env_checker=True), [IGPO()], "lexical")
     _, info = env.reset(seed=0)
     prompts, over = [info["privileged"]["prompt_with_history"]], False
     for reply in ["first", "second", *["x"] * 200]:
@@ -218,7 +219,8 @@ def sums(env, replies, turns):
 
 @pytest.mark.parametrize("mode", HOLD)
 def test_whatever_is_held_dropped_and_called_back_earns_what_is_at_hand_at_the_end(mode):
-    env = ReMemR1(gym.make("MemChunkQA-v0", tasks="world-test", memory_mode=mode, disable_env_checker=True))
+    env = gym.make("MemChunkQA-v0", tasks="world-test", memory_mode=mode, disable_env_checker=True)
+    env = RewardWrapper(env, [ReMemR1()])
     replies = [HOLD[mode], DROP.get(mode, "nothing"), "<recall>{}</recall>", "nothing <recall>{}</recall>"]
     found = list(sums(env, replies, 3))
     assert all(total == pytest.approx(held) for total, held in found)
@@ -226,7 +228,8 @@ def test_whatever_is_held_dropped_and_called_back_earns_what_is_at_hand_at_the_e
 
 
 def test_a_memory_of_a_search_is_rewarded_too():
-    env = ReMemR1(gym.make("MemSearchQA-v0", memory_mode="rewrite", disable_env_checker=True))
+    env = gym.make("MemSearchQA-v0", memory_mode="rewrite", disable_env_checker=True)
+    env = RewardWrapper(env, [ReMemR1()])
     _, info = env.reset(seed=0)
     answer = info["privileged"]["target"]
     assert env.step(f"<mem>{answer}</mem><think></think><search>x</search>")[1] == 1.0
@@ -253,34 +256,26 @@ def test_questions_that_are_asked_one_by_one_leave_the_memory_its_recall(tmp_pat
 # Learners.
 
 
-def collected(method, policies, env_id="MemChunkQA-v0"):
-    """A group of episodes of one task, each played by another policy, as a learner has them."""
-    episodes = []
-    for name in policies:
-        env = RewardWrapper(
-            gym.make(env_id, tasks="world-test", disable_env_checker=True), [method], "lexical"
-        )
-        policy = make_policy(name, env, 0)
-        observation, info = env.reset(seed=0, options={"task": 0})
-        over = False
-        while not over:
-            observation, _, terminated, truncated, info = env.step(policy(observation, info))
-            over = terminated or truncated
-        episode = env.record
-        episode.replies = [Reply("a", POLICY.encode("a"), np.zeros(1), True) for _ in episode.turns]
-        episodes.append(episode)
-    return episodes
+def collected(method):
+    """A group of three episodes of one task, the first of which is right; a reply is one token."""
+    group = play_group(
+        gym.make("MemChunkQA-v0", tasks="world-test"), [gold], [""], ["noise"],
+        task=0, methods=[method], scorer="lexical",
+    )  # fmt: skip
+    for turn in (turn for episode in group for turn in episode.turns):
+        turn.reply = replace(turn.reply, ids=POLICY.encode("a"), logprobs=np.zeros(1))
+    return group
 
 
 @pytest.mark.parametrize(
     ("method", "scale", "advantage"),
     [
-        (IGPOMethod(gamma=0.5, normalize="joint"), "std", partial(igpo, gamma=0.5, normalize="joint")),
-        (ReMemR1Method(alpha=0.5), "none", partial(rememr1, alpha=0.5, scale="none")),
+        (IGPO(gamma=0.5, normalize="joint"), "std", partial(igpo, gamma=0.5, normalize="joint")),
+        (ReMemR1(alpha=0.5), "none", partial(rememr1, alpha=0.5, scale="none")),
     ],
 )
 def test_the_learner_takes_the_methods_own_advantage_with_its_settings(method, scale, advantage):
-    group = collected(method, ["gold", "silent", "random_text"])
+    group = collected(method)
     wanted = advantage([one.signals[method.name] for one in group], [1.0, 0.0, 0.0])
     found = group_advantages(group, POLICY, method, ComparisonSettings(scale=scale))
     for tokens, turns in zip(found, wanted, strict=True):

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from memenvs import TextVectorEnv, collect
+from memenvs import collect
 from memenvs.baselines.advantages import group_advantages
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.credit import gdpo
 from memenvs.models import Reply, ScriptedPolicy
-from memenvs.rollout.records import Credit, Episode
-from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
+from memenvs.wrappers import MemPO
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings, components_of
 from memenvs.wrappers.method import ScoreMethod
 
@@ -63,10 +63,15 @@ class VerdictMethod(ScoreMethod):
 
 
 def test_a_score_that_failed_in_an_episode_of_several_turns_is_no_component_of_it():
-    venv = TextVectorEnv("MemChunkQA-v0", 4, tasks="world-test", n_documents=6, autoreset_mode="Disabled")
-    venv = VectorRewardWrapper(venv, [VerdictMethod()], group_size=4)
     said = iter(["nan", "0.5", "0.7", "0.9"])
-    group = collect(venv, ScriptedPolicy(lambda prompt: next(said, "1")), groups=[1], group_size=4)
+    group = collect(
+        "MemChunkQA-v0",
+        ScriptedPolicy(lambda prompt: next(said, "1")),
+        [1],
+        n=4,
+        env_args={"tasks": "world-test", "n_documents": 6},
+        methods=[VerdictMethod()],
+    )
     assert all(len(one.turns) > 1 for one in group)
     assert math.isnan(group[0].rewards["verdict"])
     how = ComparisonSettings(normalize="components")
@@ -87,16 +92,16 @@ def test_a_weight_of_no_component_is_refused():
 
 
 def episode(rewards, credits=None, penalty=0.0):
+    """An episode of one turn that earned these components, and credits of methods."""
+    info = {"turn": 0, "context": "rewrite", "rewards": rewards, "metrics": {}}
     reply = Reply("a", POLICY.encode("a"), np.zeros(1), True)
-    return Episode(
-        turn_rewards=[sum(rewards.values())], outcomes=[rewards.get("outcome", 0.0)], rewards=rewards,
-        credits=credits or {}, replies=[reply], length_penalty=penalty,
-    )  # fmt: skip
+    turn = Turn("", info, reply, info, "terminated", credits=credits or {})
+    return Episode(turns=[turn], end="terminated", length_penalty=penalty)
 
 
 def test_the_components_of_episodes_leave_advantage_credits_out_and_hold_the_length_penalty():
-    marked = {"gigpo": [Credit(0, 0.75, advantage=True), Credit(0, math.nan, advantage=True)]}
-    group = [episode({"outcome": 1.0, "gigpo": 1.0}, marked), episode({"outcome": 0.0}, penalty=-0.5)]
+    marked = [Credit(0, 0.75, advantage=True), Credit(0, math.nan, advantage=True), Credit(0, 0.25)]
+    group = [episode({"outcome": 1.0}, {"gigpo": marked}), episode({"outcome": 0.0}, penalty=-0.5)]
     found = components_of(group)
     assert list(found) == ["outcome", "gigpo", "length_penalty"]
     assert found["outcome"].tolist() == [1.0, 0.0]
@@ -121,6 +126,6 @@ def test_the_learner_normalises_components_by_themselves():
 
 @pytest.mark.parametrize("reward", ["outcome", "turn", "mempo"])
 def test_rewards_that_are_not_the_sum_of_all_turns_are_refused(reward):
-    comparison = MemPOMethod() if reward == "mempo" else COMPARISONS[reward]
+    comparison = MemPO() if reward == "mempo" else COMPARISONS[reward]
     with pytest.raises(ValueError, match=f"reward {reward} uses .*; leave out normalize components"):
         ComparisonSettings(normalize="components").check(comparison, reward)

@@ -3,11 +3,11 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from support.groups import gold, play_group
 
-from memenvs import TextVectorEnv
+from memenvs.core.episode import Credit, Episode, Reply, Turn
 from memenvs.credit import gigpo
-from memenvs.rollout.records import Credit
-from memenvs.wrappers import Episode, GiGPO, GiGPOMethod, Turn, VectorRewardWrapper
+from memenvs.wrappers import GiGPO, RewardWrapper
 from memenvs.wrappers.gigpo import similar_states, state_of
 
 close = np.testing.assert_allclose
@@ -56,7 +56,7 @@ def test_the_rewards_that_are_given_stay_as_they_are():
 
 def turn(observation, feedback="", **privileged):
     before = {"privileged": privileged, "feedback": feedback}
-    return Turn(observation, "reply", before, "", {"turn_rewards": []}, "")
+    return Turn(observation, before, Reply("reply"), {"turn_rewards": []})
 
 
 def test_the_state_is_the_environments_or_the_feedback_or_the_prompt():
@@ -90,12 +90,12 @@ def test_texts_of_a_megabyte_are_compared():
 
 def test_an_episode_that_an_error_ended_is_compared_with_none():
     def played(reward, error=""):
-        info = {"turn_rewards": [reward]}
-        one = Turn("s", "x", {"privileged": {}, "feedback": ""}, "", info, "terminated")
-        return Episode([one], [reward], {}, {}, [], error=error)
+        info = {"turn_rewards": [reward], "rewards": {"outcome": reward}}
+        one = Turn("s", {"privileged": {}, "feedback": ""}, Reply("x"), info, "terminated")
+        return Episode(turns=[one], end="terminated", error=error)
 
     group = [played(0.0), played(1.0), played(9.0, error="away"), Episode(error="never began")]
-    credits = GiGPOMethod(scale="none", omega=2.0).assign_credit(group)
+    credits = GiGPO(scale="none", omega=2.0).assign_credit(group)
     assert [[credit.value for credit in own] for own in credits] == [[-1.0], [1.0], [], []]
     assert credits[0] == [Credit(0, -1.0, advantage=True)]
 
@@ -104,7 +104,7 @@ def test_an_episode_that_an_error_ended_is_compared_with_none():
 
 
 def test_one_board_is_one_state_though_the_text_of_the_episode_grows():
-    env = GiGPO(gym.make("MemSokoban-v0", rewards="outcome", max_turns=3, disable_env_checker=True))
+    env = RewardWrapper(gym.make("MemSokoban-v0", rewards="outcome", max_turns=3), [GiGPO()])
     _, info = env.reset(seed=0)
     boards = [info["privileged"]["state"]]
     for _ in range(3):
@@ -114,22 +114,10 @@ def test_one_board_is_one_state_though_the_text_of_the_episode_grows():
     assert [credit.value for credit in info["credits"]["gigpo"]] == [0.0] * 3  # compared: equal returns
 
 
-def group_of_three(**settings):
-    """Three episodes of two turns that begin on one board; the second solves it."""
-    inner = TextVectorEnv("MemSokoban-v0", 3, autoreset_mode="Disabled", rewards="outcome", max_turns=2)
-    venv = VectorRewardWrapper(inner, [["GiGPO", settings]], group_size=3)
-    venv.reset(seed=0)
-    over, groups = np.zeros(3, bool), []
-    while not over.all():
-        gold = "" if over[1] else inner.envs[1].unwrapped.gold_reply()
-        _, _, terminated, truncated, _ = venv.step(["x", gold, "y"], mask=~over)
-        over |= terminated | truncated
-        groups += venv.completed_groups
-    return groups[0]
-
-
 def test_in_a_group_the_turns_on_one_board_are_compared_and_the_credit_is_an_advantage():
-    group = group_of_three(gamma=0.5, scale="none", omega=2.0)
+    env = gym.make("MemSokoban-v0", rewards="outcome", max_turns=2)
+    methods = [["GiGPO", {"gamma": 0.5, "scale": "none", "omega": 2.0}]]
+    group = play_group(env, ["x"], [gold], ["y"], methods=methods)  # the second one solves the board
     credits = [[credit.value for credit in episode.credits["gigpo"]] for episode in group]
     states = [[state_of(one) for one in episode.turns] for episode in group]
     rewards = [episode.turns[-1].info["turn_rewards"] for episode in group]

@@ -9,12 +9,11 @@ import time
 import gymnasium as gym
 import pytest
 from chat_stub import ChatStub
+from support.groups import play_group
 
 from memenvs import evaluate
-from memenvs.core.vector import TextVectorEnv
-from memenvs.models import ScriptedPolicy
-from memenvs.rollout.engine import collect
-from memenvs.wrappers import Episode, Judge, JudgeMethod, RewardWrapper, Turn, VectorRewardWrapper
+from memenvs.core.episode import Episode, Reply, Turn
+from memenvs.wrappers import Judge, RewardWrapper
 from memenvs.wrappers.judge import read_json, read_lines, transcript
 
 
@@ -38,7 +37,7 @@ def endpoint():
 
 
 def judge(stub, client=None, **settings):
-    return JudgeMethod(stub.url, "m", **{"rubric": "general", "client": client or {}, **settings})
+    return Judge(stub.url, "m", **{"rubric": "general", "client": client or {}, **settings})
 
 
 def episode(actions=("first", "second"), context="rewrite"):
@@ -50,9 +49,10 @@ def episode(actions=("first", "second"), context="rewrite"):
         came = f" back {k}" if context == "append" else ""
         info = {**info, "feedback": came}
         shown = read + action + came if context == "append" else f"prompt {k + 1}"
-        turns.append(Turn(read, action, info, shown, info, "terminated" if k == last else ""))
+        before = {**info, "turn": k, "feedback": f" back {k - 1}" if k and context == "append" else ""}
+        turns.append(Turn(read, before, Reply(action), info, "terminated" if k == last else ""))
         read = shown
-    return Episode(turns)
+    return Episode(turns=turns, end="terminated")
 
 
 def credits(stub, **settings):
@@ -172,9 +172,9 @@ def test_a_record_of_texts_with_pictures_repeats_nothing_either():
     turns = []
     for reply in ("one", "two"):
         following, _, _, _, info = env.step(reply)
-        turns.append(Turn(observation, reply, before, following, info))
+        turns.append(Turn(observation, before, Reply(reply), info))
         observation, before = following, info
-    first, second = json.loads(transcript(Episode(turns), 10**6))
+    first, second = json.loads(transcript(Episode(turns=turns), 10**6))
     assert first["read"] + "one" + first["came_back"] + "two" + second["came_back"] == observation["text"]
     assert set(second) == {"turn", "reply", "came_back"}
 
@@ -202,7 +202,7 @@ def test_long_texts_are_cut_in_the_middle():
 )
 def test_a_wrong_setting_is_refused(settings):
     with pytest.raises(ValueError):
-        JudgeMethod(**{"url": "http://localhost:1/v1", "model": "m", **settings})
+        Judge(**{"url": "http://localhost:1/v1", "model": "m", **settings})
 
 
 REASONED = "<reasoning>\nTurn 1 …\n</reasoning>\n<score>\n%s\n</score>"
@@ -273,7 +273,8 @@ def test_scores_are_paid_beside_the_outcome_in_its_place_or_times_it(
     endpoint, verdict, settings, answer, paid
 ):
     stub = endpoint(REASONED % verdict)
-    env = Judge(gym.make("MemSearchQA-v0", tasks="world-test"), url=stub.url, model="m", **settings)
+    method = Judge(stub.url, "m", **settings)
+    env = RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test"), [method])
     env.reset(options={"task": 2})
     env.step(SEARCHED[0])
     info = env.step(SEARCHED[1].replace("sheaf", answer))[4]
@@ -281,7 +282,8 @@ def test_scores_are_paid_beside_the_outcome_in_its_place_or_times_it(
 
 
 def test_an_environment_reports_what_the_judge_could_not_score(endpoint):
-    env = Judge(gym.make("MemSearchQA-v0", tasks="world-test"), url=endpoint("no idea").url, model="m")
+    method = Judge(endpoint("no idea").url, "m")
+    env = RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test"), [method])
     env.reset(options={"task": 2})
     _, reward, _, _, info = env.step(SEARCHED[1])
     assert (reward, info["metrics"]["judge_unscored"]) == (1.0, 1.0)
@@ -292,9 +294,8 @@ class TestOutcome:
     def played(self, endpoint, verdict):
         """An episode of the right answer, judged by its outcome alone."""
         settings = {"url": endpoint(verdict).url, "model": "m", "level": "outcome", "outcome": "replace"}
-        venv = TextVectorEnv("MemSearchQA-v0", 1, autoreset_mode="Disabled", tasks="world-test")
-        venv = VectorRewardWrapper(venv, [["Judge", settings]])
-        (episode,) = collect(venv, ScriptedPolicy(lambda prompt: SEARCHED[1]), [0])
+        env = gym.make("MemSearchQA-v0", tasks="world-test")
+        (episode,) = play_group(env, [SEARCHED[1]], methods=[["Judge", settings]])
         return episode
 
     def test_learners_take_the_judges_score_for_the_outcome_reward(self, endpoint):
@@ -359,7 +360,7 @@ def test_a_task_of_no_type_of_longmemeval_has_no_score(endpoint):
 @pytest.mark.parametrize("rubric", ["longmemeval", "equivalence"])
 def test_what_judges_the_last_reply_scores_no_turns(rubric):
     with pytest.raises(ValueError, match=f"with level='turn' one of .*, got '{rubric}'"):
-        JudgeMethod("http://127.0.0.1:1/v1", "m", rubric=rubric)
+        Judge("http://127.0.0.1:1/v1", "m", rubric=rubric)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from memenvs.baselines.update import (
     master_weights,
     score,
 )
+from memenvs.core.episode import Sample
 from memenvs.models import HFPolicy
-from memenvs.rollout.records import Sample
 
 
 def policy_in(tiny_model, dtype, **options):
@@ -147,7 +147,7 @@ def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_mode
     optimizer = make_optimizer(groups, lr=0.1)
     before = [weight.detach().clone() for weight in policy.model_parameters()]
     ids, masks = sequences()
-    samples = [Sample.prompt(one[:4]).then(one[4:], np.zeros(len(one) - 4), 0) for one in ids]
+    samples = [Sample.of((one[:4], None, -1), (one[4:], np.zeros(len(one) - 4), 0)) for one in ids]
     args = MTPPOArgs(critic="shared")
     assert "kl_sampler" in score(policy, samples, args, critic=policy)  # bfloat16 is measured again
     experiences = [

@@ -15,7 +15,8 @@ from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
 from memenvs.baselines.rollout import Run
 from memenvs.baselines.update import ProcessGroup
-from memenvs.wrappers import TAMTRLMethod
+from memenvs.wrappers import TAMTRL
+from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 READING = {"tasks": "world-test", "chunk_size": 150, "n_documents": 4, "max_memory": 12, "max_answer": 12}
@@ -66,12 +67,13 @@ def test_the_scorer_is_the_policy_as_it_is_now(tiny_model, tmp_path):
     args = arguments(grpo, tiny_model, tmp_path / "run", reward="infomem")
     training = grpo.prepare(args)
     request = [ScoreRequest("The town of", " Kulvik")]
-    before = training.venv.scorer.logprobs(request)[0]
+    before = training.scorer.logprobs(request)[0]
     with __import__("torch").no_grad():
         for weight in training.policy.parameters():
             weight.mul_(1.1)
-    after = training.venv.scorer.logprobs(request)[0]
-    now = HFScorer(training.policy.model, training.policy.tokenizer).logprobs(request)[0]
+    after = training.scorer.logprobs(request)[0]
+    own = HFScorer(training.policy.model, training.policy.tokenizer)
+    now = make_scorer(own, training.policy.template).logprobs(request)[0]
     assert not np.allclose(before, after)
     np.testing.assert_allclose(after, now)
 
@@ -81,7 +83,7 @@ def test_a_fixed_scorer_can_be_named(tiny_model, tmp_path):
         grpo, arguments(grpo, tiny_model, tmp_path / "run", reward="tamtrl", scorer="lexical")
     )
     assert line["seconds_scoring"] > 0
-    assert type(training.venv.scorer.scorer).__name__ == "LexicalScorer"
+    assert type(training.scorer.scorer).__name__ == "LexicalScorer"
 
 
 def test_mt_ppo_learns_from_search_rewards(tiny_model, tmp_path):
@@ -104,7 +106,7 @@ def judge_three_of_four(training, monkeypatch):
         for number, episode in enumerate(episodes):
             right = float(number < 3)
             episode.metrics["success"] = episode.metrics["outcome"] = right
-            episode.turn_rewards[-1] = episode.outcomes[-1] = right
+            episode.turns[-1].info["rewards"]["outcome"] = right
         return episodes
 
     monkeypatch.setattr(training, "rollouts", judged)
@@ -129,7 +131,7 @@ def test_tamtrl_normalises_before_dynamic_sampling_leaves_groups_out(tiny_model,
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
     items, drawn, _ = grpo.sample_groups(training, args, 1)
-    wanted = group_advantages(drawn[:4], training.policy, TAMTRLMethod())[2:]
+    wanted = group_advantages(drawn[:4], training.policy, TAMTRL())[2:]
     found = [item.advantages for item in items if item.group == drawn[2].group]
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(wanted))
 

@@ -1,21 +1,19 @@
 """Each memory mode alone: how a text changes the memory, what a prompt shows, and what is malformed."""
 
-import json
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from memenvs import TextVectorEnv, collect
+from memenvs import collect
 from memenvs.baselines.advantages import group_advantages
-from memenvs.core.state import from_plain, to_plain
+from memenvs.core.episode import Reply, Turn
 from memenvs.envs.memory import MAX_LINES, MAX_OWN_TEXT, MODES, Memory, Written, rank
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.tokens import load_tokenizer
-from memenvs.wrappers import ChooseReply, ReMemR1Method, RewardWrapper, Turn, VectorRewardWrapper
+from memenvs.wrappers import ChooseReply, ReMemR1, RewardWrapper
 
 TOKENIZER = load_tokenizer()
 
@@ -136,14 +134,13 @@ class TestNotes:
 @pytest.mark.parametrize("name", MODES)
 @given(st.lists(st.text(alphabet="ADUPTELNO: 13|<>/recal\n", max_size=80), max_size=4))
 @example([" " * 1_000_000])  # a pattern that looked for a letter took minutes
-def test_no_text_raises_and_every_memory_is_plain_data_within_its_limit(name, texts):
+def test_no_text_raises_and_every_memory_is_within_its_limit(name, texts):
     memory = Memory()
     for text in texts:
         span, _ = mode(name, 8).write(memory, text)
         assert span is None or 0 <= span[0] < span[1] <= len(text)
         assert TOKENIZER.truncate(mode(name, 8).show(memory, "ADD"), 8)[1] is False
         assert len(memory.notice) < MAX_OWN_TEXT
-    assert from_plain(json.loads(json.dumps(to_plain(memory))), Memory, "memory") == memory
 
 
 @pytest.mark.parametrize(
@@ -276,7 +273,7 @@ def test_tamtrl_scores_the_operations_and_mempo_credits_their_characters():
     _, before = env.reset(options={"task": 1})
     reply = "<think>hm</think>ADD: Ada wrote it"
     info = env.step(reply)[4]
-    (asked,) = env.methods[0].requests(Turn("", reply, before, "", info))
+    (asked,) = env.methods[0].requests(Turn("", before, Reply(reply), info))
     assert asked.continuation == "ADD: Ada wrote it"
     while not info["credits"]["mempo"]:
         info = env.step("NOOP")[4]
@@ -292,20 +289,19 @@ def test_rememr1_pays_for_the_words_of_the_answer_that_a_callback_brings_back():
     before = env.step("forgotten")[4]
     for reply, earned in (("nothing <recall>was</recall>", 1.0), ("nothing <recall>moth</recall>", 0.0)):
         info = env.step(reply)[4]
-        turn = Turn("Which river?", reply, before, "", info)
-        assert ReMemR1Method().signal(turn, []) == earned
+        turn = Turn("Which river?", before, Reply(reply), info)
+        assert ReMemR1().signal(turn, []) == earned
         # The paper compares with the prompt, which has one of the two words already.
-        assert ReMemR1Method(bounded=False).signal(turn, []) == earned / 2
+        assert ReMemR1(bounded=False).signal(turn, []) == earned / 2
         env.step("forgotten")
 
 
 @pytest.mark.parametrize("memory_mode", MODES)
 def test_episodes_of_every_mode_are_collected_and_credited(memory_mode):
     settings = {"tasks": "world-test", "chunk_size": 9000, "memory_mode": memory_mode}
-    venv = TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode="Disabled", **settings)
-    host = VectorRewardWrapper(venv, ["MemPO", "InfoMem", "TAMTRL"], "lexical", group_size=2)
     policy = ScriptedPolicy(lambda prompt: "<think>ADD: It is the river.</think>ADD: \\boxed{the river}")
-    episodes = collect(host, policy, groups=[0], group_size=2)
+    methods = ["MemPO", "InfoMem", "TAMTRL"]
+    episodes = collect("MemChunkQA-v0", policy, [0], 2, methods, "lexical", env_args=settings)
     for episode in episodes:
         assert episode.error == ""
         assert len(episode.samples) == (1 if memory_mode == "react" else len(episode.turns))

@@ -8,7 +8,7 @@ from build_command import command
 from reference_values import REFERENCE, cases
 
 import memenvs  # noqa: F401
-from memenvs.wrappers import MovieRecall, MovieRecallMethod, Turn
+from memenvs.wrappers import MovieRecall, Turn
 
 MOVIES = json.loads((REFERENCE / "memoryagentbench_redial.json").read_text(encoding="utf-8"))["movies"]
 
@@ -26,7 +26,7 @@ def turn(reply, answers, end="terminated"):
 
 
 def test_the_recall_of_a_reply_is_what_the_benchmarks_code_gives(names):
-    method, recorded = MovieRecallMethod(names), cases("memoryagentbench_redial")
+    method, recorded = MovieRecall(names), cases("memoryagentbench_redial")
     assert len(recorded) > 100
     for case in recorded:
         played = turn(case["input"]["reply"], [str(number) for number in case["input"]["ids"]])
@@ -34,21 +34,21 @@ def test_the_recall_of_a_reply_is_what_the_benchmarks_code_gives(names):
 
 
 def test_of_a_box_or_an_answer_only_what_is_inside_is_a_list(names):
-    method = MovieRecallMethod(names, k=2)
+    method = MovieRecall(names, k=2)
     for reply in (r"So: \boxed{1. Heat\n2. Ran}", "<think>1. Up</think><answer>Heat, Ran</answer>"):
         assert method.signal(turn(reply.replace("\\n", "\n"), ["1", "2"]), []) == 1.0
 
 
 def test_only_the_first_k_and_the_last_turn_count(names):
     reply = "1. Up\n2. Ran\n3. Heat"
-    assert MovieRecallMethod(names, k=2).signal(turn(reply, ["1", "2"]), []) == 0.5
-    assert MovieRecallMethod(names, k=3).signal(turn(reply, ["1", "2"]), []) == 1.0
-    assert MovieRecallMethod(names).signal(turn(reply, ["1", "2"], end=""), []) == 0.0
+    assert MovieRecall(names, k=2).signal(turn(reply, ["1", "2"]), []) == 0.5
+    assert MovieRecall(names, k=3).signal(turn(reply, ["1", "2"]), []) == 1.0
+    assert MovieRecall(names).signal(turn(reply, ["1", "2"], end=""), []) == 0.0
 
 
 @pytest.mark.parametrize("reply", ["", "1.", "\n" * 2000, "x" * 60_000, "1. " + "Heat, " * 9000, "\ud800"])
 def test_no_reply_raises(names, reply):
-    assert 0.0 <= MovieRecallMethod(names).signal(turn(reply, ["1"]), []) <= 1.0
+    assert 0.0 <= MovieRecall(names).signal(turn(reply, ["1"]), []) <= 1.0
 
 
 def test_redial_is_built_and_scored_by_the_names_of_a_reply(names, tmp_path):
@@ -72,9 +72,9 @@ def test_redial_is_built_and_scored_by_the_names_of_a_reply(names, tmp_path):
 def test_an_invalid_file_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "names.json").write_text(text)
     with pytest.raises(ValueError, match=r"names\.json.*; give the data set's entity2id\.json"):
-        MovieRecallMethod(str(tmp_path / "names.json"))
+        MovieRecall(str(tmp_path / "names.json"))
 
 
 def test_an_answer_of_another_data_set_is_named(names):
     with pytest.raises(ValueError, match=r"answer 'Ann' of task q1 is not in .*entity2id.json"):
-        MovieRecallMethod(names).signal(turn("Heat", ["Ann"]), [])
+        MovieRecall(names).signal(turn("Heat", ["Ann"]), [])

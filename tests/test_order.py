@@ -113,7 +113,7 @@ def test_a_teacher_plays_each_task_once(tiny_model, small, tmp_path):
     args = arguments(
         sft, tiny_model, tmp_path / "run", env_args={"tasks": small}, teacher="gold", episodes=10
     )
-    shown = [lesson.turns[0][0] for lesson in sft.demonstrations(args)]
+    shown = [lesson.turns[0].observation for lesson in sft.demonstrations(args, 10)]
     env = gym.make("MemToolQA-v0", tasks=small)
     assert {*shown} == {env.reset(options={"task": task})[0] for task in range(10)}
     assert len({*shown}) == 10
@@ -144,8 +144,9 @@ class Half(RewardMethod):
 
 
 def test_the_return_of_an_evaluation_has_what_methods_pay(tiny_model, small, tmp_path):
-    options = {"env_args": {"tasks": small}, "eval_every": 1, "methods": ["test_order:Half"]}
-    run = grpo.prepare(arguments(grpo, tiny_model, tmp_path / "run", reward="merged", **options))
+    methods = ["test_order:Half"]
+    options = {"env_args": {"tasks": small}, "eval_every": 1, "methods": methods, "reward": "merged"}
+    run = grpo.prepare(arguments(grpo, tiny_model, tmp_path / "run", **options))
     found = run.evaluate(1)
     parts = {name: value for name, value in found.items() if name.startswith("eval_rewards/")}
     assert parts["eval_rewards/half"] >= 0.5

@@ -2,7 +2,6 @@
 
 import builtins
 import io
-import json
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 from chat_stub import ChatStub
 from command_line import evaluate, play
 
-from memenvs.rollout.records import read_episodes
+from memenvs.core.episode_file import read_episodes
 
 
 def main(arguments):
@@ -52,13 +51,13 @@ def test_a_random_player_of_the_grid_is_drawn_by_the_seed(capsys):
 def test_a_model_plays_as_an_evaluation_of_it_does(tiny_model, tmp_path, capsys):
     options = ["--policy", f"hf:{tiny_model}", "--temperature", "0", "--max-new-tokens", "8", "--task", "2"]
     assert evaluate(["--env", "MemSokoban-v0", *options, "--out", str(tmp_path)]) == 0
-    (line,) = map(json.loads, (tmp_path / "episodes.jsonl").read_text(encoding="utf-8").splitlines())
+    (episode,) = read_episodes(tmp_path / "episodes.jsonl")
     capsys.readouterr()
     assert main(["MemSokoban-v0", *options]) == 0
     shown = capsys.readouterr().out
-    assert f"return {line['metrics']['return']:g}; " in shown
+    assert f"return {episode.metrics['return']:g}; " in shown
     words = " ".join(shown.split())
-    assert [reply for reply in line["replies"] if " ".join(reply.split()) not in words] == []
+    assert [turn.action for turn in episode.turns if " ".join(turn.action.split()) not in words] == []
 
 
 def test_a_models_replies_are_drawn_by_the_seed(tiny_model, capsys):

@@ -14,10 +14,11 @@ import torch
 from prm_model import save_prm
 
 import memenvs
+from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.models import HFPolicy
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing.conformance import HOSTILE
-from memenvs.wrappers import PRM, Episode, PRMMethod, Turn
+from memenvs.wrappers import PRM, RewardWrapper
 
 READING = {"tasks": "world-test", "n_documents": 4, "chunk_size": 150}
 
@@ -38,10 +39,12 @@ def episode(turns, context="rewrite", outcome=1.0):
     made, shown, came = [], "", ""
     for k, (text, action) in enumerate(turns):
         came, shown = text, shown + text if context == "append" else text
-        info = {"context": context, "feedback": came, "metrics": {}}
-        made.append(Turn(shown, action, info, "", info, "terminated" if k == len(turns) - 1 else ""))
+        last = k == len(turns) - 1
+        info = {"turn": k, "context": context, "feedback": came, "metrics": {}}
+        after = {**info, "rewards": {"outcome": outcome if last else 0.0}}
+        made.append(Turn(shown, info, Reply(action), after, "terminated" if last else ""))
         shown += action
-    return Episode(made, [0.0] * (len(turns) - 1) + [outcome])
+    return Episode(turns=made, end="terminated")
 
 
 def paid(method, *episodes):
@@ -63,7 +66,7 @@ def test_a_turn_of_fresh_prompts_is_read_by_itself(random_prm):
         for text, reply in turns
     ]
     assert abs(wanted[0] - wanted[1]) > 0.01
-    np.testing.assert_allclose(paid(PRMMethod(random_prm), episode(turns))[0], wanted, rtol=1e-4)
+    np.testing.assert_allclose(paid(PRM(random_prm), episode(turns))[0], wanted, rtol=1e-4)
 
 
 def test_a_turn_of_appended_prompts_is_read_after_everything_before_it(random_prm):
@@ -73,12 +76,12 @@ def test_a_turn_of_appended_prompts_is_read_after_everything_before_it(random_pr
     second = [*first, *policy.encode_feedback("Found.", reply), *policy.encode_reply("An answer.")]
     wanted = [plain_probability(policy, ids[:-1]) for ids in (first, second)]
     assert abs(wanted[0] - wanted[1]) > 0.01
-    found = paid(PRMMethod(random_prm), episode(turns, context="append"))[0]
+    found = paid(PRM(random_prm), episode(turns, context="append"))[0]
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 def test_episodes_that_end_together_have_the_probabilities_that_each_has_alone(random_prm):
-    method = PRMMethod(random_prm, max_batch_tokens=40)
+    method = PRM(random_prm, max_batch_tokens=40)
     both = [episode([("a", "b"), ("c", "d")]), episode([("e", "f " * 30)], context="append")]
     alone = [paid(method, one)[0] for one in both]
     for together, one in zip(paid(method, *both), alone, strict=True):
@@ -92,14 +95,14 @@ def test_a_probability_counts_beside_the_outcome_or_in_its_place_or_times_it(
     outcome, replaces, wanted, three_quarters
 ):
     # 2 * 0.75, and times an outcome of 0.4
-    method = PRMMethod(three_quarters, outcome=outcome, weight=2.0)
+    method = PRM(three_quarters, outcome=outcome, weight=2.0)
     np.testing.assert_allclose(paid(method, episode([("a", "b"), ("c", "d")], outcome=0.4)), [[wanted] * 2])
     assert method.replaces_outcome is replaces
 
 
 def test_a_turn_that_does_not_fit_the_window_is_unscored_and_the_others_are_not(three_quarters):
     long = "word " * 2000
-    (first, second, third), appended = PRMMethod(three_quarters).assign_credit(
+    (first, second, third), appended = PRM(three_quarters).assign_credit(
         [
             episode([("a", "b"), (long, "c"), ("d", "e")]),
             episode([("a", "b"), (long, "c"), ("d", "e")], context="append"),
@@ -117,16 +120,14 @@ def test_a_nan_logit_is_unscored(three_quarters, tiny_model, tmp_path):
     with torch.no_grad():
         policy.value_head.bias.fill_(math.nan)
     policy.save(f"{broken}/policy")
-    ((credit,),) = PRMMethod(broken).assign_credit([episode([("a", "b")])])
+    ((credit,),) = PRM(broken).assign_credit([episode([("a", "b")])])
     assert math.isnan(credit.value)
     assert credit.reason == "not finite: the model's logit"
 
 
 @pytest.mark.parametrize("context", ["rewrite", "append"])
 def test_no_reply_raises(context, three_quarters):
-    (credits,) = PRMMethod(three_quarters).assign_credit(
-        [episode([("a", reply) for reply in HOSTILE], context)]
-    )
+    (credits,) = PRM(three_quarters).assign_credit([episode([("a", reply) for reply in HOSTILE], context)])
     assert len(credits) == len(HOSTILE)
     assert credits[0].value == pytest.approx(0.75)  # an empty reply
     assert all(credit.reason[:8] == "too long" for credit in credits if math.isnan(credit.value))
@@ -137,7 +138,7 @@ def test_every_environments_turns_are_scored(env_id, three_quarters):
     env = gym.make(env_id)
     if not isinstance(env.unwrapped, memenvs.TextEnv):
         pytest.skip("its actions are no text")
-    env = PRM(env, model=three_quarters, outcome="keep")
+    env = RewardWrapper(env, [PRM(three_quarters, outcome="keep")])
     info = play_episode(env, make_policy("gold", env), task=0, seed=0)
     credits = info["credits"]["prm"]
     assert [credit.turn for credit in credits] == list(range(len(info["turn_rewards"])))
@@ -163,13 +164,14 @@ def test_a_folder_without_a_process_reward_model_is_refused_before_an_episode(st
     if state is not None:
         (tmp_path / "state.json").write_text(state)
     with pytest.raises(ValueError, match="prm") as error:
-        PRMMethod(str(tmp_path))
+        PRM(str(tmp_path))
     assert str(error.value).startswith(message.format(folder=tmp_path))
     assert "\n" not in str(error.value)
 
 
 def test_a_spec_holds_the_folder_and_no_model(three_quarters):
-    spec = PRM(gym.make("MemSokoban-v0"), model=three_quarters, outcome="multiply").spec
+    spec = RewardWrapper(gym.make("MemSokoban-v0"), [PRM(three_quarters)]).spec
     again = gym.make(gym.envs.registration.EnvSpec.from_json(spec.to_json()))
-    assert again.methods[0] == PRMMethod(three_quarters, outcome="multiply")
-    assert json.loads(spec.to_json())["additional_wrappers"][-1]["kwargs"]["model"] == three_quarters
+    assert again.methods[0] == PRM(three_quarters)
+    ((_, settings),) = json.loads(spec.to_json())["additional_wrappers"][-1]["kwargs"]["methods"]
+    assert settings["model"] == three_quarters

@@ -28,7 +28,8 @@ test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list = sums
 
 _FOLDER = tempfile.TemporaryDirectory()
 _MODEL = save_prm(Path(_FOLDER.name) / "prm", save_tiny_model(Path(_FOLDER.name) / "tiny"))
-_PAYS = WrapperSpec("PRM", "memenvs.wrappers:PRM", {"model": _MODEL, "outcome": "multiply", "device": "cpu"})
+_METHODS = [["PRM", {"model": _MODEL, "device": "cpu"}]]
+_PAYS = WrapperSpec("RewardWrapper", "memenvs.wrappers:RewardWrapper", {"methods": _METHODS})
 gym.register(
     "PRMSokoban-v0",
     "memenvs.envs.sokoban:SokobanEnv",

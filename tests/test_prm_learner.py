@@ -17,10 +17,11 @@ from launching import launch
 from safetensors.torch import load_file
 
 from memenvs.baselines import grpo, prm, sft
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import EpisodeWriter, RecordEpisodes, read_lines
 from memenvs.models import HFPolicy
-from memenvs.rollout.records import Episode, EpisodeWriter, RecordEpisodes, read_records
 from memenvs.rollout.scripted import make_policy, play_episode
-from memenvs.wrappers import PRM
+from memenvs.wrappers import PRM, TAMTRL, RewardWrapper
 
 SOKOBAN = {"max_turns": 2}
 
@@ -52,7 +53,7 @@ def run(*given, **options):
 
 def rewritten(path, **changes):
     """A file whose episodes have other fields."""
-    changed = [{**json.loads(line), **changes} for line, _ in read_records(path)]
+    changed = [{**json.loads(line), **changes} for line, _ in read_lines(path)]
     file = path.with_name("changed.jsonl")
     file.write_text("".join(json.dumps(data) + "\n" for data in changed))
     return file
@@ -65,7 +66,9 @@ def test_it_learns_to_predict_success_on_held_out_tasks(tiny_model, played, tmp_
     assert last["eval_base_accuracy"] < 0.9
     assert last["eval_loss"] < 0.5 * last["eval_base_loss"]
     # As a reward method: one of the held-out kind of task, played well and not at all.
-    env = PRM(gym.make("MemSokoban-v0", max_turns=4), model=str(tmp_path / "run" / "last"), outcome="keep")
+    env = RewardWrapper(
+        gym.make("MemSokoban-v0", max_turns=4), [PRM(str(tmp_path / "run" / "last"), outcome="keep")]
+    )
     paid = {
         name: play_episode(env, make_policy(name, env), task=40, seed=0)["turn_rewards"][:1]
         for name in ("gold", "silent")
@@ -101,7 +104,9 @@ def test_an_adapter_can_be_trained_instead_of_the_weights(tiny_model, played, tm
     pytest.importorskip("peft")
     run(tiny_model, tmp_path / "run", played, lora_rank=2)
     assert not (tmp_path / "run" / "last" / "policy" / "model.safetensors").exists()
-    env = PRM(gym.make("MemSokoban-v0", **SOKOBAN), model=str(tmp_path / "run" / "last"), outcome="keep")
+    env = RewardWrapper(
+        gym.make("MemSokoban-v0", **SOKOBAN), [PRM(str(tmp_path / "run" / "last"), outcome="keep")]
+    )
     info = play_episode(env, make_policy("silent", env), task=0, seed=0)
     assert all(0 < credit.value < 1 for credit in info["credits"]["prm"])
 
@@ -136,7 +141,7 @@ def test_grpo_compares_the_probabilities_of_all_turns_of_a_task(tiny_model, play
 
 def test_an_appended_episode_is_one_sequence_and_each_of_its_turns_an_example(tiny_model, played, tmp_path):
     training, _ = run(tiny_model, tmp_path / "run", played)
-    episodes = [episode for _, episode in read_records(played)]
+    episodes = [episode for _, episode in read_lines(played)]
     assert len(training.examples) + len(training.held_out) == len(episodes)
     sequences = [*training.examples, *training.held_out]
     assert sum(len(one.labels) for one in sequences) == sum(len(one.turns) for one in episodes)
@@ -183,31 +188,29 @@ def test_soft_labels_are_correlated_with_probabilities():
 
 def reading(tmp_path, **settings):
     """An episode of chunked reading under TAMTRL, in a file."""
-    from memenvs.wrappers import TAMTRL
-
     options = {"tasks": "world-test", "n_documents": 4, "chunk_size": 150}
-    env = TAMTRL(gym.make("MemChunkQA-v0", **options), scorer="lexical", **settings)
+    env = RewardWrapper(gym.make("MemChunkQA-v0", **options), [TAMTRL(**settings)], "lexical")
     for task in range(4):
         play_episode(env, make_policy("gold" if task % 2 else "lexical", env), task=task, seed=0)
         with EpisodeWriter(tmp_path / "taught.jsonl") as writer:
-            writer.write(env.record)
+            writer.write(env.episode)
     return tmp_path / "taught.jsonl"
 
 
 def test_a_memory_is_labelled_by_the_teacher_and_the_answer_by_the_success(tmp_path):
-    *_, (line, episode) = read_records(reading(tmp_path))
+    *_, (line, episode) = read_lines(reading(tmp_path))
     data = json.loads(line)
     labels = prm.turn_labels(episode, "tamtrl")
     assert data["metrics"]["success"] == 1.0
-    assert labels.tolist() == [*data["signals"]["tamtrl"][:-1], 1.0]
+    assert labels.tolist() == [*(turn["signals"]["tamtrl"] for turn in data["turns"][:-1]), 1.0]
     assert len(set(labels)) > 2
     assert prm.turn_labels(episode, "outcome").tolist() == [1.0] * len(episode.turns)
 
 
 def test_an_episode_with_a_memory_that_was_not_measured_is_left_out(tmp_path):
     file = reading(tmp_path)
-    first, *others = (json.loads(line) for line, _ in read_records(file))
-    first["signals"]["tamtrl"][0] = None
+    first, *others = (json.loads(line) for line, _ in read_lines(file))
+    first["turns"][0]["signals"]["tamtrl"] = None
     file.write_text("".join(json.dumps(data) + "\n" for data in (first, *others)))
     assert len(prm.read_usable([file], "tamtrl")) == 3
     assert len(prm.read_usable([file], "outcome")) == 4
@@ -219,7 +222,7 @@ def test_turns_that_do_not_fit_the_window_are_reported_and_left_out(tiny_model, 
     lines[0]["turns"][0]["observation"] += " word" * 2000
     file.write_text("".join(json.dumps(data) + "\n" for data in lines))
     prm.prepare(arguments(tiny_model, tmp_path / "run", file))
-    lost, turns = len(lines[0]["replies"]), sum(len(data["replies"]) for data in lines)
+    lost, turns = len(lines[0]["turns"]), sum(len(data["turns"]) for data in lines)
     assert f"warning: {lost} of {turns} turns do not fit the model's window" in capsys.readouterr().err
 
 
@@ -246,7 +249,7 @@ def test_episodes_that_teach_nothing_are_refused(change, message, tiny_model, pl
 
 def test_episodes_without_texts_are_refused(tiny_model, played, tmp_path, capsys):
     with EpisodeWriter(tmp_path / "bare.jsonl", texts=False) as writer:
-        for _, episode in read_records(played):
+        for _, episode in read_lines(played):
             writer.write(episode)
     line = refusal(tiny_model, tmp_path, capsys, "--episodes", str(tmp_path / "bare.jsonl"))
     assert line.endswith("has only replies; evaluate without --no-texts")
@@ -255,15 +258,24 @@ def test_episodes_without_texts_are_refused(tiny_model, played, tmp_path, capsys
 @pytest.mark.parametrize(
     ("settings", "change", "message"),
     [
-        ({"length_norm": False}, {}, "which are not probabilities"),
+        ({"length_norm": False}, dict, "which are not probabilities"),
         (
             {},
-            {"answers": [["a"], ["b"]]},
+            lambda turn: turn.get("before", {}).get("privileged", {}).update(answers=[["a"], ["b"]]),
             "has several questions, whose answers have no signal; give --labels",
         ),
-        ({}, {"signals": {}}, "has no signals 'tamtrl' for --labels, only outcome; record episodes with"),
+        (
+            {},
+            lambda turn: turn.update(signals={}),
+            "has no signals 'tamtrl' for --labels, only outcome; record episodes with",
+        ),
     ],
 )
 def test_signals_that_are_no_labels_are_refused(settings, change, message, tiny_model, tmp_path, capsys):
-    file = rewritten(reading(tmp_path, **settings), **change)
+    file = reading(tmp_path, **settings)
+    lines = [json.loads(line) for line, _ in read_lines(file)]
+    for data in lines:
+        for turn in data["turns"]:
+            change(turn)
+    file.write_text("".join(json.dumps(data) + "\n" for data in lines))
     assert message in refusal(tiny_model, tmp_path, capsys, "--episodes", str(file), "--labels", "tamtrl")

@@ -6,17 +6,18 @@ from functools import partial
 import numpy as np
 import pytest
 
+from memenvs.core.episode import Reply
 from memenvs.credit import tamtrl_rewards
 from memenvs.wrappers import (
+    TAMTRL,
     Credit,
     Episode,
-    InfoMemMethod,
-    MemPOMethod,
-    QuestionCreditMethod,
+    InfoMem,
+    MemPO,
+    QuestionCredit,
     RewardMethod,
-    SearchRewardsMethod,
-    TAMTRLMethod,
-    ToolRewardsMethod,
+    SearchRewards,
+    ToolRewards,
     Turn,
 )
 from memenvs.wrappers.judge import JudgeClient
@@ -48,7 +49,7 @@ def turn(action="notes", end="", before=None, **after):
     memory = after.get("memory", "")
     at = action.find(memory) if memory else -1
     after.setdefault("memory_span", None if at < 0 else [at, at + len(memory)])
-    return Turn("read this", action, told(**(before or {})), "", told(**after), end)
+    return Turn("read this", told(**(before or {})), Reply(action), told(**after), end)
 
 
 def episode(method, signals, *, outcome=0.0, proper=1.0, actions=None, memory="notes"):
@@ -65,8 +66,16 @@ def episode(method, signals, *, outcome=0.0, proper=1.0, actions=None, memory="n
         )
         for k in range(len(signals))
     ]
-    outcomes = [0.0] * last + [outcome]
-    return Episode(turns, outcomes, {method.name: list(signals)}, {}, [])
+    return made(method, turns, signals, [0.0] * last + [outcome])
+
+
+def made(method, turns, signals, outcomes, error=""):
+    """An ended episode of given turns, signals and outcomes."""
+    for one, signal, outcome in zip(turns, signals, outcomes, strict=True):
+        one.signals[method.name] = signal
+        one.info["rewards"] = {"outcome": outcome}
+    metrics = turns[-1].info["metrics"]
+    return Episode(turns=turns, end="failed" if error else "terminated", error=error, metrics=metrics)
 
 
 def values(credits):
@@ -76,37 +85,33 @@ def values(credits):
 class TestTAMTRL:
     def test_the_memory_kept_is_scored_under_the_evidence_of_its_chunk(self):
         written = turn("notes and more", before=TEACHER, memory="notes")
-        assert TAMTRLMethod().requests(written) == [ScoreRequest("evidence here", "notes")]
-        assert TAMTRLMethod(view="global").requests(written) == [ScoreRequest("all evidence", "notes")]
+        assert TAMTRL().requests(written) == [ScoreRequest("evidence here", "notes")]
+        assert TAMTRL(view="global").requests(written) == [ScoreRequest("all evidence", "notes")]
 
     def test_the_answer_turn_is_scored_only_by_a_teacher(self):
         action = "<think>so</think> my answer"
         last = turn(action, "terminated", before=TEACHER, memory="notes", reply="my answer")
-        assert TAMTRLMethod().requests(last) == []
-        assert TAMTRLMethod(final_turn="teacher").requests(last) == [
-            ScoreRequest("evidence here", "my answer")
-        ]
+        assert TAMTRL().requests(last) == []
+        assert TAMTRL(final_turn="teacher").requests(last) == [ScoreRequest("evidence here", "my answer")]
 
     def test_a_reading_turn_that_a_limit_outside_ends_is_scored_by_its_memory(self):
         last = turn("notes", "truncated", before=TEACHER, memory="notes", reply="")
-        assert TAMTRLMethod(final_turn="teacher").requests(last) == [ScoreRequest("evidence here", "notes")]
+        assert TAMTRL(final_turn="teacher").requests(last) == [ScoreRequest("evidence here", "notes")]
 
     def test_the_signal_is_the_mean_of_probabilities(self):
         scores = [np.array([HALF, QUARTER])]
-        assert TAMTRLMethod().signal(turn(), scores) == pytest.approx(0.375)
-        assert TAMTRLMethod(length_norm=False).signal(turn(), scores) == pytest.approx(0.75)
+        assert TAMTRL().signal(turn(), scores) == pytest.approx(0.375)
+        assert TAMTRL(length_norm=False).signal(turn(), scores) == pytest.approx(0.75)
 
     def test_an_empty_memory_is_not_scored(self):
-        assert TAMTRLMethod().requests(turn("", before=TEACHER, memory="")) == []
-        assert (
-            TAMTRLMethod(change=True).requests(turn("", before={**TEACHER, "memory": "old"}, memory="")) == []
-        )
-        assert TAMTRLMethod().signal(turn(), []) == 0.0
+        assert TAMTRL().requests(turn("", before=TEACHER, memory="")) == []
+        assert TAMTRL(change=True).requests(turn("", before={**TEACHER, "memory": "old"}, memory="")) == []
+        assert TAMTRL().signal(turn(), []) == 0.0
 
     @pytest.mark.parametrize("combine", ["product", "plus"])
     def test_an_empty_memory_earns_no_share_and_moves_no_other_memory(self, combine):
         # min 0.4, max 0.6: p^ = 0, 1 | -, 0.5; were the empty one a p of 0, 0.4 would be p^ = 2/3.
-        method = TAMTRLMethod(combine=combine)
+        method = TAMTRL(combine=combine)
         group = [
             episode(method, [0.4, 0.6, 0.0], outcome=1.0),
             episode(method, [0.0, 0.5, 0.0], outcome=1.0, memory=["", "notes", "notes"]),
@@ -125,12 +130,12 @@ class TestTAMTRL:
         close(rewards, np.array([first, second]) + (combine == "plus"))
 
     def test_alone_an_empty_memory_is_not_the_smallest_so_far(self):
-        method = TAMTRLMethod()
+        method = TAMTRL()
         method.assign_credit([episode(method, [0.0, 0.4, 0.6, 0.0], memory=["", "a", "b", "b"])])
         close(values(method.assign_credit([episode(method, [0.5, 0.0], outcome=1.0)])[0]), [0.5, 1.0])
 
     def test_the_change_compares_with_the_memory_before(self):
-        method, before = TAMTRLMethod(change=True), {**TEACHER, "memory": "old"}
+        method, before = TAMTRL(change=True), {**TEACHER, "memory": "old"}
         assert method.requests(turn(before=before, memory="notes")) == [
             ScoreRequest("evidence here", "notes"),
             ScoreRequest("evidence here", "old"),
@@ -149,49 +154,49 @@ class TestQuestionCredit:
         turns = [turn(answered=False), turn(answered=True), turn(end="terminated", answered=True)]
         for k, reward in enumerate((0.0, *earned)):
             turns[k].info["rewards"] = {"outcome": reward}
-        method = method or QuestionCreditMethod()
+        method = method or QuestionCredit()
         signals = [method.signal(one, []) for one in turns]
-        return Episode(turns, [0.0, *earned], {"question_credit": signals}, {}, [], error=error)
+        return made(method, turns, signals, [0.0, *earned], error)
 
     def test_an_answer_is_compared_with_answers_to_its_question_and_the_memory_with_all(self):
         # question 1: 0.5, 0 (std 0.5 / sqrt 2, deviations +-0.25 -> +-0.7071); question 2: 0, 0 -> 0, 0
         group = [self.reads((0.5, 0.0)), self.reads((0.0, 0.0))]
-        credits = QuestionCreditMethod().assign_credit(group)
+        credits = QuestionCredit().assign_credit(group)
         close(values(credits[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
         close(values(credits[1]), [-(0.5**0.5) / 2, -(0.5**0.5), 0.0])
         assert all(credit.advantage for one in credits for credit in one)
 
     def test_an_episode_that_failed_is_compared_with_none(self):
         group = [self.reads((0.5, 0.5)), self.reads((0.0, 0.5)), self.reads((0.5, 0.5), error="away")]
-        close(values(QuestionCreditMethod().assign_credit(group)[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
+        close(values(QuestionCredit().assign_credit(group)[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
 
     def test_alone_a_question_is_compared_with_all_so_far(self):
         # 0.5 and 0: mean 0.25, std 0.25 sqrt(2)
-        credits = values(QuestionCreditMethod().assign_credit([self.reads((0.5, 0.0))])[0])
+        credits = values(QuestionCredit().assign_credit([self.reads((0.5, 0.0))])[0])
         close(credits, [0.0, 0.5**0.5, -(0.5**0.5)])
 
 
 def test_tamtrl_does_not_take_an_answer_for_a_memory():
-    method = TAMTRLMethod()
+    method = TAMTRL()
     answer = turn("\\boxed{x}", before=TEACHER, answered=True, memory="notes", memory_span=None, reply="x")
     assert method.requests(answer) == []
     last = turn("y", "terminated", answered=True)
-    episode = Episode([turn("notes", answered=False, memory="notes"), answer, last], [0.0, 0.5, 0.0])
-    close(method.paid(episode), [math.nan, 0.5, 0.0])
-    asked = TAMTRLMethod(final_turn="teacher").requests(answer)
+    turns = [turn("notes", answered=False, memory="notes"), answer, last]
+    close(method.paid(made(method, turns, [0.0] * 3, [0.0, 0.5, 0.0])), [math.nan, 0.5, 0.0])
+    asked = TAMTRL(final_turn="teacher").requests(answer)
     assert asked == [ScoreRequest("evidence here", "x")]
 
 
 class TestInfoMem:
     def test_the_answer_is_scored_at_the_last_turn_with_the_memory_and_without(self):
-        asked = InfoMemMethod().requests(turn(end="terminated", **FINAL))
+        asked = InfoMem().requests(turn(end="terminated", **FINAL))
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q", "y")]
-        wrapped = InfoMemMethod(target="wrapped").requests(turn(end="terminated", **FINAL))
+        wrapped = InfoMem(target="wrapped").requests(turn(end="terminated", **FINAL))
         assert [one.continuation for one in wrapped] == ["\\boxed{y}"] * 2
-        assert InfoMemMethod().requests(turn(**FINAL)) == []
+        assert InfoMem().requests(turn(**FINAL)) == []
 
     def test_query_pmi_scores_the_question_from_the_memory_alone(self):
-        method = InfoMemMethod(condition="query")
+        method = InfoMem(condition="query")
         with_memory, without = method.requests(turn(end="terminated", memory="m", question="who?"))
         assert with_memory.continuation == without.continuation == "who?"
         assert "\nm\n" in with_memory.prompt
@@ -199,10 +204,10 @@ class TestInfoMem:
 
     def test_the_gain_is_a_difference_of_means_in_nats(self):
         scores = [np.array([HALF, HALF]), np.array([QUARTER, QUARTER])]
-        assert InfoMemMethod().signal(turn(end="terminated"), scores) == pytest.approx(math.log(2))
+        assert InfoMem().signal(turn(end="terminated"), scores) == pytest.approx(math.log(2))
 
     def test_the_bonus_goes_to_the_last_turn_of_successes(self):
-        method = InfoMemMethod()
+        method = InfoMem()
         # successes 1 and 3: z = -1, 1
         group = [episode(method, [0, gain], outcome=right) for gain, right in ((1, 1.0), (3, 1.0), (9, 0.0))]
         credits = method.assign_credit(group)
@@ -210,7 +215,7 @@ class TestInfoMem:
         assert [c[0].turn for c in credits] == [1, 1, 1]
 
     def test_alone_the_first_success_is_raw_and_the_next_are_scored_against_the_earlier(self):
-        method = InfoMemMethod(beta=1.0)
+        method = InfoMem(beta=1.0)
         paid = [
             values(method.assign_credit([episode(method, [gain], outcome=1.0)])[0])[0] for gain in (1.0, 3.0)
         ]
@@ -219,9 +224,9 @@ class TestInfoMem:
 
 class TestMemPO:
     def test_the_answer_is_scored_after_the_memory_and_after_the_turns_before(self):
-        asked = MemPOMethod().requests(turn("<mem>m</mem>", before=HISTORY, **WRITTEN))
+        asked = MemPO().requests(turn("<mem>m</mem>", before=HISTORY, **WRITTEN))
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q h", "y")]
-        alone = MemPOMethod(target="wrapped", bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
+        alone = MemPO(target="wrapped", bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
         assert alone == [ScoreRequest("q m", "<answer>y</answer>")]
 
     @pytest.mark.parametrize(
@@ -229,29 +234,29 @@ class TestMemPO:
         [(1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0)],
     )
     def test_a_trajectory_earns_one_if_and_only_if_it_is_right_and_in_form(self, outcome, proper, reward):
-        method = MemPOMethod()
+        method = MemPO()
         assert method.replaces_outcome
         played = episode(method, [0, 0], outcome=outcome, proper=proper, memory="")
         assert method.assign_credit([played]) == [[Credit(1, reward, from_signal=False)]]
 
     def test_the_environments_outcome_can_be_kept_instead(self):
-        method = MemPOMethod(trajectory="outcome")
+        method = MemPO(trajectory="outcome")
         assert not method.replaces_outcome
         assert method.assign_credit([episode(method, [0, 0], outcome=0.5, memory="")]) == [[]]
 
     def test_the_signal_is_a_difference_of_probabilities(self):
         scores = [np.array([HALF, HALF]), np.array([QUARTER, QUARTER])]
-        assert MemPOMethod().signal(turn(), scores) == pytest.approx(0.25)
-        assert MemPOMethod(bias="none").signal(turn(), scores[:1]) == pytest.approx(0.5)
-        assert MemPOMethod(measure="log").signal(turn(), scores) == pytest.approx(math.log(2))
+        assert MemPO().signal(turn(), scores) == pytest.approx(0.25)
+        assert MemPO(bias="none").signal(turn(), scores[:1]) == pytest.approx(0.5)
+        assert MemPO(measure="log").signal(turn(), scores) == pytest.approx(math.log(2))
 
     def test_the_probability_is_the_exponential_of_the_mean(self):
         # the geometric mean of 1/2 and 1/8 is 1/4
         scores = [np.array([HALF, math.log(0.125)])]
-        assert MemPOMethod(bias="none").signal(turn(), scores) == pytest.approx(0.25)
+        assert MemPO(bias="none").signal(turn(), scores) == pytest.approx(0.25)
 
     def test_the_credit_is_on_the_text_inside_the_tags(self):
-        method = MemPOMethod()
+        method = MemPO()
         actions = ["<mem>ab</mem><search>x</search>", "<mem>c</mem><answer>y</answer>"]
         group = [episode(method, r, actions=actions, memory=["ab", "c"]) for r in ([1, 3], [2, 2])]
         credits = method.assign_credit(group)
@@ -260,12 +265,12 @@ class TestMemPO:
         assert [actions[c.turn][slice(*c.span)] for c in credits[0][:-1]] == ["ab", "c"]
 
     def test_a_reply_that_is_the_memory_is_credited_up_to_where_it_was_cut(self):
-        method = MemPOMethod(trajectory="outcome")
+        method = MemPO(trajectory="outcome")
         group = [episode(method, [r, 0], actions=["notes and more", "answer"]) for r in (1, 2)]
         assert [(c.turn, c.span) for c in method.assign_credit(group)[0]] == [(0, (0, 5))]
 
     def test_alone_memories_are_normalised_over_all_so_far(self):
-        method = MemPOMethod(trajectory="outcome")
+        method = MemPO(trajectory="outcome")
         actions = ["<mem>a</mem>"]
         method.assign_credit([episode(method, [1], actions=actions, memory="a")])
         (credits,) = method.assign_credit([episode(method, [3], actions=actions, memory="a")])
@@ -294,20 +299,17 @@ RIGHT = {"searched": 0.0, "retrieved": 0.0, "retrieved_new": 0.0, "well_formed":
     ],
 )
 def test_every_branch_of_the_search_rewards(end, changed, em, expected):
-    signal = SearchRewardsMethod().signal(turn(end=end, events={**RIGHT, **changed}, em=em), [])
+    signal = SearchRewards().signal(turn(end=end, events={**RIGHT, **changed}, em=em), [])
     assert signal == pytest.approx(expected)
 
 
 def test_every_weight_of_the_search_rewards_can_be_set():
-    method = SearchRewardsMethod(2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0)
+    method = SearchRewards(2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0)
     searched = {**RIGHT, "searched": 1.0, "retrieved": 1.0}
     assert method.parts(turn(events=searched)) == {"retrieval": 5.0, "format": 6.0, "search": -16.0}
     assert method.parts(turn(events={**RIGHT, "well_formed": 0.0}))["format"] == -7.0
-    assert SearchRewardsMethod(once=True).parts(turn(events=searched))["retrieval"] == 0.0
-    assert (
-        SearchRewardsMethod(once=True).parts(turn(events={**searched, "retrieved_new": 1.0}))["retrieval"]
-        == 0.3
-    )
+    assert SearchRewards(once=True).parts(turn(events=searched))["retrieval"] == 0.0
+    assert SearchRewards(once=True).parts(turn(events={**searched, "retrieved_new": 1.0}))["retrieval"] == 0.3
     assert method.signal(turn(end="terminated", events=RIGHT, em=1.0), []) == 2.0
     assert method.signal(turn(end="terminated", events=RIGHT), []) == 3.0
     assert method.signal(turn(end="truncated", events=RIGHT), []) == -4.0
@@ -333,10 +335,10 @@ def test_what_is_no_method_is_refused_by_its_name(name):
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        (InfoMemMethod, {"beta": math.nan}),
-        (MemPOMethod, {"bias": 2}),
-        (TAMTRLMethod, {"view": "both"}),
-        (ToolRewardsMethod, {"execution": None}),
+        (InfoMem, {"beta": math.nan}),
+        (MemPO, {"bias": 2}),
+        (TAMTRL, {"view": "both"}),
+        (ToolRewards, {"execution": None}),
         (JudgeClient, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
     ],
 )
@@ -347,6 +349,6 @@ def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):
 
 
 def test_the_answer_turn_is_marked_unless_the_teacher_scores_it():
-    method = TAMTRLMethod()
+    method = TAMTRL()
     close(method.paid(episode(method, [0.2, 0.4, 0.0], outcome=1.0)), [math.nan, math.nan, 1.0])
-    close(TAMTRLMethod(final_turn="teacher").paid(episode(method, [0.2, 0.4])), [math.nan] * 2)
+    close(TAMTRL(final_turn="teacher").paid(episode(method, [0.2, 0.4])), [math.nan] * 2)

@@ -2,21 +2,19 @@
 
 import json
 import math
-from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from memenvs.core.episode import Reply
 from memenvs.credit import search_gains, tool_efficiency
 from memenvs.wrappers import (
     OTC,
     Episode,
-    OTCMethod,
     RewardWrapper,
     SearchR1,
     StepSearch,
-    StepSearchMethod,
     Turn,
 )
 from memenvs.wrappers.stepsearch import NO_EVIDENCE, matches
@@ -31,14 +29,22 @@ def turn(end="", events=None, success=0.0, passages=(), evidence=()):
         "metrics": {"success": success},
         "privileged": {"passages": list(passages), "evidence": list(evidence)},
     }
-    return Turn("read this", "reply", info, "", info, end)
+    return Turn("read this", info, Reply("reply"), info, end)
 
 
 def calling(calls, outcome, name="searched", error=""):
     """An episode of so many calls and an answer."""
     turns = [turn(events={name: 1.0}) for _ in range(calls)]
     turns.append(turn("terminated", {name: 0.0}, success=float(outcome == 1.0)))
-    return Episode(turns, [0.0] * calls + [outcome], {}, {}, [], error=error)
+    return ended(turns, outcome, error)
+
+
+def ended(turns, outcome=0.0, error=""):
+    """An episode of turns, the last of which earns the outcome."""
+    for one in turns:
+        one.info["rewards"] = {"outcome": outcome if one is turns[-1] else 0.0}
+    metrics = turns[-1].info["metrics"]
+    return Episode(turns=turns, end="failed" if error else "terminated", error=error, metrics=metrics)
 
 
 def paid(method, group):
@@ -69,26 +75,26 @@ class TestOTC:
     def test_the_outcome_is_multiplied_by_the_efficiency_against_the_groups_fewest(self):
         # n = 1: sin(pi / 2), sin(3 pi / 4); the wrong answer did not call and sets no n
         group = [calling(1, 1.0), calling(3, 1.0), calling(0, 0.0)]
-        close(paid(OTCMethod(), group), [1.0, math.sqrt(0.5), 0.0], atol=1e-12)
-        close(paid(OTCMethod(alpha=2.0), group), [2.0, math.sqrt(2.0), 0.0], atol=1e-12)
+        close(paid(OTC(), group), [1.0, math.sqrt(0.5), 0.0], atol=1e-12)
+        close(paid(OTC(alpha=2.0), group), [2.0, math.sqrt(2.0), 0.0], atol=1e-12)
 
     def test_alone_it_is_the_cosine(self):
-        close(paid(OTCMethod(), [calling(1, 1.0)]), [math.cos(math.pi / 3)])
-        close(paid(OTCMethod(smooth=2.0), [calling(1, 1.0)]), [math.cos(math.pi / 4)])
+        close(paid(OTC(), [calling(1, 1.0)]), [math.cos(math.pi / 3)])
+        close(paid(OTC(smooth=2.0), [calling(1, 1.0)]), [math.cos(math.pi / 4)])
 
     def test_a_success_that_called_nothing_makes_it_the_cosine(self):
-        close(paid(OTCMethod(), [calling(0, 1.0), calling(1, 1.0)]), [1.0, 0.5])
+        close(paid(OTC(), [calling(0, 1.0), calling(1, 1.0)]), [1.0, 0.5])
 
     def test_half_an_answer_earns_its_share_and_sets_no_fewest(self):
         # no success: n = 0
-        close(paid(OTCMethod(), [calling(1, 0.5), calling(1, 0.0)]), [0.25, 0.0])
+        close(paid(OTC(), [calling(1, 0.5), calling(1, 0.0)]), [0.25, 0.0])
 
     def test_an_episode_that_an_error_ended_sets_no_fewest(self):
         broken = calling(1, 1.0, error="away")
-        assert paid(OTCMethod(), [broken, calling(2, 1.0)])[1] == 1.0
+        assert paid(OTC(), [broken, calling(2, 1.0)])[1] == 1.0
 
     def test_calls_of_a_tool_count_as_searches_do(self):
-        close(paid(OTCMethod(), [calling(1, 1.0, name="called")]), [0.5])
+        close(paid(OTC(), [calling(1, 1.0, name="called")]), [0.5])
 
 
 class TestStepSearch:
@@ -107,18 +113,18 @@ class TestStepSearch:
             turn(passages=["ana bob", "cid dov"], evidence=evidence),  # the other: 1/2, less 1/2
             turn("terminated", passages=[], evidence=evidence),
         ]
-        played = Episode(turns, [0.0, 0.0, 1.0], {}, {}, [])
-        close(paid_by_turn(StepSearchMethod(), played), [0.5, 0.0, 0.0], atol=1e-12)
-        close(paid_by_turn(StepSearchMethod(gain=2.0, redundancy=0.0), played), [1.0, 1.0, 0.0])
-        close([StepSearchMethod().signal(one, ()) for one in turns], [0.5, 1.0, 0.0])
+        played = ended(turns, 1.0)
+        close(paid_by_turn(StepSearch(), played), [0.5, 0.0, 0.0], atol=1e-12)
+        close(paid_by_turn(StepSearch(gain=2.0, redundancy=0.0), played), [1.0, 1.0, 0.0])
+        close([StepSearch().signal(one, ()) for one in turns], [0.5, 1.0, 0.0])
 
     def test_a_task_without_evidence_has_no_credit_and_the_reason(self):
-        played = Episode([turn(passages=["ana"])], [0.0], {}, {}, [])
+        played = ended([turn(passages=["ana"])])
         with pytest.warns(UserWarning, match="no evidence"):
-            ((credit,),) = StepSearchMethod().assign_credit([played])
+            ((credit,),) = StepSearch().assign_credit([played])
         assert math.isnan(credit.value)
         assert credit.reason == NO_EVIDENCE
-        assert math.isnan(StepSearchMethod().signal(played.turns[0], ()))
+        assert math.isnan(StepSearch().signal(played.turns[0], ()))
 
 
 def paid_by_turn(method, episode):
@@ -129,8 +135,8 @@ def paid_by_turn(method, episode):
 # Played.
 
 
-def searching(wrap, **options):
-    env = wrap(gym.make("MemSearchQA-v0", tasks="world-test", **options))
+def searching(method, **options):
+    env = RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test", **options), [method])
     questions = env.unwrapped.questions
     task = questions[TOWN]
     search = f"<think></think><search>{questions.titles(task.evidence)[-1]}</search>"
@@ -209,7 +215,7 @@ def test_search_r1_pays_a_search_by_its_answer_its_form_and_what_it_found(replie
 
 
 def test_the_shares_of_search_r1s_reward_can_be_set():
-    env, search, right = searching(partial(SearchR1, structure=0.4, answered=0.05, retrieval=0.3))
+    env, search, right = searching(SearchR1(structure=0.4, answered=0.05, retrieval=0.3))
     wrong = "<think></think><answer>no</answer>"
     given = [[search, wrong], [wrong], ["<answer>no</answer>"], [right.removeprefix("<think></think>")]]
     close([play(env, replies)[-1]["turn_rewards"][-1] for replies in given], [0.7, 0.4, 0.05, 0.6])

@@ -9,15 +9,15 @@ from reference_values import cases
 from memenvs.core.text import first_pair
 from memenvs.envs.search_forms import FORMS, MAX_QUERIES, deep_researcher_format, research_format
 from memenvs.tasks.metrics import METRICS
-from memenvs.wrappers import FormatGate, FormatGateMethod
+from memenvs.wrappers import FormatGate
 
 pytest.importorskip("bm25s")
 
 THOUGHT = "<think>so</think>"
 OTHERS = [name for name in FORMS if name != "search_r1"]
 PAID = {
-    "research": (research_format, "f1", FormatGateMethod(improper=0.0, wrong=0.1)),
-    "deep_researcher": (deep_researcher_format, "set_f1", FormatGateMethod()),
+    "research": (research_format, "f1", FormatGate(improper=0.0, wrong=0.1)),
+    "deep_researcher": (deep_researcher_format, "set_f1", FormatGate()),
 }
 
 

@@ -6,14 +6,13 @@ import json
 import pytest
 from reference_values import cases
 
-from memenvs import TextVectorEnv, collect
+from memenvs import collect
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import LAST, SearchQAEnv, read_reply
 from memenvs.envs.searching import cut_passages, escape_tags, holds_answer, show_passages
 from memenvs.models import ScriptedPolicy
 from memenvs.retrieval import Hits, Passage
 from memenvs.tasks.tokens import load_tokenizer
-from memenvs.wrappers import VectorRewardWrapper
 
 CORPUS = [
     ("p1", "Thames", "The Thames flows through London."),
@@ -584,12 +583,11 @@ class TestCompaction:
 
     def test_each_part_of_the_conversation_is_a_training_sequence_and_its_summary_is_credited(self):
         settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 400}], "max_turns": 4}
-        venv = TextVectorEnv("MemSearchQA-v0", 2, autoreset_mode="Disabled", **settings)
-        host = VectorRewardWrapper(venv, ["MemPO", "InfoMem", "TAMTRL"], "lexical", group_size=2)
         policy = ScriptedPolicy(
             lambda text: "A town." if "Write a summary" in text[-400:] else search("town")
         )
-        for episode in collect(host, policy, groups=[0], group_size=2):
+        methods = ["MemPO", "InfoMem", "TAMTRL"]
+        for episode in collect("MemSearchQA-v0", policy, [0], 2, methods, "lexical", env_args=settings):
             summaries = [k for k, reply in enumerate(episode.replies) if reply.text == "A town."]
             assert summaries
             assert len(episode.samples) == 1 + len(summaries)

@@ -15,10 +15,9 @@ import transformers
 from tiny_model import CHAT_TEMPLATE, save_tiny_model
 
 from memenvs.baselines import grpo
-from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy, Reply
-from memenvs.rollout.engine import collect
-from memenvs.wrappers import VectorRewardWrapper
+from memenvs.rollout.collect import collect
+from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer
 
 READING = {"tasks": "world-test", "chunk_size": 300, "n_documents": 4, "max_memory": 40}
@@ -69,9 +68,10 @@ def played(model_of):
     """An episode of a thinker whose template opens every thought, under TAMTRL."""
     policy = Thinker(model_of(OPENING))
     scorer = Recorder(HFScorer(policy.model, policy.tokenizer))
-    venv = TextVectorEnv("MemChunkQA-v0", 2, autoreset_mode="Disabled", **READING)
-    host = VectorRewardWrapper(venv, ["TAMTRL"], scorer, 2, policy.template)
-    episodes = collect(host, policy, [5], 2, max_new_tokens=64)
+    episodes = collect(
+        "MemChunkQA-v0", policy, [5], 2, ["TAMTRL"], make_scorer(scorer, policy.template),
+        env_args=READING, max_new_tokens=64,
+    )  # fmt: skip
     assert all(episode.end == "terminated" for episode in episodes)
     return policy, scorer, episodes[0]
 

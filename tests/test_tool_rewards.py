@@ -8,7 +8,7 @@ from reference_values import cases
 
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.text import first_pair
-from memenvs.wrappers import Episode, ToolRewards, ToolRewardsMethod, Turn
+from memenvs.wrappers import Episode, ToolRewards, Turn
 
 NAMES = {
     "execution": "tool_execution",
@@ -47,8 +47,8 @@ def played(case):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["input"]["name"])
 def test_each_of_the_six_rewards_is_as_recorded(case, name):
-    alone = {field.name: 0.0 for field in fields(ToolRewardsMethod) if field.name != name}
-    (credits,) = ToolRewardsMethod(**alone).assign_credit([played(case)])
+    alone = {field.name: 0.0 for field in fields(ToolRewards) if field.name != name}
+    (credits,) = ToolRewards(**alone).assign_credit([played(case)])
     assert sum(credit.value for credit in credits) == pytest.approx(case["output"][NAMES[name]], abs=1e-15)
 
 

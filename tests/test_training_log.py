@@ -1,31 +1,37 @@
 """The log line of a step: components, signals with their spread, and the evidence in the memory."""
 
+import math
+
 import gymnasium as gym
-import numpy as np
 import pytest
+from made_episodes import before, give, reply
 
 pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
 
 from memenvs.baselines.rollout import evidence_in_memory, summary
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.models import Reply
-from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.wrappers import RewardWrapper
 
-REPLY = Reply("a", np.array([1]), np.array([-0.5]), finished=True)
 
-
-def played(**fields):
-    return Episode(end="terminated", replies=[REPLY], **fields)
+def played(rewards, metrics=None, **fields):
+    """An episode of one turn that earned these components."""
+    info = {**before(1), "rewards": rewards}
+    turns = [Turn("", before(0), reply("a"), info, "terminated")]
+    return Episode(end="terminated", turns=turns, metrics=metrics or {}, **fields)
 
 
 def test_means_leave_out_episodes_that_have_no_such_number():
     episodes = [
-        played(rewards={"format": 0.5, "judge": float("nan")}, metrics={"em": 1.0, "evidence_kept": 0.5}),
-        played(rewards={"format": 0.25, "judge": 1.0}, metrics={"em": 0.0}),
-        Episode(end="failed", replies=[REPLY], rewards={"format": 9.0}, metrics={"em": 9.0}),
+        played({"format": 0.5}, {"em": 1.0, "evidence_kept": 0.5}),
+        played({"format": 0.25}, {"em": 0.0}),
+        played({"format": 9.0}, {"em": 9.0}),
     ]
+    give(episodes[0], "judge", Credit(0, math.nan))
+    give(episodes[1], "judge", Credit(0, 1.0))
+    episodes[2].fail("no answer")
     found = summary(episodes)
     assert found["rewards/format"] == 0.375
     assert found["rewards/judge"] == 1.0
@@ -33,15 +39,16 @@ def test_means_leave_out_episodes_that_have_no_such_number():
 
 
 def test_an_episode_that_lacks_a_score_has_no_return():
-    missing = Credit(0, float("nan"), reason="no verdict", from_signal=False)
-    found = summary([played(turn_rewards=[1.0], credits={"judge": [missing]}), played(turn_rewards=[0.5])])
-    assert found["return"] == 0.5
+    lacking, whole = played({"outcome": 1.0}), played({"outcome": 0.5})
+    give(lacking, "judge", Credit(0, math.nan, reason="no verdict", from_signal=False))
+    assert summary([lacking, whole])["return"] == 0.5
 
 
 def test_a_signal_has_its_mean_over_episodes_and_its_spread_over_their_turns():
     # Means of the episodes 0.3 and 0.8: 0.55. Turns 0.2, 0.4, 0.8: mean 1.4 / 3, of the squares 0.28,
     # variance 0.28 - 0.217778 = 0.062222.
-    found = summary([played(measured={"tamtrl": [0.2, 0.4]}), played(measured={"tamtrl": [0.8]}), played()])
+    measured = ({"tamtrl": [0.2, 0.4]}, {"tamtrl": [0.8]}, {})
+    found = summary([played({}, measured=signals) for signals in measured])
     assert found["signals/tamtrl"] == pytest.approx(0.55)
     assert found["signals/tamtrl_std"] == pytest.approx(0.062222**0.5, abs=1e-6)
 
@@ -59,7 +66,7 @@ def reading(*memories, question="Who lives in Tarsk?"):
         memory = ["", *memories][turn]
         return {"context": "rewrite", "privileged": {**privileged, "question": question, "memory": memory}}
 
-    turns = [Turn("…", "…", info(k), "…", info(k + 1)) for k in range(len(memories))]
+    turns = [Turn("…", info(k), Reply("…"), info(k + 1)) for k in range(len(memories))]
     return Episode(turns=turns)
 
 
@@ -75,7 +82,7 @@ def test_without_a_memory_or_words_nothing_is_said_of_evidence():
     assert evidence_in_memory(reading("x", question=EVIDENCE)) == {}
     env = RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test"), ["SearchRewards"])
     play_episode(env, make_policy("lexical", env), task=2, seed=0)
-    assert evidence_in_memory(env.record) == {}
+    assert evidence_in_memory(env.episode) == {}
 
 
 def test_a_search_shows_evidence_when_a_result_brings_its_document():
@@ -89,7 +96,7 @@ def test_a_search_shows_evidence_when_a_result_brings_its_document():
     assert text in shown
     env.step(form.format(text, "nothing at all"))  # takes all of it
     env.step(f"<mem>{text}</mem><think></think><answer>x</answer>")
-    found = evidence_in_memory(env.record)
+    found = evidence_in_memory(env.episode)
     assert found["evidence_taken"] == 1.0
     assert 0 < found["evidence_kept"] < 1  # of the other documents nothing was ever read
 
@@ -99,6 +106,6 @@ def test_a_reader_that_writes_needed_sentences_down_keeps_more_than_a_silent_one
     found = []
     for policy in ("careful", "silent"):
         play_episode(env, make_policy(policy, env), task=3, seed=5)
-        found.append(evidence_in_memory(env.record))
+        found.append(evidence_in_memory(env.episode))
     assert found[0]["evidence_taken"] >= found[0]["evidence_kept"] > 0
     assert found[1] == {"evidence_taken": 0.0, "evidence_kept": 0.0}

@@ -16,8 +16,8 @@ from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.losses import LOSS_AGG_MODES
 from memenvs.baselines.mt_ppo import MTPPOArgs
 from memenvs.baselines.update import Experience, ProcessGroup, make_optimizer, score, share
+from memenvs.core.episode import Sample
 from memenvs.models import HFPolicy
-from memenvs.rollout.records import Sample
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def items(policy):
     draws = np.random.default_rng(0)
     samples = []
     for length in (5, 9, 7, 12, 6, 8):
-        sample = Sample.prompt(draws.integers(5, 500, 4))
-        samples.append(sample.then(draws.integers(5, 500, length), np.zeros(length), 0))
+        prompt, reply = draws.integers(5, 500, 4), draws.integers(5, 500, length)
+        samples.append(Sample.of((prompt, None, -1), (reply, np.zeros(length), 0)))
     args = GRPOArgs()
     score(policy, samples, args, critic=policy, ref_model=policy)
     for sample in samples:
@@ -204,10 +204,10 @@ def measured(tiny_model):
     policy, draws, experiences = half(tiny_model), np.random.default_rng(0), []
     for length in (5, 9, 7):
         prompt, reply = draws.integers(5, 500, 4), draws.integers(5, 500, length)
-        alone = Sample.prompt(prompt).then(reply, np.zeros(length), 0)
+        alone = Sample.of((prompt, None, -1), (reply, np.zeros(length), 0))
         with torch.no_grad():
             own = policy.forward([alone.ids], [alone.response_mask]).logprobs.double().numpy()
-        sample = Sample.prompt(prompt).then(reply, own + 0.25, 0)
+        sample = Sample.of((prompt, None, -1), (reply, own + 0.25, 0))
         experiences.append(Experience(sample, 1, draws.normal(size=length)))
     return policy, experiences
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 from command_line import view as main
-from viewer_runs import EVIL, play_runs, read_with, write
+from viewer_runs import EVIL, play_runs, read_with, replied, write
 
 from memenvs import evaluate
-from memenvs.rollout.records import Credit, Episode, text_reply
+from memenvs.core.episode import Credit
+from memenvs.core.episode_file import EpisodeWriter, read_episodes
 from memenvs.view import write_report
-from memenvs.view.follow import progress
 from memenvs.view.report import make_report
-from memenvs.view.server import follow_server, report_server
+from memenvs.view.server import ReportServer
 from memenvs.view.terminal import line_diff
 
 
@@ -51,7 +51,7 @@ def test_the_policy_of_the_page_allows_its_own_script_alone(runs, tmp_path):
 
 
 def test_what_a_model_wrote_cannot_end_the_element_that_holds_it(tmp_path):
-    write(tmp_path / "e.jsonl", [Episode(task=EVIL, replies=[text_reply(EVIL)], turn_rewards=[0.0])])
+    write(tmp_path / "e.jsonl", [replied(EVIL, task=EVIL)])
     write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
     write_report([tmp_path / "e.jsonl"], tmp_path / "folder")
     for page in (tmp_path / "r.html", tmp_path / "folder" / "report.html"):
@@ -59,8 +59,7 @@ def test_what_a_model_wrote_cannot_end_the_element_that_holds_it(tmp_path):
 
 
 def test_numbers_that_no_browser_reads_are_left_out(tmp_path):
-    episode = Episode(metrics={"success": float("nan")}, turn_rewards=[0.0], replies=[text_reply("NaN")])
-    write(tmp_path / "e.jsonl", [episode])
+    write(tmp_path / "e.jsonl", [replied("NaN", metrics={"success": float("nan")})])
     write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     for part in re.findall(r'<script type="application/json".*?>(.*?)</script>', page):
@@ -138,7 +137,7 @@ def serving(server):
 
 
 def test_the_server_answers_this_machine_alone(runs):
-    server = report_server([runs])
+    server = ReportServer([runs])
     assert server.server_address[0] == "127.0.0.1"
     with serving(server) as ask:
         status, page = ask("/")
@@ -151,7 +150,7 @@ def test_the_server_answers_this_machine_alone(runs):
 def test_the_server_answers_from_the_old_report_while_it_makes_a_new_one(runs, tmp_path, monkeypatch):
     file = shutil.copy(runs / "s" / "episodes.jsonl", tmp_path)
     during = []
-    with serving(report_server([file])) as ask:
+    with serving(ReportServer([file])) as ask:
 
         def slow(paths):
             during.append(ask("/episodes/0.js")[0])
@@ -161,22 +160,6 @@ def test_the_server_answers_from_the_old_report_while_it_makes_a_new_one(runs, t
         os.utime(file, (0, 0))
         assert ask("/")[0] == 200
     assert during == [200]
-
-
-def test_a_run_is_followed_by_its_new_lines_and_newest_episodes(runs, tmp_path):
-    (tmp_path / "args.json").write_text('{"steps": 9}')
-    (tmp_path / "log.jsonl").write_text('{"step": 1, "return": 0.5}\n{"step": 2')
-    first = progress(tmp_path)
-    assert (first["steps"], first["log"], first["episodes"]) == (9, [{"step": 1, "return": 0.5}], [])
-    with (tmp_path / "log.jsonl").open("a") as log:
-        log.write(', "return": 1.0}\n')
-    shutil.copy(runs / "train" / "episodes.jsonl", tmp_path)
-    then = progress(tmp_path, first["log_at"], first["episodes_at"])
-    assert then["log"] == [{"step": 2, "return": 1.0}]
-    assert [one["step"] for one in then["episodes"]] == [7, 7]
-    with serving(follow_server(tmp_path)) as ask:
-        assert json.loads(ask(f"/data?log={first['log_at']}&episodes=0")[1]) == then
-        assert b"memenvs episodes" in ask("/report")[1]
 
 
 def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys):
@@ -216,6 +199,16 @@ def test_the_terminal_shows_the_chunk_that_a_turn_read_where_everything_stays_in
     assert not any("came back" in turn for turn in turns)
 
 
+def test_the_terminal_shows_an_episode_that_was_kept_without_texts(runs, tmp_path, capsys):
+    (episode, _) = read_episodes(runs / "read" / "episodes.jsonl")
+    with EpisodeWriter(tmp_path / "e.jsonl", texts=False) as writer:
+        writer.write(episode)
+    assert main([str(tmp_path / "e.jsonl"), "--terminal", "--episode", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert episode.turns[2].action in shown
+    assert "credits: tamtrl +" in shown
+
+
 def test_a_report_has_the_intervals_of_the_evaluation(tmp_path):
     reading = {"tasks": "world-test", "n_documents": 6}
     summary = evaluate(
@@ -248,11 +241,8 @@ def test_the_terminal_compares_many_similar_lines():
 
 def test_the_terminal_shows_no_control_characters_of_a_file(tmp_path, capsys):
     evil = "\x1b]0;x\x07\u202ecod.exe"
-    named = {"signals": {evil: [1.0]}, "credits": {evil: [Credit(0, 1.0)]}, "metrics": {evil: 1.0}}
-    write(
-        tmp_path / "e.jsonl",
-        [Episode(task="a\x1b[2J", replies=[text_reply(evil)], turn_rewards=[0], **named)],
-    )
+    named = {"signals": {evil: 1.0}, "credits": {evil: [Credit(0, 1.0)]}, "metrics": {evil: 1.0}}
+    write(tmp_path / "e.jsonl", [replied(evil, task="a\x1b[2J", **named)])
     for more in ([], ["--episode", "0"]):
         assert main([str(tmp_path / "e.jsonl"), "--terminal", *more]) == 0
         assert not set("\x1b\x07\u202e") & set(capsys.readouterr().out)

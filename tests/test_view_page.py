@@ -6,9 +6,10 @@ import time
 
 import pytest
 from browser import chromium
-from viewer_runs import EVIL, play_runs, read_with, write
+from viewer_runs import EVIL, play_runs, read_with, replied, write
 
-from memenvs.rollout.records import Credit, Episode, read_episodes, text_reply
+from memenvs.core.episode import Credit
+from memenvs.core.episode_file import EpisodeWriter, read_episodes
 from memenvs.view import write_report
 
 
@@ -281,7 +282,8 @@ def test_where_everything_stays_in_the_prompt_a_turn_shows_the_chunk_that_it_rea
 def look_for(page, text):
     """Search in the open episode, and wait until the page says what it found."""
     page.press("/")
-    page.press(text + "\ue007")  # Enter
+    page.browser.execute_cdp_cmd("Input.insertText", {"text": text})  # keys have no emoji
+    page.press("\ue007")  # Enter
     page.wait(lambda: "find=" in page.view())
     return page.text(".tools [role=status]")
 
@@ -306,12 +308,9 @@ def test_a_search_opens_folded_and_shortened_texts_and_goes_from_place_to_place(
 
 def test_a_search_crosses_pieces_and_knows_no_special_characters(page, tmp_path):
     reply = "What (was) seen: 1.5 [of] 😀 them?"
-    write(tmp_path / "e.jsonl", [Episode(
-        replies=[text_reply(reply)], turn_rewards=[1.0], credits={"m": [Credit(0, 1.0, (3, 18))]},
-    )])  # fmt: skip
+    write(tmp_path / "e.jsonl", [replied(reply, credits={"m": [Credit(0, 1.0, (3, 18))]})])
     write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
-    begins = reply.partition(" 😀")[0]  # ChromeDriver types no character of two units
-    for text, told in ((begins, "1 of 2"), ("1x5", "not found"), ("(", "1 of 2")):  # the answer is the reply
+    for text, told in ((reply, "1 of 2"), ("1x5", "not found"), ("(", "1 of 2")):  # the answer is the reply
         page.open(tmp_path / "r.html", "#e0").one(".turn")
         assert look_for(page, text) == told
 
@@ -396,15 +395,39 @@ def test_a_search_shows_its_passages(page, report):
 
 
 def test_a_span_is_counted_in_characters_also_behind_some_that_take_two_units(page, tmp_path):
-    episode = Episode(
-        replies=[text_reply("\U0001f600\U0001f600 good bad")],
-        turn_rewards=[1.0],
-        credits={"m": [Credit(0, 1.0, (3, 7))]},
-    )
+    episode = replied("\U0001f600\U0001f600 good bad", credits={"m": [Credit(0, 1.0, (3, 7))]})
     write(tmp_path / "e.jsonl", [episode])
     write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
     page.open(tmp_path / "r.html", "#e0").one(".credit")
     assert page.text(".credit") == "good"
+
+
+def test_a_reply_says_how_many_tokens_it_has_and_what_cut_it_off(page, tmp_path):
+    episode = replied("a", "b", "", "d")
+    for turn, tokens, finished in zip(
+        episode.turns, (1, 2, 0, None), (True, False, False, None), strict=True
+    ):
+        turn.reply.tokens, turn.reply.finished = tokens, finished
+    write(tmp_path / "e.jsonl", [episode])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert [page.text(f"#turn-{k} .label") for k in range(4)] == [
+        "reply, 1 token",
+        "reply, 2 tokens, truncated at its limit",
+        "reply, no room behind the prompt",
+        "reply",
+    ]
+
+
+def test_an_episode_that_was_kept_without_texts_shows_replies_and_rewards(page, runs, tmp_path):
+    episodes = read_episodes(runs / "read" / "episodes.jsonl")
+    with EpisodeWriter(tmp_path / "e.jsonl", texts=False) as writer:
+        writer.write(episodes[0])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    assert not page.all(".turn .halves, .turn .memory")
+    assert page.text("#turn-2 .reply") == episodes[0].turns[2].action
+    assert "tamtrl" in page.text("#turn-2 .facts")
 
 
 def test_a_group_of_a_learner_has_boards_and_the_advantage_of_each_turn(page, report):
@@ -439,13 +462,13 @@ def test_a_narrow_window_is_not_wider_than_it_is(page, report):
 @pytest.mark.parametrize("form", ["r.html", "folder"])
 def test_a_hostile_episode_changes_nothing(page, form, tmp_path):
     long = f"{EVIL} \ud800\u2028 " + "\U0001f600 x" * 350_000
-    hostile = Episode(
-        task=EVIL, env=EVIL, error=EVIL, end="failed", turn_rewards=[0.0, 0.0], metrics={EVIL: 1.0},
-        signals={EVIL: [1.0, 1.0]}, credits={EVIL: [Credit(0, 1.0, (0, 9), EVIL), Credit(0, -1.0)]},
-        replies=[text_reply(long), text_reply(f"<think>{EVIL}</think>")],
-    )  # fmt: skip
-    hostile.signals["__proto__"] = [0.0, 0.0]
-    write(tmp_path / "e.jsonl", [hostile, Episode(task="b", replies=[text_reply("c")], turn_rewards=[0.0])])
+    hostile = replied(
+        *(long, f"<think>{EVIL}</think>"),
+        signals={EVIL: 1.0, "__proto__": 0.0},
+        credits={EVIL: [Credit(0, 1.0, (0, 9), EVIL), Credit(0, -1.0)], "__proto__": [Credit(0, 1.0)]},
+        **{"task": EVIL, "env": EVIL, "error": EVIL, "end": "failed", "metrics": {EVIL: 1.0}},
+    )
+    write(tmp_path / "e.jsonl", [hostile, replied("c", task="b")])
     write_report([tmp_path / "e.jsonl"], tmp_path / form)
     place = tmp_path / form if form == "r.html" else tmp_path / form / "report.html"
     page.open(place)

@@ -13,41 +13,29 @@ from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
 from memenvs.testing import play
 
-SCORED = {"scorer": "lexical"}
 STACKS = {
-    "ChunkTAMTRL": ("memenvs.envs.chunk_qa:ChunkQAEnv", {}, [("TAMTRL", SCORED)]),
+    "ChunkTAMTRL": ("chunk_qa:ChunkQAEnv", {}, [["TAMTRL"]]),
     "ChunkStack": (
-        "memenvs.envs.chunk_qa:ChunkQAEnv",
+        "chunk_qa:ChunkQAEnv",
         {"tasks": "world-test"},
-        [("InfoMem", {**SCORED, "side": "both"}), ("TAMTRL", SCORED), ("MemPO", SCORED)],
+        [[["InfoMem", {"side": "both"}]], ["TAMTRL"], ["MemPO"]],
     ),
     "SearchStack": (
-        "memenvs.envs.search_qa:SearchQAEnv",
+        "search_qa:SearchQAEnv",
         {"memory_mode": "rewrite"},
-        [("MemPO", SCORED), ("SearchRewards", {}), ("InfoMem", SCORED)],
+        [["MemPO"], ["SearchRewards"], ["InfoMem"]],
     ),
-    "ChunkGains": (
-        "memenvs.envs.chunk_qa:ChunkQAEnv",
-        {},
-        [("IGPO", SCORED), ("ReMemR1", {}), ("GiGPO", {})],
-    ),
-    "SokobanGains": ("memenvs.envs.sokoban:SokobanEnv", {}, [("GiGPO", {}), ("IGPO", SCORED)]),
-    "Search": ("memenvs.envs.search_qa:SearchQAEnv", {}, [("SearchRewards", {})]),
-    "SearchCalls": (
-        "memenvs.envs.search_qa:SearchQAEnv",
-        {},
-        [("StepSearch", {}), ("OTC", {}), ("GiGPO", {})],
-    ),
-    "SearchMerged": ("memenvs.envs.search_qa:SearchQAEnv", {}, [("SearchR1", {})]),
-    "ResearchForm": ("memenvs.envs.search_qa:SearchQAEnv", {"form": "research"}, [("FormatGate", {})]),
-    "Tool": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("ToolRewards", {})]),
-    "ToolCalls": ("memenvs.envs.tool_qa:ToolQAEnv", {}, [("OTC", {}), ("StepSearch", {})]),
-    "OneWrapper": (
-        "memenvs.envs.chunk_qa:ChunkQAEnv",
-        {},
-        [("RewardWrapper", {**SCORED, "methods": [["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]})],
-    ),
+    "ChunkGains": ("chunk_qa:ChunkQAEnv", {}, [["IGPO", "ReMemR1", "GiGPO"]]),
+    "SokobanGains": ("sokoban:SokobanEnv", {}, [["GiGPO"], ["IGPO"]]),
+    "Search": ("search_qa:SearchQAEnv", {}, [["SearchRewards"]]),
+    "SearchCalls": ("search_qa:SearchQAEnv", {}, [["StepSearch", "OTC", "GiGPO"]]),
+    "SearchMerged": ("search_qa:SearchQAEnv", {}, [["SearchR1"]]),
+    "ResearchForm": ("search_qa:SearchQAEnv", {"form": "research"}, [["FormatGate"]]),
+    "Tool": ("tool_qa:ToolQAEnv", {}, [["ToolRewards"]]),
+    "ToolCalls": ("tool_qa:ToolQAEnv", {}, [["OTC", "StepSearch"]]),
+    "OneWrapper": ("chunk_qa:ChunkQAEnv", {}, [[["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]]),
 }
+"""Environments, and the methods of the wrappers around them, the innermost first."""
 IDS = [f"Wrapped{name}-v0" for name in STACKS]
 INSIDE = (
     "test_methods_that_ask_for_log_probabilities_run",
@@ -71,15 +59,15 @@ def pytest_generate_tests(metafunc):
 for name, (entry_point, kwargs, stack) in STACKS.items():
     gym.register(
         f"Wrapped{name}-v0",
-        entry_point,
+        f"memenvs.envs.{entry_point}",
         kwargs=kwargs,
         additional_wrappers=tuple(
             WrapperSpec(
-                wrapper,
-                f"memenvs.wrappers:{wrapper}",
-                settings,
+                "RewardWrapper",
+                "memenvs.wrappers:RewardWrapper",
+                {"methods": methods, "scorer": "lexical"},
             )
-            for wrapper, settings in stack
+            for methods in stack
         ),
     )
 

@@ -3,10 +3,10 @@
 import gymnasium as gym
 import numpy as np
 
-import memenvs  # noqa: F401  # registers the environments
-from memenvs import TextVectorEnv, collect
+from memenvs import collect
+from memenvs.core.episode import Episode, Reply, Turn
+from memenvs.core.episode_file import EpisodeWriter, RecordEpisodes
 from memenvs.models import ScriptedPolicy
-from memenvs.rollout.records import EpisodeWriter, RecordEpisodes
 from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.wrappers import RewardWrapper
 
@@ -19,24 +19,33 @@ def write(path, episodes, policy=None):
             writer.write(episode, policy)
 
 
+def replied(*replies, signals=(), credits=(), **fields):
+    """An episode of an environment that says nothing, whose first turn has these signals and credits."""
+    info = {"turn": 0, "context": "rewrite", "feedback": "", "rewards": {}}
+    turns = [
+        Turn("", {**info, "turn": k}, Reply(reply), {**info, "turn": k + 1})
+        for k, reply in enumerate(replies)
+    ]
+    turns[0].signals, turns[0].credits = dict(signals), dict(credits)
+    return Episode(turns=turns, **fields)
+
+
 def play_runs(folder):
     """A reading run under reward methods, a search, and a training step of Sokoban with advantages."""
     reading = gym.make("MemChunkQA-v0", tasks="world-test", chunk_size=1200, n_documents=16)
     env = RewardWrapper(reading, ["TAMTRL", "InfoMem"], scorer="lexical")
     for member, name in enumerate(("gold", "silent")):
         play_episode(env, make_policy(name, env), task=3, seed=5)
-        episode = env.record
-        episode.number, episode.member = 3, member
-        write(folder / "read" / "episodes.jsonl", [episode])
+        env.episode.number, env.episode.member = 3, member
+        write(folder / "read" / "episodes.jsonl", [env.episode])
     search = RecordEpisodes(gym.make("MemSearchQA-v0", tasks="world-test"), folder / "s" / "episodes.jsonl")
     play_episode(search, make_policy("lexical", search), task=2, seed=0)
     replies = iter(["Up", "Left || Left", "Down || Down", "Right"] * 4)
-    policy = ScriptedPolicy(lambda _: f"<think>I look.</think><answer>{next(replies)}</answer>")
-    boards = TextVectorEnv("MemSokoban-v0", 2, autoreset_mode="Disabled")
-    group = collect(boards, policy, [2**62], 2)
+    model = ScriptedPolicy(lambda _: f"<think>I look.</think><answer>{next(replies)}</answer>")
+    group = collect("MemSokoban-v0", model, [2**62], 2)
     for episode in group:
         episode.advantages, episode.step, episode.phase = np.linspace(-1, 1, episode.tokens), 7, "train"
-    write(folder / "train" / "episodes.jsonl", group, policy)
+    write(folder / "train" / "episodes.jsonl", group, model)
     return folder
 
 

@@ -1,48 +1,30 @@
-"""Reward methods, the two wrappers that apply them, and scorers.
+"""Reward methods, the wrapper that pays them step by step, and scorers.
 
-`from memenvs.wrappers import TAMTRL` wraps one environment in one method; `RewardWrapper` takes any list of
-methods, `VectorRewardWrapper` any list over many environments. `CurriculumWrapper` draws tasks by levels.
+A method is a class with its settings: `RewardWrapper(env, [TAMTRL(minmax=False)])`. `assign_credit` gives the
+same credit to whole groups of episodes.
 """
 
-from memenvs.rollout.records import Credit, Episode, Turn
-from memenvs.wrappers.curriculum import Curriculum, CurriculumWrapper
+from memenvs.core.episode import Credit, Episode, Turn
+from memenvs.wrappers.credit import assign_credit
 from memenvs.wrappers.fixed_size import ChooseReply, HashText
-from memenvs.wrappers.format_gate import FormatGateMethod
-from memenvs.wrappers.gigpo import GiGPOMethod
-from memenvs.wrappers.igpo import IGPOMethod
-from memenvs.wrappers.infomem import InfoMemMethod
-from memenvs.wrappers.judge import JudgeMethod
-from memenvs.wrappers.mempo import MemPOMethod
+from memenvs.wrappers.format_gate import FormatGate
+from memenvs.wrappers.gigpo import GiGPO
+from memenvs.wrappers.igpo import IGPO
+from memenvs.wrappers.infomem import InfoMem
+from memenvs.wrappers.judge import Judge
+from memenvs.wrappers.mempo import MemPO
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.movie_recall import MovieRecallMethod
-from memenvs.wrappers.otc import OTCMethod
-from memenvs.wrappers.prm import PRMMethod
-from memenvs.wrappers.question_credit import QuestionCreditMethod
-from memenvs.wrappers.rememr1 import ReMemR1Method
-from memenvs.wrappers.reward_wrapper import RewardWrapper, VectorRewardWrapper
-from memenvs.wrappers.search_r1 import SearchR1Method
-from memenvs.wrappers.search_rewards import SearchRewardsMethod
-from memenvs.wrappers.single import (
-    IGPO,
-    OTC,
-    PRM,
-    TAMTRL,
-    FormatGate,
-    GiGPO,
-    InfoMem,
-    Judge,
-    MemPO,
-    MovieRecall,
-    QuestionCredit,
-    ReMemR1,
-    SearchR1,
-    SearchRewards,
-    StepSearch,
-    ToolRewards,
-)
-from memenvs.wrappers.stepsearch import StepSearchMethod
-from memenvs.wrappers.tamtrl import TAMTRLMethod
-from memenvs.wrappers.tool_rewards import ToolRewardsMethod
+from memenvs.wrappers.movie_recall import MovieRecall
+from memenvs.wrappers.otc import OTC
+from memenvs.wrappers.prm import PRM
+from memenvs.wrappers.question_credit import QuestionCredit
+from memenvs.wrappers.rememr1 import ReMemR1
+from memenvs.wrappers.search_r1 import SearchR1
+from memenvs.wrappers.search_rewards import SearchRewards
+from memenvs.wrappers.stepsearch import StepSearch
+from memenvs.wrappers.tamtrl import TAMTRL
+from memenvs.wrappers.tool_rewards import ToolRewards
+from memenvs.wrappers.wrapper import RewardWrapper
 
 __all__ = [
     "IGPO",
@@ -51,42 +33,24 @@ __all__ = [
     "TAMTRL",
     "ChooseReply",
     "Credit",
-    "Curriculum",
-    "CurriculumWrapper",
     "Episode",
     "FormatGate",
-    "FormatGateMethod",
     "GiGPO",
-    "GiGPOMethod",
     "HashText",
-    "IGPOMethod",
     "InfoMem",
-    "InfoMemMethod",
     "Judge",
-    "JudgeMethod",
     "MemPO",
-    "MemPOMethod",
     "MovieRecall",
-    "MovieRecallMethod",
-    "OTCMethod",
-    "PRMMethod",
     "QuestionCredit",
-    "QuestionCreditMethod",
     "ReMemR1",
-    "ReMemR1Method",
     "RewardMethod",
     "RewardWrapper",
     "SearchR1",
-    "SearchR1Method",
     "SearchRewards",
-    "SearchRewardsMethod",
     "StepSearch",
-    "StepSearchMethod",
-    "TAMTRLMethod",
     "ToolRewards",
-    "ToolRewardsMethod",
     "Turn",
-    "VectorRewardWrapper",
+    "assign_credit",
 ]
 
 if __name__ == "wrappers":

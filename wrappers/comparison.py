@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from memenvs.core.episode import Episode, Floats
 from memenvs.credit import Ended, Scale, combine_turns, gdpo, grpo, mt_grpo, mt_rloo, normalize_turns, rloo
-from memenvs.rollout.records import Episode, Floats
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class PooledTurnComparison(Comparison):
     Only groups with right and wrong answers are trained on (eq. 3); see `Comparison.needs_both_answers`. A
     turn's reward is all that it earned, the outcome at the last one. DAPO's length penalty is added to each
     turn, as to TAMTRL's R_t, so that a method that pays every turn a share of the outcome
-    (`JudgeMethod(outcome="multiply")`) is compared as TAMTRL's LLM-judge and PRM are.
+    (`Judge(outcome="multiply")`) is compared as TAMTRL's LLM-judge and PRM are.
     """
 
     uses = ()

@@ -15,9 +15,8 @@ from gymnasium.utils import RecordConstructorArgs
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, checked, convert
 from memenvs.core.env import Info
-from memenvs.core.state import State, check_keys, get_state, set_state
 from memenvs.tasks.metrics import gold_answer, grade_answer
 
 Floats32 = NDArray[np.float32]
@@ -85,6 +84,10 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         observation, reward, terminated, truncated, info = self.env.step(self._replies[int(action)])
         return observation, reward, terminated, truncated, self._shown(info)
 
+    def get_memory(self) -> list[str]:
+        """The candidates; see `memenvs.get_state`."""
+        return list(self._answers)
+
     def action_masks(self) -> NDArray[np.bool_]:
         """Which replies change something, (n,) bool, as MaskablePPO of sb3-contrib asks for them.
 
@@ -93,15 +96,13 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         mask: list[bool] = getattr(self._inner, "choice_mask", list)()
         return np.array(mask if any(mask) else [True] * len(self._replies))
 
-    def get_state(self) -> State:
-        """The state of the environment, and the candidates."""
-        return {"inner": get_state(self.env), "answers": list(self._answers)}
+    def check_memory(self, memory: Any) -> None:
+        """Raise a one-line `ValueError` unless a memory is one of candidates."""
+        convert(memory, list[str], "the candidates of the state")
 
-    def set_state(self, state: State) -> None:
-        """Resume from a state of `get_state`."""
-        check_keys(state, "inner", "answers")
-        set_state(self.env, state["inner"])
-        self._answers = list(state["answers"])
+    def set_memory(self, memory: list[str]) -> None:
+        """Show the candidates of a memory."""
+        self._answers = list(memory)
         self._replies = self._inner.choices(self._answers)
 
     def _shown(self, info: dict[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.core.data import checked
-from memenvs.rollout.records import Turn
+from memenvs.core.episode import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
 @checked
 @dataclass
-class FormatGateMethod(RewardMethod):
+class FormatGate(RewardMethod):
     """Pay the outcome at the last turn if the episode has the right format.
 
         R = improper   where the environment's metric `format` is not 1

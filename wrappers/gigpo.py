@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memenvs.core.data import NonNegative, Share, checked
+from memenvs.core.episode import Credit, Episode, Turn, observation_text
 from memenvs.credit import gigpo
-from memenvs.rollout.records import Credit, Episode, Turn, observation_text
 from memenvs.wrappers.method import RewardMethod
 
 
 @checked
 @dataclass
-class GiGPOMethod(RewardMethod):
+class GiGPO(RewardMethod):
     """Give each turn an advantage over the group's other turns in the same state (GiGPO eq. 5 to 8).
 
         R_{i,k}   = sum_{l >= k} gamma^(l-k) r_{i,l}                          eq. 5
@@ -75,7 +75,7 @@ class GiGPOMethod(RewardMethod):
 
 
 def state_of(turn: Turn) -> str:
-    """The text of the state that a turn acts in; see `GiGPOMethod`."""
+    """The text of the state that a turn acts in; see `GiGPO`."""
     told = turn.before
     return str(told["privileged"].get("state") or told["feedback"] or observation_text(turn.observation))
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memenvs.core.data import NonNegative, checked
+from memenvs.core.episode import Episode, Floats, Turn
 from memenvs.credit import igpo
-from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.infomem import TARGETS, Target
 from memenvs.wrappers.mempo import Measure
@@ -19,7 +19,7 @@ from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 @checked
 @dataclass
-class IGPOMethod(RewardMethod):
+class IGPO(RewardMethod):
     """Reward each turn's gain of information about the answer (IGPO).
 
         r_t = p(a given q, o_<=t) - p(a given q, o_<=t-1)      t < T,   p = exp(mean log p)

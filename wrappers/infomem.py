@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from memenvs.core.data import checked
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.core.text import Template
 from memenvs.credit import infomem_bonus
-from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
@@ -32,7 +32,7 @@ The question that this memory was kept for:
 
 @checked
 @dataclass
-class InfoMemMethod(RememberingMethod):
+class InfoMem(RememberingMethod):
     """Reward the final memory's information about the answer (InfoMem eq. 6, 9, 10).
 
         r_gain = mean log P(y* given q, M_K) - mean log P(y* given q, empty memory)      eq. 6

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from memenvs.cli import check_arguments, parameters_of
 from memenvs.core.data import Count, NonNegative, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.episode import Credit, Episode, observation_text
 from memenvs.core.errors import ServerError
 from memenvs.core.files import json_sha256, write_text
 from memenvs.core.progress import progress
@@ -23,7 +24,6 @@ from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, thought_end
 from memenvs.models.endpoint import Watch, complete
-from memenvs.rollout.records import Credit, Episode, observation_text
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 RUBRICS = Path(__file__).parent / "rubrics"
@@ -121,7 +121,7 @@ class JudgeClient:
 
 @checked
 @dataclass
-class JudgeMethod(ScoreMethod):
+class Judge(ScoreMethod):
     """Let a judge model score an episode, a number a turn or one for all (MT-PPO 5.3 and appendix D.2).
 
     The judge is asked when an episode has ended, once for all its turns; episodes that end together are asked

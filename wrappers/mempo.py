@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from memenvs.core.data import checked
+from memenvs.core.episode import Credit, Episode, Floats, Turn
 from memenvs.credit import mempo
-from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.infomem import TARGETS, Target
 from memenvs.wrappers.method import RememberingMethod, mean_logprobs
@@ -22,7 +22,7 @@ Measure = Literal["probability", "log"]
 
 @checked
 @dataclass
-class MemPOMethod(RememberingMethod):
+class MemPO(RememberingMethod):
     """Give the tokens of each memory an advantage of their own (MemPO eq. 4 to 9).
 
         r_i      = 1 if the answer is right and the format proper, else 0      section 4.1

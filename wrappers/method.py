@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from memenvs.core.state import from_plain, to_plain
+from memenvs.core.data import convert
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.credit import all_equal
-from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.comparison import Comparison
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
@@ -66,20 +66,10 @@ class RewardMethod(Comparison):
         """Whether it asks a scorer for log-probabilities."""
         return type(self).requests is not RewardMethod.requests
 
-    def measures(self, turn: Turn) -> bool:
-        """Whether a turn has a signal: where it was scored if the method needs scores, otherwise always.
-
-        A method that does not override `signal` has none.
-        """
-        if type(self).signal is RewardMethod.signal:
-            return False
-        return not self.asks or bool(self.requests(turn))
-
-    def turns_to_measure(self, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """Those of an episode's turns so far whose signal is to be measured after the last of them."""
-        if self.immediate:
-            return turns[-1:]
-        return turns if turns[-1].over else ()
+    @property
+    def has_signal(self) -> bool:
+        """Whether it measures anything; a method that does not override `signal` does not."""
+        return type(self).signal is not RewardMethod.signal
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The raw number of this turn, 0.0 if nothing is measured.
@@ -103,23 +93,23 @@ class RewardMethod(Comparison):
         ]
 
     def signals_of(self, episodes: Sequence[Episode]) -> list[list[float]]:
-        """This method's signal (K,) at the turns of each episode."""
-        return [episode.signals[self.name] for episode in episodes]
+        """This method's signal (K,) at the turns of each episode; NaN where it is not measured."""
+        return [[turn.signals.get(self.name, math.nan) for turn in episode.turns] for episode in episodes]
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments, as plain data."""
         this: Any = self
         return {item.name: getattr(self, item.name) for item in fields(this) if item.init}
 
-    def get_state(self) -> dict[str, Any]:
-        """What it remembers of earlier episodes, as plain data (floats may be NaN); nothing by default."""
+    def get_memory(self) -> dict[str, Any]:
+        """What it remembers of earlier episodes, as plain data; nothing by default."""
         return {}
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Resume from a state of `get_state`.
+    def set_memory(self, memory: dict[str, Any]) -> None:
+        """Remember what a memory of `get_memory` holds.
 
         Raises:
-            ValueError: it is not such a state.
+            ValueError: it is not such a memory.
         """
 
 
@@ -203,11 +193,11 @@ class RememberingMethod(RewardMethod):
         default_factory=lambda: defaultdict(RunningStatistics), init=False, repr=False, compare=False
     )
 
-    def get_state(self) -> dict[str, Any]:
-        """See `RewardMethod.get_state`."""
-        return to_plain(self._earlier)
+    def get_memory(self) -> dict[str, Any]:
+        """The numbers so far, by their kind."""
+        return {kind: asdict(numbers) for kind, numbers in self._earlier.items()}
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """See `RewardMethod.set_state`."""
-        earlier = from_plain(state, dict[str, RunningStatistics], f"the state's {self.name}")
+    def set_memory(self, memory: dict[str, Any]) -> None:
+        """Continue from the numbers of `get_memory`."""
+        earlier = convert(memory, dict[str, RunningStatistics], f"the memory of {self.name}")
         self._earlier = defaultdict(RunningStatistics, earlier)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.episode import Turn
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import thought_end
-from memenvs.rollout.records import Turn
 from memenvs.tasks.metrics import extract_answer
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -31,7 +31,7 @@ _SPACES = re.compile(r"\s+")
 
 @checked
 @dataclass
-class MovieRecallMethod(RewardMethod):
+class MovieRecall(RewardMethod):
     """Pay the share of the right movies among the first k that the last reply recommends.
 
     A reply is a list from its first `1.` on, one name a line, or names separated by commas; blank lines

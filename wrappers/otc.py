@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.core.data import Positive, checked
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.credit import tool_efficiency
-from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
@@ -17,7 +17,7 @@ CALLS = ("searched", "called")
 
 @checked
 @dataclass
-class OTCMethod(RewardMethod):
+class OTC(RewardMethod):
     """Multiply the outcome by how near the number of calls is to the fewest that suffice (OTC).
 
         R      = alpha * r_tool * outcome

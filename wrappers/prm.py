@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from memenvs import models
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.episode import Credit, Episode
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
-from memenvs.core.spaces import clean_text
 from memenvs.models import Ids
 from memenvs.models.loading import Dtype
-from memenvs.rollout.demonstrations import to_demonstration, to_samples
-from memenvs.rollout.records import Credit, Episode
+from memenvs.models.policy import tokenised
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ class TurnSequence(NamedTuple):
 
 @checked
 @dataclass
-class PRMMethod(ScoreMethod):
+class PRM(ScoreMethod):
     """Give each turn a process reward model's probability that its episode solves the task.
 
         p_k = sigmoid(w h_k + b)    h_k: the model's state when it has read turn k's prompt and reply
@@ -110,17 +108,11 @@ def to_sequences(policy: HFPolicy, episode: Episode) -> list[TurnSequence]:
     Raises:
         ValueError: the episode holds replies alone, as of `evaluate run --no-texts`.
     """
-    whole = to_demonstration(episode)
-    turns = [(text, clean_text(reply, MAX_REPLY_CHARS)) for text, reply in whole.turns]
-    numbered = list(enumerate(turns))
-    parts = [numbered] if whole.context == "append" else [[turn] for turn in numbered]
-    found = []
-    for part in parts:
-        numbers = [number for number, _ in part]
-        for sample in to_samples(policy, replace(whole, turns=[turn for _, turn in part])):
-            ends = sample.response_mask & np.append(sample.turns[1:] != sample.turns[:-1], True)
-            found.append(TurnSequence(sample.ids, ends, [numbers[k] for k in sample.turns[ends]]))
-    return found
+    sequences = []
+    for sample in tokenised(policy, episode).samples:
+        ends = sample.response_mask & np.append(sample.turns[1:] != sample.turns[:-1], True)
+        sequences.append(TurnSequence(sample.ids, ends, sample.turns[ends].tolist()))
+    return sequences
 
 
 def turn_logits(

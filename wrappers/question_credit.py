@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from memenvs.core.data import checked
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.credit import group_normalize
-from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
 @checked
 @dataclass
-class QuestionCreditMethod(RememberingMethod):
+class QuestionCredit(RememberingMethod):
     """Credit each answer for its own question, and the memory for all of them.
 
         A_j = (r_j - mean r_j) / (std r_j + eps)    over the group, question by question

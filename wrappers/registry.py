@@ -12,25 +12,25 @@ from memenvs.cli import check_arguments, parameters_of, read_arguments
 from memenvs.core.data import convert, parse_json
 from memenvs.core.optional import import_object
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.scorers import Scorer
+from memenvs.wrappers.scorers import Scorer, TemplateScorer
 
 METHODS = {
-    "TAMTRL": "memenvs.wrappers.tamtrl:TAMTRLMethod",
-    "InfoMem": "memenvs.wrappers.infomem:InfoMemMethod",
-    "MemPO": "memenvs.wrappers.mempo:MemPOMethod",
-    "SearchRewards": "memenvs.wrappers.search_rewards:SearchRewardsMethod",
-    "SearchR1": "memenvs.wrappers.search_r1:SearchR1Method",
-    "ToolRewards": "memenvs.wrappers.tool_rewards:ToolRewardsMethod",
-    "GiGPO": "memenvs.wrappers.gigpo:GiGPOMethod",
-    "IGPO": "memenvs.wrappers.igpo:IGPOMethod",
-    "ReMemR1": "memenvs.wrappers.rememr1:ReMemR1Method",
-    "StepSearch": "memenvs.wrappers.stepsearch:StepSearchMethod",
-    "OTC": "memenvs.wrappers.otc:OTCMethod",
-    "FormatGate": "memenvs.wrappers.format_gate:FormatGateMethod",
-    "MovieRecall": "memenvs.wrappers.movie_recall:MovieRecallMethod",
-    "QuestionCredit": "memenvs.wrappers.question_credit:QuestionCreditMethod",
-    "Judge": "memenvs.wrappers.judge:JudgeMethod",
-    "PRM": "memenvs.wrappers.prm:PRMMethod",
+    "TAMTRL": "memenvs.wrappers.tamtrl:TAMTRL",
+    "InfoMem": "memenvs.wrappers.infomem:InfoMem",
+    "MemPO": "memenvs.wrappers.mempo:MemPO",
+    "SearchRewards": "memenvs.wrappers.search_rewards:SearchRewards",
+    "SearchR1": "memenvs.wrappers.search_r1:SearchR1",
+    "ToolRewards": "memenvs.wrappers.tool_rewards:ToolRewards",
+    "GiGPO": "memenvs.wrappers.gigpo:GiGPO",
+    "IGPO": "memenvs.wrappers.igpo:IGPO",
+    "ReMemR1": "memenvs.wrappers.rememr1:ReMemR1",
+    "StepSearch": "memenvs.wrappers.stepsearch:StepSearch",
+    "OTC": "memenvs.wrappers.otc:OTC",
+    "FormatGate": "memenvs.wrappers.format_gate:FormatGate",
+    "MovieRecall": "memenvs.wrappers.movie_recall:MovieRecall",
+    "QuestionCredit": "memenvs.wrappers.question_credit:QuestionCredit",
+    "Judge": "memenvs.wrappers.judge:Judge",
+    "PRM": "memenvs.wrappers.prm:PRM",
 }
 SCORERS = {
     "lexical": "memenvs.wrappers.scorers:LexicalScorer",
@@ -40,7 +40,7 @@ SCORERS = {
 }
 SCORER_FORMS = '"lexical", "hf:MODEL", "vllm:MODEL", ["server", {"url": …, "model": …}] or a Scorer'
 
-MethodSpec = RewardMethod | str | Sequence[Any]
+MethodSpec = RewardMethod | type[RewardMethod] | str | Sequence[Any]
 ScorerSpec = Scorer | str | Sequence[Any] | None
 _Named: Any = tuple[str, dict[str, Any]]
 
@@ -49,8 +49,8 @@ def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
     """The methods of a list.
 
     Args:
-        methods: each a method, a name, or a name with settings (`["InfoMem", {"beta": 0.1}]`). A name is one
-            of `METHODS`, or `module:Class` for a method of your own.
+        methods: each a method, its class, a name, or a name with settings (`["InfoMem", {"beta": 0.1}]`). A
+            name is one of `METHODS` in any case, or `module:Class` for a method of your own.
 
     Raises:
         ValueError: the list is empty, a name is unknown, or a method does not take a setting.
@@ -79,7 +79,7 @@ def read_methods(texts: Sequence[str]) -> list[MethodSpec]:
             methods = convert(parse_json(text, "methods"), list[Any], "methods")
             found += [methods] if len(methods) == 2 and isinstance(methods[1], Mapping) else methods
         elif "=" not in text:
-            found.append(next((name for name in METHODS if name.lower() == text.lower()), text))
+            found.append(method_name(text))
         elif found:
             name, settings = (found[-1], {}) if isinstance(found[-1], str) else found[-1]
             found[-1] = [name, read_arguments([json.dumps(settings), text], f"methods: {name}")]
@@ -101,16 +101,25 @@ def plain_method(method: RewardMethod) -> list[Any]:
     return [name, json.loads(json.dumps(method.settings()))]
 
 
-def make_scorer(scorer: ScorerSpec) -> Scorer | None:
+def method_name(text: str) -> str:
+    """The name in `METHODS` that a text is in any case; other texts as they are."""
+    return next((name for name in METHODS if name.lower() == text.lower()), text)
+
+
+def make_scorer(scorer: ScorerSpec, template: str | None = None) -> Scorer | None:
     """A scorer by its name; an object or None as it is. Equal names and settings share one object.
 
     Args:
         scorer: `"lexical"`, `"hf:MODEL"`, `"vllm:MODEL"`, or a name of `SCORERS` with settings
             (`["hf", {"model": MODEL, "dtype": "float32"}]`, also as the text of this JSON), or a `Scorer`.
+        template: chat template around its prompts; see `memenvs.wrappers.scorers.TemplateScorer`.
 
     Raises:
         ValueError: no such scorer, settings that it does not take, or a spec recorded with an object.
     """
+    if template is not None:
+        made = make_scorer(scorer)
+        return made and TemplateScorer(made, template)
     if scorer is None or (isinstance(scorer, Scorer) and not isinstance(scorer, type)):
         return scorer
     if isinstance(scorer, str) and scorer.lstrip().startswith("["):
@@ -143,13 +152,17 @@ def _load_scorer(name: str, settings: str) -> Scorer:
 def _make_method(method: MethodSpec) -> RewardMethod:
     if isinstance(method, RewardMethod):
         return method
-    pair = [method, {}] if isinstance(method, str) else method
-    name, settings = convert(
-        pair, _Named, "a method", "give a name, [name, settings] or a RewardMethod object"
-    )
-    if name not in METHODS and ":" not in name:
-        raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
-    kind = import_object(METHODS.get(name, name))
+    kind: Any = method
+    if isinstance(method, type):
+        name, settings = method.__name__, {}
+    else:
+        pair = [method, {}] if isinstance(method, str) else method
+        wanted = "give a RewardMethod, its class, its name, or [name, settings]"
+        name, settings = convert(pair, _Named, "a method", wanted)
+        name = method_name(name)
+        if name not in METHODS and ":" not in name:
+            raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
+        kind = import_object(METHODS.get(name, name))
     fits = isinstance(kind, type) and issubclass(kind, RewardMethod) and dataclasses.is_dataclass(kind)
     if not fits:
         raise ValueError(f"{name} is no reward method; give a subclass of RewardMethod that is a dataclass")

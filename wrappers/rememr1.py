@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from memenvs.core.data import Share, checked
+from memenvs.core.episode import Episode, Floats, Turn
 from memenvs.credit import rememr1
-from memenvs.rollout.records import Episode, Floats, Turn
 from memenvs.tasks.mentions import spelling
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.method import RewardMethod
@@ -17,7 +17,7 @@ from memenvs.wrappers.scorers import TokenScores
 
 @checked
 @dataclass
-class ReMemR1Method(RewardMethod):
+class ReMemR1(RewardMethod):
     """Reward what each turn adds to the known words of the answer (ReMemR1's state reward).
 
         s_k = recall(m_k and c_k) - recall(m_{k-1} and c_{k-1})    0 at the last turn, which answers

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.core.data import checked
-from memenvs.rollout.records import Turn
+from memenvs.core.episode import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
 @checked
 @dataclass
-class SearchR1Method(RewardMethod):
+class SearchR1(RewardMethod):
     """Pay the answer, the format and the retrieval of a whole search at its last turn (Jin et al. 2025a).
 
         R = 1                        right answer, right format

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.core.data import NonNegative, checked
-from memenvs.rollout.records import Turn
+from memenvs.core.episode import Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
 @checked
 @dataclass
-class SearchRewardsMethod(RewardMethod):
+class SearchRewards(RewardMethod):
     """Reward what each turn of a search did (MT-PPO section 5.2).
 
         last turn:    1 if the answer is exact and the reply well-formed, 0.2 if it is well-formed, -1 if not

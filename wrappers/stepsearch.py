@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memenvs.core.data import NonNegative, checked
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.credit import redundancy, search_gains
-from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.tasks.metrics import normalize_answer
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -25,7 +25,7 @@ _WORD = re.compile(r"\w\w+")
 
 @checked
 @dataclass
-class StepSearchMethod(RewardMethod):
+class StepSearch(RewardMethod):
     """Reward what each search adds to the evidence found, less its redundancy (StepSearch).
 
         R_t = gain * G_t - redundancy * P_t

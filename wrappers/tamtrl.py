@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from memenvs.core.data import checked
+from memenvs.core.episode import Credit, Episode, Floats, Turn
 from memenvs.credit import tamtrl, tamtrl_rewards
-from memenvs.rollout.records import Credit, Episode, Floats, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -21,7 +21,7 @@ VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 
 @checked
 @dataclass
-class TAMTRLMethod(RememberingMethod):
+class TAMTRL(RememberingMethod):
     """Give each turn the outcome times a teacher's score of its memory (TAMTRL eq. 3 to 7).
 
         p_t  = mean over the memory's tokens of pi(token given q, C_t, M_t)    eq. 4

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.core.spaces import clean_text
 from memenvs.envs.tool_qa import accepted_texts, form_score, last_answer, tag_score
-from memenvs.rollout.records import Credit, Episode, Turn
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
 
 
 @checked
 @dataclass
-class ToolRewardsMethod(RewardMethod):
+class ToolRewards(RewardMethod):
     """Reward the call at its turn, and answer and form at the end (MT-PPO appendix G.2: six rewards).
 
         turn:     execution  0.2 * (calls that ran without an error / calls)

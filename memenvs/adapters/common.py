@@ -98,8 +98,8 @@ def read_credit(
     known = {**COMPARISONS, **{method.name: method for method in methods}}
     if reward not in known:
         raise ValueError(
-            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or a method of the "
-            f"VectorRewardWrapper around the environments, got {reward!r}"
+            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or one of the "
+            f"reward methods, got {reward!r}"
         )
     check_arguments("credit", settings, parameters_of(ComparisonSettings))
     how = ComparisonSettings(**settings)

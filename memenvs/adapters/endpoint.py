@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memenvs.adapters.common import open_env, read_draw
-from memenvs.core.asynchronous import AsyncTextEnv, in_thread
-from memenvs.core.env import public_info
+from memenvs.core.asynchronous import in_thread
+from memenvs.core.episode import Episode, Reply
 from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.models.endpoint import Completion, TextConversation, ToolConversation, Watch, read_completion
+from memenvs.rollout.collect import begin, step
+from memenvs.rollout.policy import Request
 
 
 class EpisodeAgent:
@@ -80,24 +83,25 @@ class EpisodeAgent:
         key = api_key or key_in("OPENAI_API_KEY")
         watch = self._watch = self._watch or Watch(url)  # one for all episodes
         client = OpenAIClient(url, timeout=self._timeout, tries=1, key=key)
-        env = AsyncTextEnv(await in_thread(open_env, *self._env))
+        env, names = await in_thread(open_env, *self._env), []
+        episode = Episode(seed=draw.seed, number=draw.task)
         try:
-            observation, info = await env.reset(seed=draw.seed, options=draw.options)
-            prompts, ids, over = self._prompts(env.env), [], False
-
-            def read(found: Any) -> tuple[str, Completion]:
-                return str(found["id"]), read_completion(found)
-
-            while not over:
-                prompts.observe(observation, public_info(info))
+            prompts = self._prompts(env)
+            request: Request | None = await in_thread(begin, env, episode)
+            while request:
+                prompts.observe(request.observation, request.public_info)
                 fields = {**self._body, **prompts.fields, "messages": prompts.messages}
-                name, completion = await in_thread(client.post, "/chat/completions", fields, read)
+                name, completion = await in_thread(client.post, "/chat/completions", fields, _read)
                 watch.see(fields, completion)
-                ids.append(name)
-                reply = prompts.read(completion)
-                observation, reward, terminated, truncated, info = await env.step(reply)
-                on_turn(name, reward)
-                over = terminated or truncated
+                names.append(name)
+                request = await in_thread(step, request, Reply(prompts.read(completion)))
+                paid = episode.turns[-1].info["rewards"].values()
+                on_turn(name, math.fsum(value for value in paid if not math.isnan(value)))
         finally:
             env.close()
-        return dict(zip(ids, info["turn_rewards"], strict=True))
+        return dict(zip(names, episode.turn_rewards, strict=True))
+
+
+def _read(answer: Any) -> tuple[str, Completion]:
+    """The id of a completion, and the completion."""
+    return str(answer["id"]), read_completion(answer)

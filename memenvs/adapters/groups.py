@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import warnings
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import cache
-from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar, cast
 
-import gymnasium as gym
 import numpy as np
 
 from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
-from memenvs.core.errors import error_line
-from memenvs.core.vector import TextVectorEnv
+from memenvs.core.episode import Episode, Floats, valid
 from memenvs.credit import place_rewards
 from memenvs.models import Ids, Reply
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.rollout.engine import Answer, Engine, Request
-from memenvs.rollout.records import Episode, Floats, text_reply, valid
-from memenvs.rollout.session import NO_REPLY, Session
-from memenvs.wrappers import VectorRewardWrapper
-from memenvs.wrappers.registry import MethodSpec
+from memenvs.rollout.collect import Loop
+from memenvs.rollout.policy import Policy, Request, loop_policy, prompt_of
+from memenvs.wrappers.registry import MethodSpec, make_scorer
 
 T = TypeVar("T")
 
@@ -63,15 +59,19 @@ class RolloutGroup(NamedTuple):
             template: a chat around what is scored, where the scorer does not know it.
         """
         policy: Any = ChatPolicy(sampler.tokens)
-        makers = [lambda: RaiseFailures(open_env(self.env, self.settings))] * len(episodes)
-        venv: Any = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")
-        if self.methods:
-            venv = VectorRewardWrapper(venv, self.methods, scorer, len(episodes), template)
-        members = [Session(policy, episode) for episode in episodes]
-        (_,) = Engine(venv, sampler, group_size=len(episodes)).play([members])
+        loop = Loop(
+            lambda: open_env(self.env, self.settings),
+            sampler.policy,
+            self.methods,
+            make_scorer(scorer, template),
+            concurrency=len(episodes),
+        )
+        with contextlib.closing(loop):
+            for _ in loop.play([episodes]):
+                pass  # the records are filled in place
         usable = valid(episodes)
         if self.credit is not None and usable:
-            credit = read_credit(self.credit, getattr(venv, "methods", ()))
+            credit = read_credit(self.credit, loop.methods)
             for episode, values in zip(usable, group_advantages(usable, policy, *credit), strict=True):
                 episode.advantages = values
         for episode in episodes:
@@ -87,7 +87,7 @@ def token_values(episode: Episode) -> Floats | None:
     """
     if not valid([episode]):
         return None
-    if episode.advantages is not None:
+    if len(episode.advantages):
         return episode.advantages
     return place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
 
@@ -99,30 +99,25 @@ class Meetings:
         self._open: dict[Hashable, _Meeting] = {}
 
     async def play(
-        self,
-        key: Hashable,
-        member: Any,
-        play: Callable[[list[Any]], Awaitable[Sequence[T]]],
-        size: int | None = None,
+        self, key: Hashable, member: Any, play: Callable[[list[Any]], Awaitable[Sequence[T]]]
     ) -> T:
-        """Wait for the other rollouts of a key, then for what this one gets.
+        """Wait for the other rollouts of a key, which the trainer starts without waiting in between.
 
         Args:
             key: the same for the rollouts that meet.
             member: this rollout.
             play: is called once, with all members in the order in which they came.
-            size: number of rollouts; None: those that the trainer starts without waiting in between.
+
+        Returns:
+            What `play` gives this member.
         """
         meeting = self._open.setdefault(key, _Meeting())
         place = len(meeting.members)
         meeting.members.append(member)
-        if size is None:
-            await asyncio.sleep(0)  # all others come in now
-        if meeting.played is None and size in (None, len(meeting.members)):
+        await asyncio.sleep(0)  # all others come in now
+        if meeting.played is None:
             del self._open[key]
             meeting.played = asyncio.ensure_future(play(meeting.members))
-            meeting.full.set()
-        await meeting.full.wait()
         return (await cast("Awaitable[Sequence[T]]", meeting.played))[place]
 
 
@@ -131,7 +126,6 @@ class _Meeting:
 
     def __init__(self) -> None:
         self.members: list[Any] = []
-        self.full = asyncio.Event()
         self.played: asyncio.Future[Any] | None = None
 
 
@@ -148,31 +142,19 @@ class Sampled(NamedTuple):
     logprobs: Sequence[float] | None
 
 
-class FailedReply(str):
-    """Why there is no reply to a turn."""
-
-
-class RaiseFailures(gym.Wrapper[str, str, str, str]):
-    """Raises where it should play a `FailedReply`, so that the vector environment ends that episode alone."""
-
-    def step(self, action: str) -> Any:
-        """See `gymnasium.Env.step`."""
-        if isinstance(action, FailedReply):
-            raise ConnectionError(action)
-        return self.env.step(action)
-
-
 class LoopSampler:
-    """A `TurnSampler` over inference servers that are asked on an event loop, for a thread beside it.
+    """Asks inference servers on an event loop, for episodes that are played in a thread beside it.
 
     Args:
-        generate: asks a server on the loop: from the number of the environment, a prompt (T,) and the most
-            tokens of a reply to the reply.
+        generate: asks a server on the loop: from the number of the rollout in its group, a prompt (T,) and
+            the most tokens of a reply to the reply.
         loop: the event loop.
-        tokens: decode the replies.
+        tokens: encode the prompts and decode the replies.
         prompt_length: most tokens of a fresh prompt.
         response_length: most tokens of all that follows it in its sequence.
-        size: number of environments.
+
+    Attributes:
+        policy: gives the replies; a prompt that leaves no room gets an empty one.
     """
 
     def __init__(
@@ -182,46 +164,23 @@ class LoopSampler:
         tokens: ChatTokens,
         prompt_length: int,
         response_length: int,
-        size: int,
     ) -> None:
         self.tokens = tokens
-        self._generate, self._loop = generate, loop
+        self.policy: Policy = loop_policy(self._reply_to, loop)
+        self._generate = generate
         self._prompt_length, self._response_length = prompt_length, response_length
-        self._starts = [0] * size
-        self._answers: SimpleQueue[Answer] = SimpleQueue()
 
-    def ask(self, request: Request) -> None:
-        """See `TurnSampler`; a prompt that leaves no room gets the empty reply."""
-        index, session = request.env_index, request.session
-        if session.fresh:
-            self._starts[index] = len(session.prompt)
-        start = self._starts[index]
-        room = self._response_length - (len(session.prompt) - start)
-        if room > 0 and start <= self._prompt_length:
-            asyncio.run_coroutine_threadsafe(self._sample(request, room), self._loop)
-        else:
-            self._answers.put(request.answer(NO_REPLY))
-
-    def answered(self) -> list[Answer]:
-        """See `TurnSampler`."""
-        answers = [self._answers.get()]
-        while not self._answers.empty():
-            answers.append(self._answers.get())
-        return answers
-
-    async def _sample(self, request: Request, room: int) -> None:
-        index = request.env_index
-        try:
-            sampled = await self._generate(index, request.session.prompt, room)
-            self._answers.put(request.answer(self._reply(sampled, room)))
-        except BaseException as error:  # also where it is cancelled, or the thread would wait forever
-            self._answers.put(Answer(index, text_reply(FailedReply(error_line(error)))))
-            if not isinstance(error, Exception):
-                raise
-
-    def _reply(self, sampled: Sampled, room: int) -> Reply:
+    async def _reply_to(self, request: Request) -> Reply:
+        encoder: Any = ChatPolicy(self.tokens)
+        prompt = prompt_of(encoder, request, self._response_length)
+        start = len(request.turns_read[0].reply.read if request.turns_read else prompt.ids)
+        room = self._response_length - (len(prompt.ids) - start)
+        if room <= 0 or start > self._prompt_length:
+            return prompt.reply(None)
+        sampled = await self._generate(request.episode.member, prompt.ids, room)
         ids = np.array(sampled.ids[:room], dtype=np.int64)
         if not len(ids):
-            return NO_REPLY
+            return prompt.reply(None)
         logprobs = np.array((sampled.logprobs or [0.0] * room)[: len(ids)], dtype=np.float64)
-        return Reply(self.tokens.reply_text(ids), ids, logprobs, int(ids[-1]) in self.tokens.ends)
+        finished = int(ids[-1]) in self.tokens.ends
+        return prompt.reply(Reply(self.tokens.reply_text(ids), ids, logprobs, finished))

@@ -8,11 +8,12 @@ from typing import Any
 
 from memenvs import ENV_IDS
 from memenvs.adapters.common import open_with_pictures, turn_record
-from memenvs.core.env import text_env_of
+from memenvs.core.env import Info, text_env_of
+from memenvs.core.episode import Episode, Reply
 from memenvs.core.optional import check_version
 from memenvs.models.endpoint import read_content, with_thought
-from memenvs.rollout.records import text_reply
-from memenvs.rollout.session import Session
+from memenvs.rollout.collect import begin, step
+from memenvs.rollout.policy import Request
 from memenvs.sokoban.render import png_url
 
 check_version("inspect-ai", "0.3.285", "0.4", "inspect")
@@ -78,22 +79,21 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         system = [message for message in state.messages if message.role == "system"]
-        env, session = start(), Session()
+        env, episode = start(), Episode(seed=seed, number=state.sample_id)
         state.messages, state.metadata["turns"], read = [*system], [], [*system]
-        reset = functools.partial(env.reset, seed=seed, options={"task": state.sample_id})
         try:
-            session.begin(*await anyio.to_thread.run_sync(reset))
-            _log(state, session)
-            while not session.over:
-                prompt = ChatMessageUser(content=_content(session))
+            request: Request | None = await anyio.to_thread.run_sync(begin, env, episode)
+            while request:
+                _log(state, request.info, False)
+                prompt = ChatMessageUser(content=_content(request))
                 state.messages.append(prompt)
-                read = [*(read if session.info["context"] == "append" else system), prompt]
+                read = [*(system if request.fresh else read), prompt]
                 state.output = await get_model().generate(read)
                 read.append(state.output.message)
                 state.messages.append(state.output.message)
-                reply = text_reply(_reply(env, state.output.message.content))
-                await anyio.to_thread.run_sync(session.step, env, reply)
-                _log(state, session)
+                reply = Reply(_reply(env, state.output.message.content))
+                request = await anyio.to_thread.run_sync(step, request, reply)
+            _log(state, episode.turns[-1].info, True)
         finally:
             env.close()
         return state
@@ -126,20 +126,19 @@ def episode() -> Scorer:
     return score
 
 
-def _log(state: TaskState, session: Session) -> None:
-    turn = {**turn_record(session.info), "over": session.over}
+def _log(state: TaskState, info: Info, over: bool) -> None:
+    turn = {**turn_record(info), "over": over}
     state.metadata["turns"].append(turn)
-    if session.episode.replies:
+    if info["turn"]:
         transcript().info(turn, source="memenvs")
 
 
-def _content(session: Session) -> str | list[ContentText | ContentImage]:
+def _content(request: Request) -> str | list[ContentText | ContentImage]:
     """What a model reads next: a text, and with it the picture of an observation that has one."""
-    seen: Any = session.observation
+    seen: Any = request.observation
     if isinstance(seen, str):
-        return session.text
-    text = session.text if session.episode.replies else seen["text"]
-    return [ContentText(text=text), ContentImage(image=png_url(seen["image"]))]
+        return request.text
+    return [ContentText(text=request.text), ContentImage(image=png_url(seen["image"]))]
 
 
 def _reply(env: Any, content: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, ClassVar
@@ -11,14 +12,15 @@ from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env, read_credit, read_draw
 from memenvs.baselines.advantages import group_advantages
-from memenvs.core.env import check_text_observations
+from memenvs.core.env import check_text_observations, text_env_of
+from memenvs.core.episode import OUTCOME, Episode, Floats, Ids, Reply, Sample, Turn, valid
 from memenvs.core.optional import check_hooks, check_version, require
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.policy import Ids, Limit, Reply, reply_limits
-from memenvs.rollout.engine import collect
-from memenvs.rollout.records import Episode, Floats, Sample, text_reply, valid
-from memenvs.rollout.session import NO_REPLY, Session
-from memenvs.wrappers.registry import MethodSpec, ScorerSpec
+from memenvs.models.policy import Limit, reply_limits
+from memenvs.rollout.collect import Loop, MakeEnv, begin, maker, step
+from memenvs.rollout.policy import Request, as_policy
+from memenvs.wrappers.credit import check_methods
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
 
 check_version("trl", "1.16", "1.17", "trl")
 torch: Any = require("torch", "trl")
@@ -71,21 +73,38 @@ class EpisodeRollout:
     has the last reply of each episode.
 
     Args:
-        venv: a `TextVectorEnv` in autoreset mode `"Disabled"`, or a `VectorRewardWrapper` around one with
-            `group_size` equal to the trainer's `num_generations`, which must divide its number of
-            environments. With `errors="truncate"` an episode that breaks is left out of the update.
+        env: a text environment's id, or a function that makes one.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them.
+        scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
+        concurrency: episodes that are played at once.
+        **env_args: arguments of an environment given by its id.
 
     Raises:
-        ValueError: the observations are not texts.
+        ValueError: the observations are not texts, or a method or an argument does not fit.
 
     Attributes:
+        n_tasks: tasks of the environment.
         policy: that played them.
         episodes: the latest batch, in the order of the prompts.
     """
 
-    def __init__(self, venv: Any) -> None:
-        check_text_observations(venv.unwrapped.envs[0])
-        self.venv = venv
+    def __init__(
+        self,
+        env: str | MakeEnv,
+        methods: Sequence[MethodSpec] = (),
+        scorer: ScorerSpec = None,
+        concurrency: int = 64,
+        **env_args: Any,
+    ) -> None:
+        self._make_env = maker(env, env_args)
+        first = self._make_env()
+        check_text_observations(first)
+        self.rewrites = first.get_wrapper_attr("context") == "rewrite"
+        self.n_tasks = text_env_of(first).n_tasks
+        self.methods = make_methods(methods) if methods else []
+        self._scorer, self._concurrency = make_scorer(scorer), concurrency
+        check_methods(self.methods, self._scorer, first.reset(seed=0)[1])
+        first.close()
         self.policy: TRLPolicy | None = None
         self.episodes: list[Episode] = []
 
@@ -102,8 +121,7 @@ class EpisodeRollout:
         """
         size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
         expand = getattr(trainer, "pad_rows", None)
-        rewrites = self.venv.unwrapped.envs[0].unwrapped.context == "rewrite"
-        if rewrites and expand is None:
+        if self.rewrites and expand is None:
             raise ValueError(
                 "this environment rewrites its prompts, so an episode is many rows, and "
                 f"{type(trainer).__name__} takes one; put TurnAdvantages before it: "
@@ -112,7 +130,16 @@ class EpisodeRollout:
         self.policy = TRLPolicy(trainer)
         seeds, tasks = read_groups(prompts, size)
         limit = trainer.max_completion_length
-        self.episodes = collect(self.venv, self.policy, seeds, size, tasks=tasks, max_new_tokens=limit)
+        plan = [
+            [Episode(seed=seed, group=seed, member=member, number=task) for member in range(size)]
+            for seed, task in zip(seeds, tasks, strict=True)
+        ]
+        policy = as_policy(self.policy, limit)
+        loop = Loop(self._make_env, policy, self.methods, self._scorer, concurrency=self._concurrency)
+        with contextlib.closing(loop):
+            for _ in loop.play(plan):
+                pass  # the records are filled in place
+        self.episodes = [episode for group in plan for episode in group]
         rows = []
         for episode in self.episodes:
             own = [trl_row(sample, episode.end != "failed") for sample in episode.samples]
@@ -183,8 +210,7 @@ class TurnAdvantages(Trainer):
                 "TurnAdvantages needs rollout_func=EpisodeRollout(…), or an environment_factory of "
                 "SearchTools, SokobanTools or another ToolEnv"
             )
-        venv = getattr(self.rollout_func, "venv", None)
-        self._credit = read_credit(credit, getattr(venv, "methods", ()))
+        self._credit = read_credit(credit, getattr(self.rollout_func, "methods", ()))
 
     def pad_rows(self, rows: Sequence[Row]) -> list[Row]:
         """The rows, padded with empty ones to a number that is divisible and equal in all processes."""
@@ -197,7 +223,7 @@ class TurnAdvantages(Trainer):
         """As the trainer does; then notes how many steps each tool environment has made."""
         made = super()._generate_single_turn(*args, **kwargs)
         environments = getattr(self, "environments", None) or []
-        self._steps.append([len(env._session.episode.turns) for env in environments])
+        self._steps.append([len(env._episode.turns) for env in environments])
         return made
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
@@ -245,7 +271,7 @@ class TurnAdvantages(Trainer):
         check_groups(response_mask, size)
         steps = np.array(self._steps).T  # (B, generations)
         episodes = [
-            tool_episode(i // size, env._session.episode, steps[i], row)
+            tool_episode(i // size, env._episode, steps[i], row)
             for i, (env, row) in enumerate(zip(self.environments, response_mask, strict=True))
         ]
         return group_advantages(episodes, None, *self._credit)  # type: ignore[arg-type]
@@ -279,8 +305,8 @@ class ToolEnv:
                 f"{self._id} rewrites its prompts, and a chat with tools only grows; use EpisodeRollout with "
                 "TurnAdvantages"
             )
-        self._session = Session()
-        self._session.over = True  # until `reset`
+        self._episode = Episode()
+        self._request: Request | None = None  # the next turn, if there is one
 
     def reset(self, seed: int | None = None, task: int | None = None, **row: Any) -> str:
         """Start an episode; the text is added to the last message of the prompt.
@@ -294,26 +320,25 @@ class ToolEnv:
             ValueError: neither is given, so that the members of a group would play different tasks.
         """
         draw = read_draw({"task": task, "seed": seed})
-        self._session = Session()
-        self._session.episode.replaces_outcome = getattr(self._env, "replaces_outcome", False)
-        self._session.begin(*self._env.reset(seed=draw.seed, options=draw.options))
+        replaces = getattr(self._env, "replaces_outcome", False)
+        self._episode = Episode(seed=draw.seed, number=draw.task, replaces_outcome=replaces)
+        self._request = begin(self._env, self._episode)
         prompt: str = self._env.unwrapped.tool_use().prompt()
         return prompt
 
     def get_reward(self) -> float:
         """The return of the episode; empty replies end one that has not ended."""
-        while not self._session.over:
+        while self._request:
             self._play_reply("")
-        self._session.finish(self._session.info)
-        return float(sum(self._session.episode.turn_rewards))
+        return float(sum(self._episode.turn_rewards))
 
     def _play_reply(self, reply: str) -> str:
         """Play a reply; return the environment's feedback."""
-        if self._session.over:
+        if not self._request:
             return OVER
-        self._session.step(self._env, text_reply(reply))
-        feedback: str = self._session.info["feedback"].strip()
-        return f"{feedback}\n{OVER}".strip() if self._session.over else feedback
+        self._request = step(self._request, Reply(reply))
+        feedback: str = self._episode.turns[-1].info["feedback"].strip()
+        return feedback if self._request else f"{feedback}\n{OVER}".strip()
 
     def _call(self, name: str, **arguments: str) -> str:
         reply, _ = self._env.unwrapped.tool_use().call(name, arguments)
@@ -366,7 +391,7 @@ class SokobanTools(ToolEnv):
 
 
 class TRLPolicy(ChatPolicy):
-    """The trainer's model as a `memenvs.models.Policy`.
+    """The trainer's model as a `memenvs.models.TokenPolicy`.
 
     It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
     sampled with torch's global generator, as everything in TRL is, or with vLLM's, and not with the
@@ -462,8 +487,8 @@ def trl_row(sample: Sample, usable: bool) -> Row:
 
 def empty_row(trainer: Any) -> Row:
     """A row that trains nothing: two tokens, mask 0."""
-    end = np.array([int(trainer.eos_token_ids[0])])
-    return trl_row(Sample.prompt(end).then(end), usable=False)
+    end = int(trainer.eos_token_ids[0])
+    return trl_row(Sample.of((np.array([end, end]), None, -1)), usable=False)
 
 
 def tool_episode(
@@ -482,16 +507,20 @@ def tool_episode(
     lengths = (edges[1::2] - edges[::2]).tolist() or [0]
     run = np.searchsorted(steps, np.arange(len(played.turn_rewards)), side="right") - 1
     run = np.clip(run, 0, len(lengths) - 1)
-    return Episode(
-        group=group,
-        task=played.task,
-        replies=[Reply("", np.zeros(n, np.int64), np.zeros(n), True) for n in lengths],  # TRL keeps the ids
-        turn_rewards=np.bincount(run, played.turn_rewards, len(lengths)).tolist(),
-        outcomes=np.bincount(run, played.outcome_rewards, len(lengths)).tolist(),
-        rewards=played.rewards,
-        metrics=played.metrics,
-        end="terminated",
+    earned = np.bincount(run, played.turn_rewards, len(lengths)) - np.bincount(
+        run, played.outcome_rewards, len(lengths)
     )
+    outcomes = np.bincount(run, played.outcome_rewards, len(lengths))
+    turns = [
+        Turn(
+            "",
+            {"turn": number, "context": "append", "feedback": ""},
+            Reply("", np.zeros(length, np.int64), np.zeros(length), True),  # TRL keeps the ids
+            {"rewards": {OUTCOME: float(outcome), "turn": float(beside)}},
+        )
+        for number, (length, outcome, beside) in enumerate(zip(lengths, outcomes, earned, strict=True))
+    ]
+    return Episode(group=group, task=played.task, turns=turns, metrics=played.metrics, end="terminated")
 
 
 def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray[np.float32]:
@@ -511,4 +540,4 @@ def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray
 
 def last_reply(episode: Episode) -> Reply:
     """Its last reply; an empty one if it failed before the first."""
-    return episode.replies[-1] if episode.replies else NO_REPLY
+    return episode.turns[-1].reply if episode.turns else Reply("")

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from memenvs.adapters.common import TextEnvironment, open_env, turn_record
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.env import TextEnv
+from memenvs.core.episode import Episode, Reply
 from memenvs.core.optional import check_version
 from memenvs.models.endpoint import with_thought
-from memenvs.rollout.records import text_reply
-from memenvs.rollout.session import Session
+from memenvs.rollout.collect import begin, step
+from memenvs.rollout.policy import Request
 
 check_version("verifiers", "0.4.0", "0.5", "verifiers")  # prime-rl runs commits between releases
 
@@ -142,41 +143,41 @@ class MemEnv(vf.Env[MemEnvConfig]):
 
     async def run(self, task: MemTask, agents: vf.Agents) -> None:
         """Play one episode."""
-        env, session = self.taskset.config.open(), Session()
+        env = self.taskset.config.open()
+        episode = Episode(seed=task.data.seed, number=task.data.number)
         traces: list[tuple[Any, slice]] = []  # with their turns
         try:
-            options = {"task": task.data.number}
-            session.begin(*await in_thread(env.reset, seed=task.data.seed, options=options))
-            appends, left = session.info["context"] == "append", False
-            while not (session.over or left):
-                first = len(session.episode.turns)
+            request: Request | None = await in_thread(begin, env, episode)
+            appends, left = request is not None and request.info["context"] == "append", False
+            while request and not left:
+                first = len(episode.turns)
                 async with agents.player.interaction(task) as interaction:
-                    left = await self._converse(env, session, interaction)
-                traces.append((interaction.trace, slice(first, len(session.episode.turns))))
+                    request, left = await self._converse(request, interaction)
+                traces.append((interaction.trace, slice(first, len(episode.turns))))
         finally:
             env.close()
-        self._record(session, traces, appends)
+        self._record(episode, traces, appends)
 
-    async def _converse(self, env: TextEnvironment, session: Session, interaction: Any) -> bool:
-        """Play until the prompt is a fresh one or the episode ends; whether the agent left."""
-        message = session.observation
+    async def _converse(self, request: Request, interaction: Any) -> tuple[Request | None, bool]:
+        """Play until the prompt is a fresh one or the episode ends; the next turn, and if the agent left."""
+        message = request.observation
         while not (segment := await interaction.turn(message)).terminated:
-            await _step(env, session, segment)
-            if session.over or session.info["context"] == "rewrite":
-                return False
-            message = session.info["feedback"]  # the next message of the same conversation
-        return True
+            following = await _step(request, segment)
+            if following is None or following.fresh:
+                return following, False
+            request, message = following, following.text  # the next message of the same conversation
+        return request, True
 
-    def _record(self, session: Session, traces: Sequence[tuple[Any, slice]], appends: bool) -> None:
+    def _record(self, episode: Episode, traces: Sequence[tuple[Any, slice]], appends: bool) -> None:
         """Give every trace its turns, metrics and rewards."""
-        turns = [turn_record(turn.info) for turn in session.episode.turns]
+        turns = [turn_record(turn.info) for turn in episode.turns]
         last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
         rewards = last["turn_rewards"]
         states = list(itertools.accumulate(rewards))
         for trace, own in traces:
             trace.info["turns"] = turns[own]
             trace.info["turn_rewards"] = [*states[own], *[None] * (trace.num_turns - len(states[own]))]
-            trace.record_metrics({**last["metrics"], "complete": float(session.over)})
+            trace.record_metrics({**last["metrics"], "complete": float(episode.over)})
             credited = own if self.config.credit == "turn" else slice(None)
             if appends:
                 for name in last["rewards"]:
@@ -185,10 +186,11 @@ class MemEnv(vf.Env[MemEnvConfig]):
                 trace.record_reward(self.config.credit, sum(rewards[credited]))
 
 
-async def _step(env: TextEnvironment, session: Session, segment: Any) -> None:
+async def _step(request: Request, segment: Any) -> Request | None:
     """Play the reply of a segment."""
     # `Segment.last_reply` is stripped; a memory must stay as the model gave it.
     said = next((message for message in reversed(segment.messages) if message.role == "assistant"), None)
     text, thought = (said.content or "", said.reasoning_content or "") if said else ("", "")
-    reply = text_reply(with_thought(env, thought, text))
-    await in_thread(session.step, env, reply)  # a retriever must not hold up the others
+    reply = Reply(with_thought(request.env, thought, text))
+    # In a thread, as a retriever must not hold up the others.
+    return await in_thread(step, request, reply)

@@ -19,10 +19,11 @@ import numpy as np
 from memenvs.adapters.common import plain, read_draw
 from memenvs.adapters.groups import LoopSampler, Meetings, RolloutGroup, Sampled, chat_tokens, token_values
 from memenvs.core.asynchronous import in_thread
+from memenvs.core.episode import Episode, Sample
+from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.optional import check_version, require
 from memenvs.models import Ids
 from memenvs.models.chat import ChatPolicy
-from memenvs.rollout.records import Episode, EpisodeWriter, Sample
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 from memenvs.wrappers.scorers.protocol import PairScorer, TokenPair
@@ -136,9 +137,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             return Sampled(output.token_ids, output.log_probs)
 
         limits = self.rollout_config
-        sampler = LoopSampler(
-            generate, loop, self._tokens, limits.prompt_length, limits.response_length, size
-        )
+        sampler = LoopSampler(generate, loop, self._tokens, limits.prompt_length, limits.response_length)
         scorer, template = self._scorer, None
         if scorer == "policy":
             pairs = pair_scorer(self.tokenizer, limits.get("max_model_len"))
@@ -245,7 +244,7 @@ def rows_of(episode: Episode, end: int) -> list[TurnOutput]:
     if (values := token_values(episode)) is not None:
         samples, parts = episode.samples, episode.split(values)
     else:
-        samples, parts = [Sample.prompt(np.array([end])).then(np.array([end]))], [np.zeros(0)]
+        samples, parts = [Sample.of((np.array([end, end]), None, -1))], [np.zeros(0)]
     total = float(sum(episode.turn_rewards))
     metrics = {**episode.metrics, "return": total}
     metrics |= {"success": float(episode.success), "failed": float(bool(episode.error))}

@@ -357,7 +357,7 @@ FORMS: dict[Form, tuple[str, Callable[[Path, TaskSet, TextTokenizer], None]]] = 
 """The file or folder of each form, and what writes it.
 
 - `rows`: the tasks by their numbers, without texts: what `memenvs.adapters` play in TRL (`prompt`), verl
-  (`extra_info`), slime (`metadata`) and SkyRL (`task`).
+  (`extra_info`) and SkyRL (`task`).
 - `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read, for its
   boxed exact match: it knows that scorer by the `data_source` `hotpotqa`, whatever the set.
 - `verl`: text and question in one prompt, as verl's data loader reads, for the exact match in `<answer>` of

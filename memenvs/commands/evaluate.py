@@ -16,6 +16,7 @@ from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.data import Count, checked
 from memenvs.core.files import path_in_errors, write_text
 from memenvs.core.optional import install_line
+from memenvs.core.processes import Workers
 from memenvs.core.trackers import TrackerName
 from memenvs.evaluation.by import scores_by
 from memenvs.evaluation.compare import PairedComparison
@@ -40,6 +41,7 @@ def run(
     task: str = ":",
     samples: int = 1,
     concurrency: int = 16,
+    workers: Workers = 1,
     seed: int = 0,
     out: Path | None = None,
     texts: bool = True,
@@ -61,7 +63,8 @@ def run(
     Args:
         task: task numbers and ranges, such as 0:100 or 7 or 3,5,90:; by default all.
         samples: episodes of each task.
-        concurrency: episodes played at once.
+        concurrency: episodes played at once, by each worker.
+        workers: number of processes, or ray for the workers of a Ray cluster.
         seed: decides every random choice.
         out: folder for episodes and results; an existing run is resumed.
         texts: keep only the replies, not what was read (smaller files).
@@ -82,6 +85,7 @@ def run(
             samples=samples,
             seed=seed,
             concurrency=concurrency,
+            workers=workers,
             out=out,
             texts=texts,
             options=models,

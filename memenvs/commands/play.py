@@ -18,19 +18,20 @@ from memenvs.cli import BOLD, RESET, make_env, show
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.data import Seed, Whole, checked
 from memenvs.core.env import Info, TextEnv
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.errors import error_line
 from memenvs.core.spaces import UnicodeText
-from memenvs.core.vector import TextVectorEnv
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.evaluation.options import check_methods, choose_scorer
-from memenvs.evaluation.policies import FunctionSampler, ModelOptions, choose_policy
+from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import completed
-from memenvs.rollout.engine import Request, TurnSampler
-from memenvs.rollout.records import Episode, EpisodeWriter
-from memenvs.rollout.scripted import Policy, make_policy
-from memenvs.rollout.session import PromptEncoder, Session
+from memenvs.models.policy import TokenPolicy
+from memenvs.rollout.collect import begin, step
+from memenvs.rollout.policy import Agent, Policy, Request, made_policy, replies_to
+from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import read_methods
 
@@ -87,93 +88,84 @@ def play(
     if save:
         EpisodeWriter(save).close()  # raises here, not at the end of the episode
     env = GridInWords(made) if isinstance(inner, SokobanGridEnv) else made
-    sampler, encoder = _sampler(name, env, models, seed)
+    player, model = _player(name, env, models, seed)
     if methods:
-        env = RewardWrapper(env, methods, *choose_scorer(policy.scorer, encoder))
-    session = Session(encoder, Episode(seed=seed), np.random.default_rng(seed))
+        env = RewardWrapper(env, methods, choose_scorer(policy.scorer, model))
+    episode = Episode(seed=seed, number=task)
     is_person, is_grid = name == "me", isinstance(env, GridInWords)
     shows_text = (is_person and not is_grid) or type(inner).render is gym.Env.render
     stopped = False
     if is_person:
         show(f"{_GRID_KEYS if is_grid else _TYPING} Ctrl-D ends the episode.\n\n")
     try:
-        session.begin(*env.reset(seed=seed, options=None if task is None else {"task": task}))
+        request: Request | None = begin(env, episode, np.random.default_rng(seed))
         while True:
-            shown = _as_read(session, is_person) if shows_text else env.render()
+            shown = _as_read(env, episode, request, is_person) if shows_text else env.render()
             show(f"{shown}\n\n")
-            if session.over:
+            if request is None:
                 break
-            sampler.ask(Request(0, session))
-            (answer,) = sampler.answered()
-            if answer.error:
-                raise ConnectionError(answer.error)
-            session.step(env, answer.reply)
-            session.usage.append(answer.usage)
+            (reply,) = replies_to(player, [request])
+            request = step(request, reply)
     except (EOFError, KeyboardInterrupt):
         stopped = True
     except Exception as error:
-        session.fail(error_line(error))
-        show(_keep(session, env, save))
+        episode.fail(error_line(error))
+        show(_keep(episode, env, save, model))
         raise
-    kept = _keep(session, env, save)
-    show(f"{_summary(session, stopped)}\n{kept}")
+    kept = _keep(episode, env, save, model)
+    show(f"{_summary(episode, stopped)}\n{kept}")
     return 130 if stopped and not is_person else 0
 
 
-def _sampler(
+def _player(
     name: str, env: gym.Env[Any, Any], options: ModelOptions, seed: int
-) -> tuple[TurnSampler, PromptEncoder | None]:
-    """What replies in an environment, and what encodes its prompts as token ids, if anything."""
+) -> tuple[Policy, TokenPolicy | None]:
+    """Who replies in an environment, and the model over token ids behind it, if there is one."""
     if name.startswith(("hf:", "openai:")):
         sees = name.startswith("openai:") and isinstance(env.unwrapped, TextEnv)
         if not (sees or isinstance(env.observation_space, UnicodeText)) or isinstance(env, GridInWords):
             raise ValueError(f"{name} plays environments of texts, not {type(env.unwrapped).__name__}")
-        return choose_policy(name, options).make(TextVectorEnv([lambda: env], autoreset_mode="Disabled"))
+        return choose_policy(name, options).make(env)
     choose_policy(name, options)  # refuses options of models
-    policy: Policy
+    agent: Agent
     if name == "me" and isinstance(env.unwrapped, (TextEnv, SokobanGridEnv)):
         if hasattr(sys.stdin, "reconfigure"):
             sys.stdin.reconfigure(errors="replace")  # whatever is typed is a reply
         if isinstance(env, GridInWords):
             typed = _typed_moves()
-            policy = lambda board, info: next(typed)  # noqa: E731
+            agent = lambda board, info: next(typed)  # noqa: E731
         else:
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401  # input() then edits its line
-            policy = lambda observation, info: _read_reply()  # noqa: E731
+            agent = lambda observation, info: _read_reply()  # noqa: E731
     elif isinstance(env, GridInWords):
         moves = make_policy(name, env.env, seed)
-        policy = lambda board, info: MOVES[moves(board, info)]  # noqa: E731
+        agent = lambda board, info: MOVES[moves(board, info)]  # noqa: E731
     else:
-        policy = make_policy(name, env, seed)
-    return FunctionSampler(lambda env, seed: policy, [env]), None
+        agent = make_policy(name, env, seed)
+    return made_policy(lambda env, seed: agent), None
 
 
-def _keep(session: Session, env: gym.Env[Any, Any], path: Path | None) -> str:
+def _keep(episode: Episode, env: gym.Env[Any, Any], path: Path | None, model: TokenPolicy | None) -> str:
     """Complete the record of an episode, even a stopped one, and append it to a file.
 
     Returns:
         A line with its path; empty if it should not be kept or no turn was played.
     """
-    episode, inner = session.episode, env.unwrapped
+    inner = env.unwrapped
     if not episode.turns:
         return ""
-    session.finish(session.info)
-    if session.over:
-        completed(session)
-    else:
-        episode.metrics = {}  # known only at the end
-    episode.env = env.spec.id if env.spec else type(inner).__name__
-    episode.number = inner.episode.task if isinstance(inner, TextEnv) else session.info["number"]
-    record = env.record if isinstance(env, RewardWrapper) else None
-    if record and len(record.turns) == len(record.turn_rewards) == len(episode.turns):
-        episode.turns, episode.outcomes = record.turns, record.outcomes
-        episode.signals, episode.credits = record.signals, record.credits
-        episode.replaces_outcome = record.replaces_outcome
+    if isinstance(env, RewardWrapper):  # its record has what the methods gave so far
+        for turn, paid in zip(episode.turns, env.episode.turns, strict=False):
+            turn.signals, turn.credits = paid.signals, paid.credits
+        episode.replaces_outcome = env.replaces_outcome
+    if episode.over:
+        completed(episode)
+    episode.number = inner.episode.task if isinstance(inner, TextEnv) else episode.turns[-1].info["number"]
     if not path:
         return ""
     with EpisodeWriter(path) as writer:
-        writer.write(episode, session.encoder)
+        writer.write(episode, model)
     return f"kept: memenvs view {shlex.quote(str(path))} --terminal\n"
 
 
@@ -263,32 +255,30 @@ def _read_line(prompt: str) -> str:
     return input(prompt if sys.stdin.isatty() else "")
 
 
-def _as_read(session: Session, is_person: bool) -> str:
+def _as_read(env: gym.Env[Any, Any], episode: Episode, request: Request | None, is_person: bool) -> str:
     """What the agent reads at this turn, after what its last reply earned; at the end the answer.
 
     A person has typed the reply, so it is not shown again.
     """
-    info, turn = session.info, len(session.episode.turns)
-    lines = list[str]()
+    turn, lines = len(episode.turns), list[str]()
+    info = request.info if request else episode.turns[-1].info
     if turn:
         if not is_person:
-            lines += block("replied", session.episode.replies[-1].text, limit=400)
-        signals, credits = info.get("signals", {}), info.get("credits", {})
-        lines += earned_lines(info["rewards"], signals, credits, info["turn_rewards"])
-    if session.over:
+            lines += block("replied", episode.turns[-1].action, limit=400)
+        earned = env.info if isinstance(env, RewardWrapper) else info
+        signals, credits = earned.get("signals", {}), earned.get("credits", {})
+        lines += earned_lines(earned["rewards"], signals, credits, earned["turn_rewards"])
+    if request is None:
         if said := printable(info["feedback"]).strip("\n"):
             lines.append(said)
         if target := info["privileged"].get("target"):
             lines += block("right answer", target, limit=800)
-        return "\n".join([*lines, f"{BOLD}the episode is {session.episode.end}{RESET}"])
-    text: Any = session.text
-    read = printable(text if isinstance(text, str) else text["text"]).strip("\n")
-    return "\n".join([*lines, f"{BOLD}turn {turn + 1}{RESET}", read])
+        return "\n".join([*lines, f"{BOLD}the episode is {episode.end}{RESET}"])
+    return "\n".join([*lines, f"{BOLD}turn {turn + 1}{RESET}", printable(request.text).strip("\n")])
 
 
-def _summary(session: Session, stopped: bool) -> str:
+def _summary(episode: Episode, stopped: bool) -> str:
     """The return and the metrics of an episode, or where it stopped."""
-    episode = session.episode
     total = sum(episode.turn_rewards)
     if stopped:
         return f"\nstopped after {len(episode.turns)} turns; return so far {total:g}"

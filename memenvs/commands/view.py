@@ -17,10 +17,10 @@ from tyro.conf import Positional
 
 from memenvs.cli import show
 from memenvs.core.data import Count, checked
-from memenvs.rollout.records import read_episodes
+from memenvs.core.episode_file import read_episodes
 from memenvs.view.curves import write_curves
 from memenvs.view.report import find_files, write_report
-from memenvs.view.server import follow_server, report_server
+from memenvs.view.server import ReportServer
 from memenvs.view.terminal import listing, transcript
 
 
@@ -30,7 +30,6 @@ def view(
     *,
     out: str | None = None,
     serve: bool = False,
-    follow: bool = False,
     port: Annotated[int, Meta(ge=0, lt=65536)] = 8765,
     terminal: bool = False,
     failures: bool = False,
@@ -51,7 +50,6 @@ def view(
       memenvs view runs/lexical --out report.html
       memenvs view runs/grpo runs/mt_ppo --out report
       memenvs view runs/grpo --serve
-      memenvs view --follow runs/grpo
       memenvs view runs/lexical --terminal --failures
       memenvs view runs/lexical --terminal --episode 3
       memenvs view runs/grpo-0 runs/grpo-1 runs/mt_ppo-0 --curves --out curves.png
@@ -61,8 +59,7 @@ def view(
         paths: files of episodes, or folders of runs.
         out: file ….html, or a folder; by default a temporary folder that is opened in the browser.
         serve: serve the report on this machine only, and read the files again at every reload.
-        follow: watch a training run on this machine only: curves, newest episodes, time left.
-        port: port for --serve and --follow; 0 picks a free one.
+        port: port for --serve; 0 picks a free one.
         terminal: list the episodes in the terminal, or show the one given by --episode.
         failures: list only the episodes that failed or did not succeed, in --terminal.
         episode: number of an episode in the list of --terminal.
@@ -71,14 +68,12 @@ def view(
         metrics: metrics that --curves draws; by default return, success, losses, …
         smooth: smooth --curves by a moving average; weight of the earlier values, below 1.
     """
-    ways = {"--serve": serve, "--follow": follow, "--terminal": terminal, "--curves": curves}
+    ways = {"--serve": serve, "--terminal": terminal, "--curves": curves}
     chosen = [name for name, given in ways.items() if given]
     if len(chosen) > 1 or (out and chosen and not curves):
         raise ValueError(f"{', '.join(chosen)}{' and --out' * bool(out)} cannot be combined; give one")
     if not paths:
         raise ValueError("no PATH is given; name a file of episodes or the folder of a run")
-    if follow and len(paths) > 1:
-        raise ValueError(f"--follow shows one run, got {len(paths)} paths")
     for option, value, needed, given in (
         ("--episode", episode, "--terminal", terminal),
         ("--failures", failures or None, "--terminal", terminal),
@@ -92,9 +87,7 @@ def view(
     elif terminal:
         _show_in_terminal(paths, episode, limit, failures)
     elif serve:
-        _serve(report_server(paths, port))
-    elif follow:
-        _serve(follow_server(paths[0], port))
+        _serve(ReportServer(paths, port))
     else:
         find_files(paths)  # so that a wrong path leaves no temporary folder
         to = Path(out) if out else Path(tempfile.mkdtemp(prefix="memenvs-view-")) / "report"

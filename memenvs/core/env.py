@@ -6,15 +6,16 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium as gym
+import msgspec
 from gymnasium.error import ResetNeeded
 
 from memenvs.core.data import check, is_whole
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text
-from memenvs.core.state import State, Stateful, from_plain, to_plain
+from memenvs.core.state import Replayable
 from memenvs.core.tools import ToolUse
 
 MAX_REPLY_CHARS = 1_000_000
@@ -28,9 +29,6 @@ Text = str | Callable[[], str]  # a text, or a function that makes it when it is
 @dataclass
 class EpisodeState:
     """All that changes while an episode is played; environments add fields of their own.
-
-    Fields hold plain data and are annotated (see `memenvs.core.state.from_plain`), as a
-    state is made of them.
 
     Attributes:
         task: number of the task.
@@ -57,7 +55,7 @@ class _Last:
     rewards: dict[str, float] = field(default_factory=dict)
 
 
-class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
+class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
     """An environment with a text to read as its observation and the raw reply as its action.
 
     Action:
@@ -109,9 +107,9 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         not.
 
     To write one (docs/environments.md has a complete example):
-        Class variables: `components`, `metric_names`, `context`, `episode_class`, and `version` and
-        `unhashed` of `Stateful`. An environment that lacks a required method cannot be constructed. Required,
-        in the order in which `step` calls them:
+        Class variables: `components`, `metric_names`, `context`, and `version` and
+        `unhashed` of `Replayable`. An environment that lacks a required method cannot be constructed.
+        Required, in the order in which `step` calls them:
 
         - `_begin(task)`: called by `reset`; returns a new episode. Every random choice comes from
           `self.np_random`.
@@ -135,7 +133,8 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `reward_lines`, so that a reward wrapper can replace it. The `play`
           command shows the observation of an environment that has none.
-        - `_restored()`: called by `set_state` to rebuild what is derived from the episode.
+        - `changing`: names of attributes beside the episode that change while it is played, so that a deep
+          copy copies them.
         - `task_set()`: name and hash of the tasks, for states.
 
     Args:
@@ -148,7 +147,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     components: ClassVar[tuple[str, ...]] = ("outcome",)
     metric_names: ClassVar[tuple[str, ...]] = ("success",)
     context: Literal["append", "rewrite"] = "append"
-    episode_class: type[EpisodeState] = EpisodeState
+    changing: ClassVar[tuple[str, ...]] = (*Replayable.changing, "_episode", "_last")
 
     def __init__(self, n_tasks: int, max_chars: int, render_mode: str | None = None) -> None:
         check("render_mode", render_mode, Literal[(*self.metadata["render_modes"], None)])
@@ -203,7 +202,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
         """Do work for several environments at once that each would do in `step`, such as a search. Optional.
 
-        A `TextVectorEnv` calls it before it steps them.
+        `memenvs.collect` and a `TextVectorEnv` call it before they step the environments.
 
         Args:
             plays: environments whose `prepare` this is, unwrapped, and the reply that each plays next.
@@ -259,9 +258,6 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         reply, ended = self._last.reply or "", bool(self.episode.end)
         return scoring_fields(reply, ended, memory, with_memory, without_memory, teacher, teacher_global)
 
-    def _restored(self) -> None:
-        """Rebuild what is derived from the episode after `set_state`."""
-
     def _make_observation_space(self, max_chars: int) -> gym.Space[O]:
         return UnicodeText(max_chars)  # type: ignore[return-value]  # of the text environments
 
@@ -278,12 +274,16 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         """Start an episode.
 
         Args:
-            seed: picks the task and every random choice; equal seeds give equal episodes.
+            seed: picks the task and every random choice; equal seeds give equal episodes. Without one, the
+                environment's own generator draws it.
             options: `{"task": i}` picks the task by number.
         """
-        super().reset(seed=seed)
         options = options or {}
         self.check_options(options)
+        seed = int(self.np_random.integers(2**63)) if seed is None else int(seed)
+        super().reset(seed=seed)
+        self._begun = {"seed": seed, "options": {name: int(value) for name, value in options.items()}}
+        self._actions = []
         task = options["task"] if "task" in options else self.np_random.integers(self.n_tasks)
         self._episode, self._last = self._begin(int(task)), _Last()
         return self._observe(), self._info({})
@@ -300,6 +300,7 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
         episode.turn += 1
         episode.turn_rewards.append(sum(rewards.values(), 0.0))
         self._last = _Last(reply, rewards)
+        self._actions.append(reply)
         info = self._info(rewards)
         end: str = self.episode.end
         return self._observe(), episode.turn_rewards[-1], end == "terminated", end == "truncated", info
@@ -323,36 +324,6 @@ class TextEnv(Stateful, gym.Env[O, str], Generic[O, E], ABC):
     def reward_lines(self, *own: str) -> Sequence[str]:
         """Lines for `render` that say what the last reply earned: a reward wrapper's, or its `own`."""
         return self._reward_lines or own
-
-    def get_state(self) -> State:
-        """The episode and the random generator; `set_state` resumes from there bit for bit.
-
-        Plain data that JSON gives back equal: `env`, `class`, `version`, `tasks` and `arguments` name the
-        environment, `episode`, `np_random` and `last` are what changes.
-        """
-        episode = self.episode
-        return {
-            **self.identity(),
-            "episode": to_plain(episode),
-            "np_random": self.np_random.bit_generator.state,
-            "last": to_plain(self._last),
-        }
-
-    def set_state(self, state: State) -> None:
-        """Resume from a state of this environment, or of another one made with the same arguments.
-
-        Raises:
-            ValueError: a state of another environment, or fields of other types; nothing has changed then.
-        """
-        try:
-            self.check_identity(state)
-            episode = from_plain(state["episode"], self.episode_class, "the state's episode")
-            last = from_plain(state["last"], _Last, "the state's last")
-            self.np_random.bit_generator.state = state["np_random"]
-        except (TypeError, LookupError, OverflowError) as error:
-            raise ValueError(f"this state was changed after get_state() gave it ({error})") from error
-        self._episode, self._last = cast(E, episode), last
-        self._restored()
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Refuse options that `reset` does not know.
@@ -398,7 +369,9 @@ def public_info(info: Info) -> Info:
     shown = {name: value for name, value in info.items() if name not in _HIDDEN}
     if "credits" in info:
         shown["credits"] = {
-            method: [credit._replace(reason=credit.reason.partition(":")[0]) for credit in credits]
+            method: [
+                msgspec.structs.replace(credit, reason=credit.reason.partition(":")[0]) for credit in credits
+            ]
             for method, credits in info["credits"].items()
         }
     return shown
@@ -450,6 +423,21 @@ def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:
         name = env.spec.id if env.spec else type(inner).__name__
         raise ValueError(f"{name} is not a text environment: its actions are {inner.action_space}")
     return inner
+
+
+def prepare_together(plays: Iterable[tuple[Any, str]], *, may_fail: bool) -> None:
+    """Call `TextEnv.prepare` once for all environments that have the same one.
+
+    Args:
+        plays: environments without their wrappers, and the reply that each plays next.
+        may_fail: see `TextEnv.prepare`.
+    """
+    calls: dict[Any, list[tuple[Any, str]]] = {}
+    for env, reply in plays:
+        if hasattr(env, "prepare"):
+            calls.setdefault(env.prepare, []).append((env, reply))
+    for prepare, own in calls.items():
+        prepare(own, may_fail=may_fail)
 
 
 def check_text_observations(env: gym.Env[Any, Any]) -> None:

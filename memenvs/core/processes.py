@@ -21,14 +21,22 @@ Workers = Count | Literal["ray"]
 """A number of processes, or the workers of a Ray cluster."""
 
 
-def map_jobs(make: Callable[[J], T], jobs: Sequence[J], workers: Workers) -> Generator[T, None, None]:
+def map_jobs(
+    make: Callable[[J], T], jobs: Sequence[J], workers: Workers, *, gpu: bool = False
+) -> Generator[T, None, None]:
     """`make(job)` for each job, in order, by processes or on Ray; it works ahead, and closing it ends that.
 
+    Args:
+        make: a picklable function of a job.
+        jobs: what to do.
+        workers: how many processes, or `"ray"`.
+        gpu: on Ray, give each job a GPU if there are any.
+
     Raises:
-        ValueError: a worker was killed; what `make` raises is raised here.
+        ValueError: a process was killed (Ray repeats the job first); what `make` raises is raised here.
     """
     if workers == "ray":
-        return map_on_ray(make, jobs)
+        return map_on_ray(make, jobs, gpu)
     return _map_in_processes(make, jobs, workers)
 
 

@@ -1,34 +1,23 @@
-"""States of environments as plain data, and whose state it is."""
+"""States by replay: an episode is its seed and its replies; playing them again leads to the same place."""
 
 from __future__ import annotations
 
-import base64
+import copy
 import functools
 import hashlib
 import inspect
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from memenvs.core.data import convert, shown
+from memenvs.core.data import shown
 
 State = dict[str, Any]
 
-D = TypeVar("D")
-S = TypeVar("S", bound="Stateful")
-
-_KNOWN: dict[type, str | None] = {
-    OrderEnforcing: "_has_reset",
-    TimeLimit: "_elapsed_steps",
-    PassiveEnvChecker: None,
-}
-"""Gymnasium's own wrappers whose state is one attribute, or nothing."""
+S = TypeVar("S", bound="Replayable")
 
 _IDENTITY = {
     "class": "another class",
@@ -36,75 +25,100 @@ _IDENTITY = {
     "tasks": "other tasks",
     "arguments": "other arguments",
 }
-_FLOAT, _ARRAY = "__float__", "__array__"
-_NUMBERS = "biuf"  # kinds of `np.dtype`: truth values, integers, floats
-_RECORDS: dict[str, Any] = {}  # named tuples by their names in states
 
 
 def get_state(env: gym.Env[Any, Any]) -> State:
-    """The state of a text environment inside any stack of wrappers.
+    """The state of an environment inside any stack of wrappers, as plain data that JSON gives back equal.
 
-    A wrapper with `get_state` and `set_state` of its own gives the state of everything below it.
+    `env`, `class`, `version`, `tasks` and `arguments` name the environment; `seed`, `options` and `actions`
+    are the episode; `shown` is a hash of what it shows; `memories` are what wrappers remember, such as the
+    numbers of earlier episodes in a `RewardWrapper`.
 
     Raises:
-        TypeError: a wrapper may have a state that it does not give.
+        ResetNeeded: no episode has begun.
     """
-    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "get_state"):
-        name = _attribute(env)
-        return {"inner": get_state(env.env), "own": getattr(env, name) if name else None}
-    inner: Any = env
-    state: State = inner.get_state()
-    return state
+    inner: Any = env.unwrapped
+    return {**inner.get_state(), "memories": [layer.get_memory() for layer in _remembering(env)]}
 
 
 def set_state(env: gym.Env[Any, Any], state: State) -> None:
-    """Put a state of `get_state` back into the same stack of wrappers, which need not have been reset.
+    """Play the episode of a state again, through all wrappers, which need not have been reset.
+
+    A wrapper with other actions, such as `ChooseReply`, is passed over: it keeps what it must in its memory.
 
     Raises:
-        ValueError: it is of another environment, or of another stack; nothing has changed then.
+        ValueError: the state is of another environment or of other wrappers; an episode that was played
+            here is lost only if the replies lead elsewhere.
     """
-    if isinstance(env, gym.Wrapper) and not hasattr(type(env), "set_state"):
-        name = _attribute(env)
-        check_keys(state, "inner", "own")
-        set_state(env.env, state["inner"])
-        if name:
-            setattr(env, name, state["own"])
-        if isinstance(env, PassiveEnvChecker):
-            # it compares the first step with a reset there may not have been
-            env.checked_step = env.checked_data_reuse = True
-        return
-    inner: Any = env
-    inner.set_state(state)
+    inner: Any = env.unwrapped
+    inner.check_identity(state)
+    layers = _remembering(env)
+    if not isinstance(memories := state.get("memories"), list) or len(memories) != len(layers):
+        raise ValueError("this state was taken inside other wrappers; restore it inside the same ones")
+    for layer, memory in zip(layers, memories, strict=True):
+        layer.check_memory(memory)
+    player = inner
+    for layer in reversed(_layers(env)):
+        if layer.action_space != inner.action_space:
+            break
+        player = layer
+    play_again(player, state)
+    for layer, memory in zip(layers, memories, strict=True):
+        layer.set_memory(memory)
 
 
-def check_keys(state: Any, *names: str) -> None:
-    """Raise a one-line `ValueError` unless `state` is a dictionary that has these keys."""
-    if not isinstance(state, Mapping) or not state.keys() >= {*names}:
-        raise ValueError(
-            f"a state here is a dictionary with {', '.join(names)}, got {shown(state)}; restore it where "
-            "get_state() took it: in such an environment, inside the same wrappers"
-        )
+def play_again(env: gym.Env[Any, Any], state: State) -> None:
+    """Play the seed and the actions of a state.
+
+    Raises:
+        ValueError: they lead elsewhere.
+    """
+    inner: Any = env.unwrapped
+    env.reset(seed=state["seed"], options=dict(state["options"]))
+    for action in state["actions"]:
+        env.step(action)
+    if inner.get_state()["shown"] != state["shown"]:
+        raise ValueError("the replies of this state lead elsewhere here: it was changed, or its data were")
 
 
-class Stateful:
-    """An environment that names itself in its states, and can be copied and pickled.
+def _remembering(env: gym.Env[Any, Any]) -> list[Any]:
+    """The wrappers that remember something, from the outermost one inwards."""
+    return [layer for layer in _layers(env) if hasattr(layer, "get_memory")]
 
-    A copy is constructed with the same arguments and given the state, so that task sets, indexes and
-    tokenizers are shared in a process and travel by name between two.
 
-    A subclass has `get_state` and `set_state`, and a `spec`, as every `gym.Env` has.
+def _layers(env: gym.Env[Any, Any]) -> list[gym.Wrapper[Any, Any, Any, Any]]:
+    """The wrappers around an environment, from the outermost one inwards."""
+    layers = []
+    while isinstance(env, gym.Wrapper):
+        layers.append(env)
+        env = env.env
+    return layers
+
+
+class Replayable:
+    """An environment whose states are its replies, which names itself in them and can be copied and pickled.
+
+    A pickle holds the arguments and the state, so that task sets, indexes and tokenizers travel by name;
+    loading it plays the episode again. A deep copy shares what does not change, and plays nothing.
+
+    A subclass is a `gym.Env` whose `_observe()` makes the observation. Its `reset` sets `_begun`, the
+    arguments of a reset that begins the same episode, and empties `_actions`, to which its `step` appends.
 
     Attributes:
         version: raised when the same replies would no longer lead to the same results; states of another
             version are refused.
         unhashed: arguments that do not tell one environment from another, such as `render_mode`, and those
             that `task_set` covers.
+        changing: attributes that change while an episode is played, which a deep copy copies.
     """
 
     version: ClassVar[int] = 0
     unhashed: ClassVar[tuple[str, ...]] = ("render_mode",)
+    changing: ClassVar[tuple[str, ...]] = ("_actions", "_np_random", "action_space", "observation_space")
     spec: Any
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
+    _begun: dict[str, Any] | None = None
+    _actions: list[Any]
 
     def __new__(cls: type[S], *args: Any, **kwargs: Any) -> S:
         """Keep the arguments: what `__init__` makes of them cannot be copied."""
@@ -113,11 +127,32 @@ class Stateful:
         return env
 
     def __reduce__(self) -> Any:
-        try:
-            state = self.get_state()  # type: ignore[attr-defined]
-        except gym.error.ResetNeeded:
-            state = None
+        state = None if self._begun is None else self.get_state()
         return _made_again, (type(self), *self._made_with, self.spec, state)
+
+    def __deepcopy__(self: S, memo: dict[int, Any]) -> S:
+        env = object.__new__(type(self))
+        env.__dict__.update(self.__dict__)
+        for name in self.changing:
+            if name in env.__dict__:
+                setattr(env, name, copy.deepcopy(getattr(self, name), memo))
+        return env
+
+    def get_state(self) -> State:
+        """The identity and the replies; see the module's `get_state`.
+
+        Raises:
+            ResetNeeded: no episode has begun.
+        """
+        if self._begun is None:
+            raise gym.error.ResetNeeded("no episode yet; call reset() first")
+        own: Any = self
+        return {
+            **self.identity(),
+            **copy.deepcopy(self._begun),
+            "actions": list(self._actions),
+            "shown": _hash_of(own._observe()),
+        }
 
     def task_set(self) -> tuple[str, str]:
         """The name and the hash of the tasks; the hash alone is compared. Nothing by default."""
@@ -137,7 +172,9 @@ class Stateful:
     def check_identity(self, state: Any) -> None:
         """Raise a one-line `ValueError` unless the state is of such an environment."""
         own = self.identity()
-        check_keys(state, *own)
+        names = {*own, "seed", "options", "actions", "shown"}
+        if not isinstance(state, Mapping) or not state.keys() >= names:
+            raise ValueError(f"a state is what get_state() returns, got {shown(state)}")
         for name, differs in _IDENTITY.items():
             there, here = state[name], own[name]
             if (there[-1:] != here[-1:]) if name == "tasks" else (there != here):
@@ -174,7 +211,7 @@ def _made_again(
     env = cls(*args, **kwargs)
     env.spec = spec
     if state is not None:
-        env.set_state(state)
+        play_again(env, state)
     return env
 
 
@@ -183,70 +220,8 @@ def text_hash(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:16]
 
 
-def plain_record(kind: type[D]) -> type[D]:
-    """A decorator that lets states hold a named tuple where no annotation names its type."""
-    _RECORDS[f"__{kind.__name__}__"] = kind
-    return kind
-
-
-def to_plain(value: Any) -> Any:
-    """Dataclasses as dictionaries, tuples as lists, copied: what JSON can hold and give back equal.
-
-    A value that JSON cannot express becomes a dictionary of one key that names its kind: NaN and infinities
-    (`__float__`), arrays of numbers (`__array__`: type, shape, bytes in base64), and named tuples of
-    `plain_record`.
-
-    Raises:
-        TypeError: something that JSON cannot hold.
-    """
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {_FLOAT: repr(float(value))}
-    if value is None or isinstance(value, (str, int)):
-        return value
-    if isinstance(value, tuple) and (name := f"__{type(value).__name__}__") in _RECORDS:
-        return {name: [to_plain(inner) for inner in value]}
-    if isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS:
-        return {_ARRAY: [value.dtype.str, list(value.shape), base64.b64encode(value.tobytes()).decode()]}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: to_plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(inner) for inner in value]
-    raise TypeError(f"a state holds plain data only, not a {type(value).__name__}; store numbers and texts")
-
-
-def from_plain(value: Any, kind: type[D], where: str) -> D:
-    """An object of what `to_plain` made of it, checked against its annotations; see `data.convert`.
-
-    Raises:
-        ValueError: a part is missing or of another type; the line names it, with `where` before it.
-    """
-    return convert(_revived(value), kind, where)
-
-
-def _revived(value: Any) -> Any:
-    """Plain data in which the values that `to_plain` named are restored."""
-    if isinstance(value, (list, tuple)):
-        return [_revived(inner) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        ((name, inner),) = value.items()
-        if name in _RECORDS:
-            return convert(_revived(inner), _RECORDS[name], name)
-        if name == _FLOAT:
-            return float(inner)
-        if name == _ARRAY:
-            kind, shape, content = inner
-            return np.frombuffer(base64.b64decode(content), kind).reshape(shape).copy()
-    return {name: _revived(inner) for name, inner in value.items()}
-
-
-def _attribute(env: gym.Wrapper[Any, Any, Any, Any]) -> str | None:
-    if type(env) not in _KNOWN:
-        raise TypeError(
-            f"the wrapper {type(env).__name__} may have a state of its own; give it get_state and set_state, "
-            "or take the state of the environment inside it"
-        )
-    return _KNOWN[type(env)]
+def _hash_of(value: Any) -> str:
+    """The `text_hash` of an observation."""
+    if isinstance(value, Mapping):
+        return text_hash(" ".join(f"{name} {_hash_of(inner)}" for name, inner in value.items()))
+    return text_hash(value.tobytes() if isinstance(value, np.ndarray) else str(value))

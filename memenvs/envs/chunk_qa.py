@@ -205,7 +205,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     """
 
     context: Literal["append", "rewrite"] = "rewrite"
-    episode_class = ReadingEpisode
     unhashed = ("render_mode", "tasks")
     metric_names = (
         *("success", "em", "f1", "sub_em", "format"),
@@ -334,9 +333,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         documents = draw_documents(found, self.n_documents, self.np_random)
         self._reading = self._read_task(found, documents)
         return ReadingEpisode(task, documents=documents)
-
-    def _restored(self) -> None:
-        self._reading = self._read_task(self.tasks[self.episode.task], self.episode.documents)
 
     def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
         context = self._reader.context(documents)

@@ -44,7 +44,7 @@ def earned_lines(
         rewards: the components of the last turn.
         signals: of each method and turn; only the last turn's are shown, or every turn's once credits are
             known.
-        credits: of each method: `memenvs.rollout.records.Credit`s.
+        credits: of each method: `memenvs.core.episode.Credit`s.
         turn_rewards: of every turn; shown where credits are known.
     """
     lines = [reward_line(rewards)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -489,7 +490,6 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         v0: first.
     """
 
-    episode_class = SearchEpisode
     event_names = ("searched", "retrieved", "retrieved_new", "well_formed", "searches")
     metric_names = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
@@ -527,6 +527,12 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         self.opening = self.memory.opening
         self.template = replace_templates({"ask": own}, template)["ask"]
         super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SearchQAEnv:
+        env = super().__deepcopy__(memo)
+        env.memory = copy.copy(self.memory)
+        env.memory.env = env
+        return env
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""

@@ -218,9 +218,6 @@ class SearchingEnv(TextEnv[str, E]):
         earned = self.reward_lines(reward_line(self._last.rewards))
         return show_turn(title, reply, earned, [read], episode.end)
 
-    def _restored(self) -> None:
-        self._set_task(self.episode.task)
-
     def _feedback(self) -> str:
         return self.episode.history[-1][1]
 

@@ -147,8 +147,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         v0: first.
     """
 
-    episode_class = SokobanEpisode
     unhashed = ("render_mode", "levels")
+    changing = (*TextEnv.changing, "_board")
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012
     components = ("outcome", "placement", "format", "step")
     metric_names = (
@@ -236,17 +236,13 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         return self._board.grid
 
     def _begin(self, task: int) -> SokobanEpisode:
-        self._set_task(task, ())
+        self._set_task(task)
         return SokobanEpisode(task, history=self._start)
 
-    def _restored(self) -> None:
-        self._set_task(self.episode.task, self.episode.moves)
-
-    def _set_task(self, task: int, moves: Sequence[int]) -> None:
-        """Play a task from the board after some moves."""
+    def _set_task(self, task: int) -> None:
         number = int(self.chosen[task])
         level, self._level_name = self.levels[number], f"level-{number}"
-        self._board = replay(level.board, moves)
+        self._board = Board(level.board)
         self._deadlocked = is_deadlocked(self._board.grid)
         self._solution = level.moves or ()
         board, target = to_text(level.board), listed(self._solution)
@@ -549,11 +545,3 @@ def open_levels(
 def levels_hash(levels: LevelSet) -> str:
     """First 16 hexadecimal digits of the SHA-256 of the boards."""
     return text_hash(levels.boards.tobytes())
-
-
-def replay(board: Grid, moves: Sequence[int]) -> Board:
-    """The board after some moves."""
-    now = Board(board)
-    for move in moves:
-        now.step(move)
-    return now

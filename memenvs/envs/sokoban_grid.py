@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.data import Count, checked
+from memenvs.core.data import Count, Whole, check, checked
 from memenvs.core.env import check_task
-from memenvs.core.state import Stateful, from_plain
-from memenvs.core.vector import one_each, read_mask, read_seeds
+from memenvs.core.state import Replayable
 from memenvs.envs.sokoban import (
     BUNDLED,
     Rewards,
     levels_hash,
     open_levels,
     read_weights,
-    replay,
 )
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
 from memenvs.sokoban.engine import planes
@@ -33,16 +30,7 @@ Planes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
 
-@dataclass
-class _Played:
-    """A state without its identity."""
-
-    level: int
-    moves: list[Annotated[int, Meta(ge=0, le=3)]]
-    np_random: dict[str, Any]
-
-
-class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
+class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
     """Solve a Sokoban level one move at a time.
 
     Action:
@@ -82,6 +70,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     unhashed = ("render_mode", "levels")
+    changing = (*Replayable.changing, "_playing")
 
     @checked
     def __init__(
@@ -110,11 +99,14 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         """Start a level, drawn by the seed or given by `options={"task": i}`."""
         task = self.read_task(options or {})
         super().reset(seed=seed)
+        drawn = task is None
         if task is None:
             task = int(self.np_random.integers(len(self.chosen)))
         self._level = int(self.chosen[task])
         self._playing = Board(self.levels.boards[self._level])
-        self._moves: list[int] = []
+        # A seed draws the level again, as it drew it here, and then what a next reset draws.
+        self._begun = {"seed": seed, "options": {} if drawn and seed is not None else {"task": task}}
+        self._actions = []
         self._over = False
         self._deadlocked = False  # such levels are not chosen
         return self._observe(), self._info(False)
@@ -132,11 +124,11 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
         if not self.action_space.contains(action):
             raise ValueError(f"an action is 0 up, 1 down, 2 left or 3 right, got {action!r}")
         step = board.step(int(action))
-        self._moves.append(int(action))
+        self._actions.append(int(action))
         if step.moved_box:
             self._deadlocked = is_deadlocked(board.grid)
         reward = sum(self.weights.components(step))
-        truncated = not step.solved and len(self._moves) >= self.max_steps
+        truncated = not step.solved and len(self._actions) >= self.max_steps
         self._over = step.solved or truncated
         return self._observe(), reward, step.solved, truncated, self._info(step.solved)
 
@@ -150,26 +142,6 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
     def task_set(self) -> tuple[str, str]:
         """The level set's file and the hash of its levels."""
         return self._levels_name, levels_hash(self.levels)
-
-    def get_state(self) -> dict[str, Any]:
-        """The moves of the episode and the random generator, as plain data; see `TextEnv.get_state`."""
-        self._board  # noqa: B018  # raises where no episode has begun
-        state = {"level": self._level, "moves": list(self._moves)}
-        return {**self.identity(), **state, "np_random": self.np_random.bit_generator.state}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Resume from a state of `get_state`.
-
-        Raises:
-            ValueError: a state of another environment, or of other types; nothing has changed then.
-        """
-        self.check_identity(state)
-        played = from_plain(state, _Played, "the state")
-        board = replay(self.levels.boards[played.level], played.moves)
-        self.np_random.bit_generator.state = played.np_random
-        self._level, self._playing, self._moves = played.level, board, played.moves
-        self._over = board.solved or len(played.moves) >= self.max_steps
-        self._deadlocked = is_deadlocked(board.grid)
 
     def render(self) -> Any:
         """The board as text or as an RGB array."""
@@ -193,7 +165,7 @@ class SokobanGridEnv(Stateful, gym.Env[Planes, np.int64]):
     def _info(self, solved: bool) -> dict[str, Any]:
         return {
             "level": self._level,
-            "steps": len(self._moves),
+            "steps": len(self._actions),
             "success": float(solved),
             "deadlocked": float(self._deadlocked),
         }
@@ -372,3 +344,31 @@ def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
     if render_mode == "rgb_array":
         return rgb(board, 32)
     return to_text(board) if render_mode == "ansi" else None
+
+
+def read_mask(name: str, mask: Any, count: int) -> Mask:
+    """A mask (N,) bool, a copy; None means all."""
+    array = np.ones(count, np.bool_) if mask is None else np.array(mask)
+    if array.shape != (count,) or array.dtype != np.bool_:
+        raise ValueError(f"{name} must have shape ({count},) and hold bools, got {mask!r}")
+    return array
+
+
+def read_seeds(seed: Any, count: int) -> list[int | None]:
+    """A seed per environment: a number s means s, s + 1, …; None means no seed."""
+    seeds = [int(one) if isinstance(one, np.integer) else one for one in one_each("seed", seed, count)]
+    for value in seeds:
+        check("seed", value, Whole | None)
+    alone = not isinstance(seed, Sequence) and np.ndim(seed) == 0
+    return [None if value is None else value + i * alone for i, value in enumerate(seeds)]
+
+
+def one_each(name: str, value: Any, count: int) -> list[Any]:
+    """The entries of a sequence, which must be `count`; anything else is repeated `count` times."""
+    if isinstance(value, np.ndarray):
+        value = list(value) if value.ndim else value[()]
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(f"{name} must have {count} entries, or be one number, got {len(value)} entries")
+    return list(value)

@@ -104,7 +104,6 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         v0: first.
     """
 
-    episode_class = ToolEpisode
     event_names = ("called", "ran", "retrieved")
     metric_names = (
         *("success", "em", "f1", "format", "answer_present", "xml_format", "xml_tags"),

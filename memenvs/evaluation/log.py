@@ -6,16 +6,17 @@ import contextlib
 import json
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from memenvs.core.data import convert
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import EpisodeWriter, read_lines
 from memenvs.core.files import hold_folder, read_json, write_json, write_text
-from memenvs.rollout.records import Episode, EpisodeWriter, read_records
 
 SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
 COST = "cost.json"
@@ -61,7 +62,7 @@ class RunLog:
             opened.enter_context(hold_folder(folder))
             path = folder / EPISODES
             lines: dict[Pair, str] = {}
-            for line, episode in read_records(path) if path.exists() else ():
+            for line, episode in read_lines(path) if path.exists() else ():
                 if not episode.error:
                     lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
             check_folder(folder, setting, begun=bool(lines))
@@ -71,11 +72,11 @@ class RunLog:
             self._writer = opened.enter_context(EpisodeWriter(path, texts=texts))
             self._open = opened.pop_all()
 
-    def keep(self, episode: Episode, policy: Any = None) -> None:
-        """Write an episode to the folder; with a policy that has `spans`, also its tokens' characters."""
+    def keep(self, episode: Episode) -> None:
+        """Write an episode to the folder."""
         self.episodes[pair_of(episode)], self._unused = without_texts(episode), None
         if self._writer:
-            self._writer.write(episode, policy)
+            self._writer.write(episode)
 
     def close(self) -> None:
         """Close the file and release the folder; a new folder without an episode is removed."""
@@ -116,7 +117,7 @@ def pair_of(episode: Episode) -> Pair:
 
 def without_texts(episode: Episode) -> Episode:
     """An episode without its texts and tokens."""
-    return replace(episode, turns=[], replies=[], samples=[], credits={}, advantages=None)
+    return replace(episode.without_texts(), turns=[], advantages=episode.advantages[:0])
 
 
 class EvaluatedRun(NamedTuple):
@@ -167,7 +168,7 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
     results = convert(read_json(path, again), _Results, f"{path}: results", again)
     numbers = read_tasks(results.task, results.setting["n_tasks"])
     pairs = {Pair(task, sample) for task in numbers for sample in range(results.samples)}
-    kept = (without_texts(episode) for _, episode in read_records(folder / EPISODES))
+    kept = (without_texts(episode) for _, episode in read_lines(folder / EPISODES))
     episodes = {pair_of(episode): episode for episode in kept if pair_of(episode) in pairs}
     finished = [episode for _, episode in sorted(episodes.items()) if not episode.error]
     return EvaluatedRun(

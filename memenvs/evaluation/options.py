@@ -48,13 +48,13 @@ def check_methods(
         make_scorer(scorer)
 
 
-def choose_scorer(scorer: ScorerSpec, encoder: Any) -> tuple[Scorer | None, str | None]:
-    """The scorer of checked methods, and the template of its prompts.
+def choose_scorer(scorer: ScorerSpec, model: Any) -> Scorer | None:
+    """The scorer of checked methods.
 
     Args:
         scorer: as for `make_scorer`, or `"policy"`; None is the policy if that is a model in this process.
-        encoder: that model, an `HFPolicy`, or None.
+        model: that model, an `HFPolicy`, which reads prompts in its chat template; or None.
     """
-    if scorer == "policy" or (scorer is None and hasattr(encoder, "model")):
-        return HFScorer(encoder.model, encoder.tokenizer), encoder.template
-    return make_scorer(scorer), None
+    if scorer == "policy" or (scorer is None and hasattr(model, "model")):
+        return make_scorer(HFScorer(model.model, model.tokenizer), model.template)
+    return make_scorer(scorer)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import queue
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,10 +15,8 @@ from msgspec import Meta
 
 from memenvs import models
 from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_json
-from memenvs.core.env import public_info
-from memenvs.core.errors import ServerError
+from memenvs.core.episode import Reply
 from memenvs.core.servers import OpenAIClient, key_in
-from memenvs.core.vector import TextVectorEnv
 from memenvs.data import bundled
 from memenvs.models.endpoint import (
     Completion,
@@ -35,10 +31,9 @@ from memenvs.models.endpoint import (
 from memenvs.models.loading import Dtype
 from memenvs.models.lora import base_of, is_adapter
 from memenvs.models.packaged import MODELS, shipped_agents
-from memenvs.rollout.engine import Answer, Request, TurnSampler, turn_sampler
-from memenvs.rollout.records import text_reply
-from memenvs.rollout.scripted import Policy, make_policy
-from memenvs.rollout.session import PromptEncoder, Usage
+from memenvs.models.policy import TokenPolicy
+from memenvs.rollout.policy import Policy, Request, ThreadPolicy, agent_policy, as_policy, made_policy
+from memenvs.rollout.scripted import make_policy
 
 KEY = "OPENAI_API_KEY"
 """Environment variable of an endpoint's key."""
@@ -99,12 +94,12 @@ class PolicySpec(NamedTuple):
 
     Attributes:
         setting: what decides its replies, plain data.
-        make: gives what replies in these environments, and what makes the token ids of its prompts; None for
-            a policy that reads texts.
+        make: gives what replies in environments like this one, and the model over token ids that samples the
+            replies; None for a policy that reads texts.
     """
 
     setting: dict[str, Any]
-    make: Callable[[TextVectorEnv], tuple[TurnSampler, PromptEncoder | None]]
+    make: Callable[[gym.Env[Any, Any]], tuple[Policy, TokenPolicy | None]]
 
 
 def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
@@ -113,7 +108,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     Args:
         policy: `"lexical"` or another name that `make_policy` knows, `"hf:MODEL"`, `"openai:URL"`; a
             function from an observation and its `public_info` to a reply; a policy over token ids, as
-            `memenvs.models.HFPolicy`; or a `memenvs.rollout.engine.TurnSampler`.
+            `memenvs.models.HFPolicy`; or a `memenvs.rollout.policy.Policy`.
         options: of `hf:` and `openai:`; `max_new_tokens` also of a policy over token ids.
 
     Raises:
@@ -133,46 +128,16 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
             raise ValueError(f"policy {policy} has no name; give hf:MODEL or openai:http://host:port/v1")
         return _hf(place, options) if kind == "hf" else _endpoint(place, options)
     make = functools.partial(make_policy, policy)
-    return PolicySpec({"policy": policy}, lambda venv: (FunctionSampler(make, venv.envs), None))
+
+    def named(env: gym.Env[Any, Any]) -> tuple[Policy, None]:
+        make(env, 0)  # raises here, not in the first episode
+        return made_policy(make), None
+
+    return PolicySpec({"policy": policy}, named)
 
 
-class FunctionSampler:
-    """Functions of observation and `public_info`, one made for each episode; a `TurnSampler`.
-
-    Args:
-        make: gives the function for an environment and a seed, as `make_policy` does for a name.
-        envs: the environments that are played.
-
-    Raises:
-        ValueError: there is no such policy.
-    """
-
-    def __init__(
-        self, make: Callable[[gym.Env[Any, Any], int], Policy], envs: Sequence[gym.Env[Any, Any]]
-    ) -> None:
-        make(envs[0], 0)
-        self.make, self.envs = make, envs
-        self._policies: dict[int, Policy] = {}
-        self._waiting: list[Request] = []
-
-    def ask(self, request: Request) -> None:
-        """See `TurnSampler`."""
-        index, session = request
-        if not session.episode.replies:
-            self._policies[index] = self.make(self.envs[index], int(session.rng.integers(2**32)))
-        self._waiting.append(request)
-
-    def answered(self) -> list[Answer]:
-        """See `TurnSampler`."""
-        waiting, self._waiting = self._waiting, []
-        return [
-            Answer(index, text_reply(self._policies[index](session.observation, public_info(session.info))))
-            for index, session in waiting
-        ]
-
-
-class EndpointSampler:
-    """A model behind an OpenAI-compatible server; a `TurnSampler`.
+class EndpointPolicy(ThreadPolicy):
+    """A model behind an OpenAI-compatible server.
 
     Every request has its own seed, drawn from its episode's generator. A failed request fails only its own
     episode.
@@ -185,66 +150,48 @@ class EndpointSampler:
     Args:
         client: client of the server.
         fields: of every request: model, temperature and the like; None leaves a field out.
-        envs: the environments that are played.
-        prompts: how their episodes become messages.
+        prompts: how episodes become messages.
         opening: messages before those of the episode.
-
-    Raises:
-        ValueError: the environments have no tools, where `prompts` needs them.
     """
 
     def __init__(
         self,
         client: OpenAIClient,
         fields: dict[str, Any],
-        envs: Sequence[gym.Env[Any, Any]],
         prompts: type[Prompts] = Prompts,
         opening: Sequence[Message] = (),
     ) -> None:
+        super().__init__(self._reply_to)
         self.client, self.fields, self.opening = client, fields, opening
-        self.envs, self.prompts = envs, prompts
-        prompts(envs[0])  # raises here, not in the first episode
+        self.prompts = prompts
         self._cuts_here, self._watch = False, Watch(client.url)
-        self._prompts: dict[int, Prompts] = {}
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._prompts: dict[int, Prompts] = {}  # by the id of the environment
 
-    def ask(self, request: Request) -> None:
-        """See `TurnSampler`."""
-        index, session = request
-        if not session.episode.turns:
-            self._prompts[index] = self.prompts(self.envs[index])
-        prompts = self._prompts[index]
-        prompts.observe(session.observation, public_info(session.info))
-        fields = {"seed": int(session.rng.integers(2**31)), **prompts.fields, **self.fields}
+    def _reply_to(self, request: Request) -> Reply:
+        if not request.episode.turns:
+            self._prompts[id(request.env)] = self.prompts(request.env)
+        prompts = self._prompts[id(request.env)]
+        prompts.observe(request.observation, request.public_info)
+        fields = {"seed": int(request.rng.integers(2**31)), **prompts.fields, **self.fields}
         given = {name: value for name, value in fields.items() if value is not None}
         given["messages"] = [*self.opening, *prompts.messages]
-        # A daemon, so that an interrupted run need not wait for a reply that may take minutes.
-        threading.Thread(target=self._send, args=(index, prompts, given), daemon=True).start()
+        completion, whole = self._complete(given)
+        return Reply(
+            prompts.read(completion),
+            finished=completion.finish != "length",
+            prompt_tokens=completion.prompt_tokens,
+            tokens=completion.reply_tokens if whole else None,  # the server counted the whole reply
+        )
 
-    def answered(self) -> list[Answer]:
-        """See `TurnSampler`."""
-        ready = [self._answers.get()]
-        while not self._answers.empty():
-            ready.append(self._answers.get())
-        return ready
-
-    def _send(self, env_index: int, prompts: Prompts, fields: dict[str, Any]) -> None:
-        try:
-            completion, usage = self._complete(fields)
-            answer = Answer(env_index, text_reply(prompts.read(completion)), usage)
-        except Exception as error:  # without an answer the run would wait forever
-            answer = Answer(env_index, error=str(error) if isinstance(error, ServerError) else repr(error))
-        self._answers.put(answer)
-
-    def _complete(self, fields: dict[str, Any]) -> tuple[Completion, Usage]:
-        """The reply, with the stop string that ended it."""
+    def _complete(self, fields: dict[str, Any]) -> tuple[Completion, bool]:
+        """The reply, with the stop string that ended it, and whether it is all that was generated."""
         given = fields.get("stop") or ()
         stops = [given] if isinstance(given, str) else given
         if not (stops and self._cuts_here):
             reply = self._ask(fields)
             if not stops or reply.tells_stop:
                 text = reply.text if reply.text.endswith(reply.stop) else reply.text + reply.stop
-                return reply._replace(text=text), _usage(reply)
+                return reply._replace(text=text), True
             if not self._cuts_here:
                 self._cuts_here = True
                 _log.warning(
@@ -255,10 +202,7 @@ class EndpointSampler:
         fields = {name: value for name, value in fields.items() if name != "stop"}
         reply = self._ask(fields)
         ends = [reply.text.index(stop) + len(stop) for stop in stops if stop in reply.text]
-        usage = _usage(reply)._replace(reply_tokens=None)  # counted over the whole reply
-        if not ends:
-            return reply, usage
-        return reply._replace(text=reply.text[: min(ends)]), usage._replace(truncated=False)
+        return (reply._replace(text=reply.text[: min(ends)], finish="stop") if ends else reply), False
 
     def _ask(self, fields: dict[str, Any]) -> Completion:
         reply = complete(self.client, fields)
@@ -266,21 +210,17 @@ class EndpointSampler:
         return reply
 
 
-def _usage(reply: Completion) -> Usage:
-    return Usage(reply.prompt_tokens, reply.reply_tokens, reply.finish == "length")
-
-
 def _object_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     place = policy if hasattr(policy, "__qualname__") else type(policy)
     setting: dict[str, Any] = {"policy": f"{place.__module__}:{place.__qualname__}"}
-    if hasattr(policy, "answered"):
-        return PolicySpec(setting, lambda venv: (policy, None))
+    if hasattr(policy, "replies"):
+        return PolicySpec(setting, lambda env: (policy, None))
     if hasattr(policy, "sample"):
         setting["max_new_tokens"] = options.max_new_tokens
-        return PolicySpec(setting, lambda venv: (turn_sampler(policy, options.max_new_tokens), policy))
+        return PolicySpec(setting, lambda env: (as_policy(policy, options.max_new_tokens), policy))
     if not callable(policy):
         raise TypeError(f"policy must be a name, a function or a policy over token ids, got {policy!r}")
-    return PolicySpec(setting, lambda venv: (FunctionSampler(lambda env, seed: policy, venv.envs), None))
+    return PolicySpec(setting, lambda env: (agent_policy(policy), None))
 
 
 def _hf(model: str, options: ModelOptions) -> PolicySpec:
@@ -296,13 +236,13 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
     max_new_tokens = sampling.pop("max_new_tokens")
     given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
 
-    def make(venv: TextVectorEnv) -> tuple[TurnSampler, PromptEncoder]:
+    def make(env: gym.Env[Any, Any]) -> tuple[Policy, TokenPolicy]:
         policy = models.HFPolicy.load(model, **given)
         if opening:
             if not policy.chat:
                 raise ValueError(f"hf:{model} has no chat template; leave out --system-prompt and --examples")
             policy.opening = [(one["role"], one["content"]) for one in opening["opening"]]
-        return turn_sampler(policy, max_new_tokens), policy
+        return as_policy(policy, max_new_tokens), policy
 
     return PolicySpec(setting, make)
 
@@ -345,7 +285,12 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     setting = {"policy": "openai", "model": body["model"], **how, "body": body, **opening}
 
     kind = ToolConversation if options.tools else TextConversation if options.conversation else Prompts
-    return PolicySpec(setting, lambda venv: (EndpointSampler(client, body, venv.envs, kind, **opening), None))
+
+    def make(env: gym.Env[Any, Any]) -> tuple[Policy, None]:
+        kind(env)  # raises here, not in the first episode, where it needs tools that there are not
+        return EndpointPolicy(client, body, kind, **opening), None
+
+    return PolicySpec(setting, make)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,20 @@ import memenvs
 from memenvs.cli import make_env
 from memenvs.core.data import Count, NonNegative, Seed, checked
 from memenvs.core.env import text_env_of
+from memenvs.core.episode import Episode, Reply
+from memenvs.core.episode_file import with_spans
 from memenvs.core.files import path_in_errors, write_json, write_text
+from memenvs.core.processes import Workers, map_jobs
 from memenvs.core.progress import Progress
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.trackers import TrackerName, Trackers, check_clients
-from memenvs.core.vector import TextVectorEnv
-from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog, read_tasks, show_tasks
+from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog, pair_of, read_tasks, show_tasks
 from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise, total_cost
 from memenvs.retrieval.load import fingerprint
-from memenvs.rollout.engine import Engine
-from memenvs.rollout.records import Episode, lacks_score
+from memenvs.rollout.collect import Loop
 from memenvs.rollout.scripted import policy_label
-from memenvs.rollout.session import Session, Usage
-from memenvs.wrappers import VectorRewardWrapper
 from memenvs.wrappers.registry import (
     MethodSpec,
     ScorerSpec,
@@ -54,6 +54,7 @@ def evaluate(
     samples: Count = 1,
     seed: Seed = 0,
     concurrency: Count = 16,
+    workers: Workers = 1,
     out: str | Path | None = None,
     texts: bool = True,
     options: ModelOptions | None = None,
@@ -76,7 +77,10 @@ def evaluate(
         tasks: their numbers, or numbers and ranges as text: `"0:100"`, `"7"`, `"3,5,90:"`; `":"` are all.
         samples: n, episodes of each task.
         seed: decides every random choice, 0 to 2**32 - 1.
-        concurrency: episodes played at once.
+        concurrency: episodes played at once, by each worker.
+        workers: processes that play, or `"ray"` for those of a Ray cluster; 1 is this process. Others take
+            the environment, the policy, the methods and the scorer by name. Only this process writes to
+            `out`; a method that compares with earlier episodes sees those of its own worker.
         out: folder for the episodes, each written as it ends, and the results. The same call again plays
             only what is missing.
         texts: also keep what was read, for `memenvs.view`; without it an episode takes a few kilobytes.
@@ -136,8 +140,25 @@ def evaluate(
         missing = [pair for pair in pairs if pair not in log.episodes]
         if missing:
             started = time.monotonic()
-            copies = [lambda: first, *[make] * (min(concurrency, len(missing)) - 1)]
-            _play_missing(copies, chosen, seed, missing, log, len(pairs), methods, scorer)
+            if workers == 1:
+                player = Player(make, first, chosen, methods, scorer, seed, concurrency)
+                stack.callback(player.close)
+                played = player.play(missing)
+            else:
+                if not (isinstance(env, str) and isinstance(policy, str)):
+                    raise ValueError(f"workers={workers} needs the environment and the policy by their names")
+                default = asdict(ModelOptions())
+                given = asdict(options or ModelOptions()).items()
+                chosen_options = {name: value for name, value in given if value != default[name]}
+                by_name = {"policy": policy, "options": chosen_options, "concurrency": concurrency}
+                play = functools.partial(_play_job, json.dumps({**setting, **by_name}))
+                jobs = [missing[i : i + concurrency] for i in range(0, len(missing), concurrency)]
+                made = stack.enter_context(
+                    contextlib.closing(map_jobs(play, jobs, workers, gpu=policy.startswith("hf:")))
+                )
+                played = (episode for episodes in made for episode in episodes)
+            with contextlib.closing(played):
+                _keep(played, log, len(missing), len(pairs))
             log.seconds += time.monotonic() - started
         else:
             _say(f"{len(pairs)} episodes: {len(pairs)} kept, 0 to play")
@@ -147,8 +168,8 @@ def evaluate(
         cost = total_cost([one.metrics for one in episodes if not one.error], log.seconds, price)
         summary = replace(summarise(episodes, samples, title=title), cost=cost)
         if folder:
-            played = {"setting": setting, "task": show_tasks(numbers)}
-            write_json(folder / RESULTS, {**played, **summary.to_json()})
+            what = {"setting": setting, "task": show_tasks(numbers)}
+            write_json(folder / RESULTS, {**what, **summary.to_json()})
             write_text(folder / TABLE, str(summary))
             write_json(folder / COST, cost)
         counted = {f"cost/{name}": value for name, value in cost.items() if value is not None}
@@ -161,78 +182,142 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def _play_missing(
-    copies: Sequence[Callable[[], gym.Env[Any, Any]]],
-    policy: PolicySpec,
-    seed: int,
-    pairs: Sequence[Pair],
-    log: RunLog,
-    total: int,
-    methods: Sequence[MethodSpec],
-    scorer: ScorerSpec,
-) -> None:
-    """Play pairs in copies of an environment, and keep each episode as it ends."""
-    with contextlib.closing(TextVectorEnv(copies, autoreset_mode="Disabled", errors="truncate")) as venv:
-        sampler, encoder = policy.make(venv)
-        played: Any = venv
-        if methods:
-            made, template = choose_scorer(scorer, encoder)
-            played = VectorRewardWrapper(venv, methods, made, template=template)
-        sessions = ([Session(encoder, *begin(seed, pair))] for pair in pairs)
-        failed = 0
-        _say(f"{total} episodes: {total - len(pairs)} kept, {len(pairs)} to play")
-        with Progress(total, "episodes", done=total - len(pairs), leave=True) as progress:
-            for (session,) in Engine(played, sampler).play(sessions):
-                log.keep(completed(session), encoder)
-                failed += bool(session.episode.error)
-                progress.add(failed=failed)
+def _keep(played: Iterable[Episode], log: RunLog, missing: int, total: int) -> None:
+    """Keep each episode as it comes."""
+    failed = 0
+    _say(f"{total} episodes: {total - missing} kept, {missing} to play")
+    with Progress(total, "episodes", done=total - missing, leave=True) as progress:
+        for episode in played:
+            log.keep(episode)
+            failed += bool(episode.error)
+            progress.add(failed=failed)
 
 
-def begin(seed: int, pair: Pair) -> tuple[Episode, np.random.Generator]:
-    """The record of an episode to play, and the generator of its policy.
+class Player:
+    """Plays pairs of task and sample in one process.
+
+    Args:
+        make: makes an environment.
+        first: such an environment.
+        policy: plays.
+        methods: reward methods.
+        scorer: theirs.
+        seed: of the run.
+        concurrency: episodes played at once.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], gym.Env[Any, Any]],
+        first: gym.Env[Any, Any],
+        policy: PolicySpec,
+        methods: Sequence[MethodSpec],
+        scorer: ScorerSpec,
+        seed: int,
+        concurrency: int,
+    ) -> None:
+        replies, model = policy.make(first)
+        self._model: Any = model
+        self._seed = seed
+        self._loop = Loop(
+            make,
+            replies,
+            methods,
+            choose_scorer(scorer, model) if methods else None,
+            concurrency=concurrency,
+            rng=lambda episode: policy_rng(seed, pair_of(episode)),
+        )
+
+    def play(self, pairs: Iterable[Pair]) -> Generator[Episode, None, None]:
+        """The episodes of pairs as they end."""
+        for (episode,) in self._loop.play([planned(self._seed, pair)] for pair in pairs):
+            completed(episode)
+            yield with_spans(episode, self._model) if hasattr(self._model, "spans") else episode
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._loop.close()
+
+
+def _play_job(run: str, job: Sequence[Pair]) -> list[Episode]:
+    """The episodes of some pairs, in a worker.
+
+    Args:
+        run: JSON of the run's setting, with its policy's name and options and its concurrency.
+        job: the pairs.
+    """
+    return list(_player(run).play(job))
+
+
+@functools.lru_cache(maxsize=1)
+def _player(run: str) -> Player:
+    """The player of a run, made once a process, because a model loads slowly.
+
+    Raises:
+        ValueError: this machine has other data by the same name.
+    """
+    setting = json.loads(run)
+    make = functools.partial(make_env, setting["env"], setting["env_args"])
+    first = make()
+    if (data := data_hashes(text_env_of(first))) != setting["data"]:
+        raise ValueError(
+            f"a worker has other data ({data}, not {setting['data']}); give all machines the same"
+        )
+    policy = choose_policy(setting["policy"], ModelOptions(**setting["options"]))
+    methods, scorer = setting["methods"], setting["scorer"]
+    return Player(make, first, policy, methods, scorer, setting["seed"], setting["concurrency"])
+
+
+def planned(seed: int, pair: Pair) -> Episode:
+    """The record of an episode to play.
 
     Args:
         seed: of the run.
         pair: of task and sample.
     """
-    reset, policy = np.random.SeedSequence([seed, *pair]).spawn(2)
-    episode = Episode(number=pair.task, member=pair.sample, seed=int(reset.generate_state(1)[0]))
-    return episode, np.random.default_rng(policy)
+    reset, _ = np.random.SeedSequence([seed, *pair]).spawn(2)
+    drawn = int(reset.generate_state(1)[0])
+    return Episode(number=pair.task, member=pair.sample, seed=drawn, group=drawn)  # each is its own group
 
 
-def completed(session: Session) -> Episode:
+def policy_rng(seed: int, pair: Pair) -> np.random.Generator:
+    """The generator of a policy's replies in an episode; the arguments are those of `planned`."""
+    _, policy = np.random.SeedSequence([seed, *pair]).spawn(2)
+    return np.random.default_rng(policy)
+
+
+def completed(episode: Episode) -> Episode:
     """The record of a played episode, with its return and token counts among its metrics.
 
     An episode in which a judge or another model gave no score has no return.
     """
-    episode = session.episode
     if not episode.error:
-        metrics = {"return": sum(episode.turn_rewards), **episode.metrics, **usage_metrics(session.usage)}
-        if lacks_score(episode.credits or session.info.get("credits", {})):
+        metrics = {"return": sum(episode.turn_rewards), **episode.metrics, **usage_metrics(episode.replies)}
+        if episode.lacks_score:
             del metrics["return"]
         episode.metrics = {name: float(value) for name, value in metrics.items()}
     return episode
 
 
-def usage_metrics(usage: Sequence[Usage]) -> dict[str, float]:
-    """Sums over an episode's K turns of what was counted at every turn.
+def usage_metrics(replies: Sequence[Reply]) -> dict[str, float]:
+    """Sums over an episode's K replies of what was counted at every turn.
 
     Returns:
         `model_prompt_tokens` and `reply_tokens`; `model_tokens`, both together; `model_tokens_peak`, the most
         tokens of a prompt and its reply; `truncated_replies`, replies that ended at their limit.
     """
-    columns: list[list[Any]] = [[one[i] for one in usage] for i in range(3)]
-    prompts, replies, truncated = columns
+    prompts, tokens = [reply.prompt_tokens for reply in replies], [reply.tokens for reply in replies]
+    read, written = [n for n in prompts if n is not None], [n for n in tokens if n is not None]
     metrics: dict[str, float] = {}
-    if None not in prompts:
-        metrics["model_prompt_tokens"] = sum(prompts)
-    if None not in replies:
-        metrics["reply_tokens"] = sum(replies)
-    if None not in (*prompts, *replies):
-        turns = list(map(sum, zip(prompts, replies, strict=True)))
+    if len(read) == len(replies):
+        metrics["model_prompt_tokens"] = sum(read)
+    if len(written) == len(replies):
+        metrics["reply_tokens"] = sum(written)
+    if len(read) == len(written) == len(replies):
+        turns = [sum(both) for both in zip(read, written, strict=True)]
         metrics["model_tokens"], metrics["model_tokens_peak"] = sum(turns), max(turns)
-    if None not in truncated:
-        metrics["truncated_replies"] = sum(truncated)
+    if all(reply.finished is not None for reply in replies):
+        metrics["truncated_replies"] = sum(not reply.finished for reply in replies)
     return metrics
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from memenvs.core.episode import Episode
 from memenvs.evaluation.log import task_means
-from memenvs.rollout.records import Episode
 
 NORMAL = 1.959964  # standard deviations around the mean that hold 95% of a normal distribution
 _COSTS = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memenvs.models.chat import Ids
+from memenvs.core.episode import Ids, Reply
 from memenvs.models.lora import LoRA
-from memenvs.models.policy import Policy, PolicyOutput, Reply, SamplingParams, ScriptedPolicy
+from memenvs.models.policy import PolicyOutput, SamplingParams, ScriptedPolicy, TokenPolicy
 
 if TYPE_CHECKING:
     from memenvs.models.hf import HFPolicy
@@ -16,11 +16,11 @@ __all__ = [
     "HFPolicy",
     "Ids",
     "LoRA",
-    "Policy",
     "PolicyOutput",
     "Reply",
     "SamplingParams",
     "ScriptedPolicy",
+    "TokenPolicy",
     "VLLMPolicy",
 ]
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from memenvs.core.episode import Ids
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.tasks.tokens import TextTokenizer
 
-Ids = NDArray[np.int64]
 BROKEN = "\ufffd"  # decoded from bytes that are not a character
 REPLY = "the-reply-is-here"  # a placeholder, searched for in the rendered chat
 OWN_ARGS = ("messages", "add_generation_prompt")  # given to the template by `ChatTokens` itself
@@ -215,15 +215,17 @@ class ChatTokens(TokenText):
 
 
 class ChatPolicy:
-    """The encoding side of a `Policy`; a subclass samples.
+    """The encoding side of a `TokenPolicy`; a subclass samples.
 
     Args:
         tokens: encodes prompts and feedback, and decodes replies.
 
     Attributes:
+        window: tokens of prompt and reply together; None: any number.
         opening: messages before every fresh prompt of a chat, such as `[("system", "Be brief.")]`.
     """
 
+    window: int | None = None
     opening: Sequence[tuple[str, str]] = ()
 
     def __init__(self, tokens: ChatTokens) -> None:
@@ -235,11 +237,11 @@ class ChatPolicy:
         return self._tokens.chat
 
     def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), in the chat template where there is one; see `Policy.encode`."""
+        """A fresh prompt (T,), in the chat template where there is one; see `TokenPolicy.encode`."""
         return self._tokens.prompt(observation, self.opening)
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What follows a reply (T,); see `Policy.encode_feedback`."""
+        """What follows a reply (T,); see `TokenPolicy.encode_feedback`."""
         return self._tokens.feedback(text, reply)
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from memenvs.core.data import Count, checked
+from memenvs.core.episode import Reply
 from memenvs.core.files import damage_in_one_line, read_json, whole_folder, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
@@ -41,7 +42,7 @@ from memenvs.models.lora import (
     without_adapter,
 )
 from memenvs.models.packaged import MODELS, resolve
-from memenvs.models.policy import Limit, PolicyOutput, Reply, SamplingParams, reply_limits
+from memenvs.models.policy import Limit, PolicyOutput, SamplingParams, reply_limits
 from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memenvs.core.data import Whole, checked
-from memenvs.core.spaces import replace_surrogates
-from memenvs.models.chat import Ids, TokenText
+from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.episode import Episode, Ids, Reply, Turn
+from memenvs.core.spaces import clean_text, replace_surrogates
+from memenvs.models.chat import TokenText
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
+
+if TYPE_CHECKING:
+    from memenvs.models.hf import HFPolicy
 
 Limit = int | Sequence[int]
 """Tokens, one number for all prompts or one for each."""
@@ -48,22 +54,6 @@ class SamplingParams:
         return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
 
-class Reply(NamedTuple):
-    """What a policy sampled after a prompt.
-
-    Attributes:
-        text: decoded, without the end token; the environment's action.
-        ids: (T,) as sampled and never tokenised again, including the end token if it was sampled.
-        logprobs: (T,) nats, under the distribution at the policy's temperature (at 1 where that is 0).
-        finished: ended by the end token or a stop string; False: cut off at its limit or the window.
-    """
-
-    text: str
-    ids: Ids
-    logprobs: NDArray[np.float64]
-    finished: bool
-
-
 class PolicyOutput(NamedTuple):
     """A policy's outputs at N response tokens; tensors of torch, float32.
 
@@ -78,8 +68,8 @@ class PolicyOutput(NamedTuple):
     values: Any
 
 
-class Policy(Protocol):
-    """Replies to prompts of token ids.
+class TokenPolicy(Protocol):
+    """A model that replies to prompts of token ids.
 
     Attributes:
         window: tokens of prompt and reply together; None: any number.
@@ -100,6 +90,22 @@ class Policy(Protocol):
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
         """Start and end (T, 2) of each token's text, in characters of the reply's text."""
+
+
+class StreamingPolicy(TokenPolicy, Protocol):
+    """A policy that samples several replies at once and gives each as soon as it ends."""
+
+    def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
+        """Begin a reply; a key has at most one at a time."""
+
+    def completed(self) -> list[tuple[int, Reply]]:
+        """Replies that have ended, by their keys; waits for at least one if any was begun."""
+
+    def cancel(self) -> None:
+        """Drop the replies that have not ended."""
+
+
+NO_IDS: Ids = np.zeros(0, np.int64)
 
 
 class ScriptedPolicy:
@@ -145,13 +151,42 @@ class ScriptedPolicy:
         return Reply(text, ids, np.zeros(len(ids)), finished)
 
 
+def tokenised(policy: HFPolicy, episode: Episode) -> Episode:
+    """An episode with token ids, as if the policy had sampled the replies, to learn from or to be scored.
+
+    A reply ends with the end token, unless it ends with a stop string. A turn that does not fit the window,
+    and those that would be read after it, have no tokens.
+
+    Args:
+        policy: reads the tokens.
+        episode: an episode with its observations.
+
+    Raises:
+        ValueError: the episode has only replies, as in a file of `evaluate run --no-texts`.
+    """
+    turns: list[Turn] = []
+    for sequence in episode.sequences():
+        length, last, fits = 0, NO_IDS, True
+        for turn in sequence:
+            if not turn.observation:
+                raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
+            read = policy.encode(turn.text) if turn.fresh else policy.encode_feedback(turn.text, last)
+            last = policy.encode_reply(clean_text(turn.action, MAX_REPLY_CHARS))
+            length += len(read) + len(last)
+            fits = fits and (policy.window is None or length <= policy.window)
+            ids, read = (last, read) if fits else (NO_IDS, NO_IDS)
+            reply = Reply(turn.action, ids, np.zeros(len(ids)), fits, read, length, len(ids))
+            turns.append(replace(turn, reply=reply))
+    return replace(episode, turns=turns)
+
+
 def reply_limits(lengths: Sequence[int], limit: Limit, window: int | None) -> list[int]:
     """The most tokens of the reply to each prompt: its limit, or what the window leaves; at least 0.
 
     Args:
         lengths: tokens of each prompt.
-        limit: as given to `Policy.sample`.
-        window: as in `Policy`.
+        limit: as given to `TokenPolicy.sample`.
+        window: as in `TokenPolicy`.
 
     Raises:
         ValueError: a prompt is empty.

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches, pad_right
+from memenvs.core.episode import Reply
 from memenvs.core.optional import require
 from memenvs.models.chat import BROKEN, Ids, TokenText
 from memenvs.models.loading import CausalLM, PackedLinears, cache_inputs, empty_cache
-from memenvs.models.policy import Reply, SamplingParams
+from memenvs.models.policy import SamplingParams
 from memenvs.models.prefixes import PackedBatch, attention, can_read_packed, pack_batches, read_packed
 
 torch = require("torch", "train")

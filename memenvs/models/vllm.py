@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memenvs.core.episode import Reply
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.lora import has_adapter, is_adapter
 from memenvs.models.packaged import resolve
-from memenvs.models.policy import Limit, Reply, SamplingParams, reply_limits
+from memenvs.models.policy import Limit, SamplingParams, reply_limits
 
 if TYPE_CHECKING:
     from memenvs.models.hf import HFPolicy
@@ -92,7 +93,7 @@ class VLLMPolicy(ChatPolicy):
         return replies
 
     def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
-        """Begin a reply while others are under way; see `memenvs.rollout.engine.StreamingPolicy`."""
+        """Begin a reply while others are under way; see `memenvs.models.policy.StreamingPolicy`."""
         settings = self._settings(int(rng.integers(2**31)), max_new_tokens)
         self._keys[add_request(self.llm, prompt.tolist(), settings)] = key
 

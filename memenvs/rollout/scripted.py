@@ -21,11 +21,9 @@ from memenvs.envs.searching import SearchingEnv, holds_answer
 from memenvs.envs.sokoban import GOLD_BUDGET
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.envs.tool_qa import ToolQAEnv
+from memenvs.rollout.policy import Agent
 from memenvs.sokoban import solve
 from memenvs.tasks.metrics import wrap_answer
-
-Policy = Callable[[Any, Info], Any]
-"""Called with an observation and its `public_info`, gives the action."""
 
 POLICIES = {
     "gold": "Knows the answer, which the environment tells it. It reads until the evidence has been shown, "
@@ -53,7 +51,7 @@ def policy_label(name: str) -> str:
     return f"{name} (sees privileged information)" if name in TEACHERS else name
 
 
-def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
+def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
     """A policy by name; `POLICIES` says what each does. `MemSokobanGrid-v0` has `gold` and `random`.
 
     `module:function` is a policy of your own. A function or class of one argument gets the environment and
@@ -69,10 +67,10 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     """
     if ":" in name:
         own = import_object(name)
-        policy: Policy = own(env) if len(inspect.signature(own).parameters) == 1 else own
+        policy: Agent = own(env) if len(inspect.signature(own).parameters) == 1 else own
         return policy
     inner: Any = env.unwrapped
-    makers: dict[str, Callable[[], Policy]] = {}
+    makers: dict[str, Callable[[], Agent]] = {}
     also = ""
     if isinstance(inner, TextEnv):
         also = ", module:function of your own, or a model: hf:MODEL, openai:URL --model NAME"
@@ -98,7 +96,7 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
 
 def play_episode(
     env: gym.Env[Any, Any],
-    policy: Policy,
+    policy: Agent,
     *,
     task: int | None = None,
     seed: int | None = None,
@@ -125,7 +123,7 @@ def play_episode(
 
 
 def play_tasks(
-    env: gym.Env[Any, Any], policy: Policy, tasks: Iterable[int], *, seed: int = 0
+    env: gym.Env[Any, Any], policy: Agent, tasks: Iterable[int], *, seed: int = 0
 ) -> dict[str, list[float]]:
     """Play the numbered tasks once each; the metrics of every episode, and its `return`.
 
@@ -315,12 +313,12 @@ class CarefulCaller:
         return f"<reasoning>{said}</reasoning>\n" + _known_answer(env, "tag", [said])
 
 
-def _gold_reader(env: ChunkQAEnv) -> Policy:
+def _gold_reader(env: ChunkQAEnv) -> Agent:
     """Notes the answer once all evidence has been shown."""
     return lambda observation, info: env.gold_reply() if env.evidence_shown else env.noting(env.notes())
 
 
-def _gold_searcher(env: SearchingEnv[Any]) -> Policy:
+def _gold_searcher(env: SearchingEnv[Any]) -> Agent:
     """Searches for the question, and answers at the next turn."""
 
     def reply(observation: str, info: Info) -> str:
@@ -344,7 +342,7 @@ class _Solution:
         return self._moves.pop(0) if self._moves else 0
 
 
-def _random_moves(env: gym.Env[Any, Any], seed: int) -> Policy:
+def _random_moves(env: gym.Env[Any, Any], seed: int) -> Agent:
     env.action_space.seed(seed)
     return lambda observation, info: env.action_space.sample()
 

@@ -1,44 +1,41 @@
-"""Trees of rollouts: several replies to every state of the first turns, as MT-GRPO compares them."""
+"""Trees of rollouts: several replies to every state of the first turns, as MT-GRPO compares them.
+
+A state is a copy of the environment, and the record of the episode so far.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from msgspec.structs import replace
 
-from memenvs.core.env import task_options
-from memenvs.core.errors import error_line
-from memenvs.core.state import get_state, set_state
-from memenvs.core.vector import failed_turn
-from memenvs.models import Policy, Reply
-from memenvs.rollout.engine import Timer
-from memenvs.rollout.records import Episode, Sample
-from memenvs.rollout.session import NO_REPLY, Session, sample_within
+from memenvs.core.episode import Episode, Reply, Sample
+from memenvs.rollout.collect import MakeEnv, Timer, begin, failing, step
+from memenvs.rollout.policy import Policy, Request, replies_to
+from memenvs.wrappers.credit import assign_credit, check_methods, credit_so_far
+from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.scorers import Scorer
 
 
 @dataclass
 class Node:
-    """A state of the environment, and the reply that led to it.
+    """An episode up to a reply.
 
     Attributes:
-        session: the episode from the root to here.
-        state: of the environment; None where the episode is over.
-        parent: the state before; None at the root.
-        reply: to the parent's observation.
-        turn_reward: R^T, what the turn earned beside the outcome.
-        outcome: R^O, where the episode is over; NaN if the environment raised an error.
-        children: the states that the replies to this observation led to.
+        episode: the turns from the root to here.
+        request: the next turn; None where the episode is over.
+        parent: the episode before the reply; None at the root.
+        children: what the replies to this observation led to.
     """
 
-    session: Session
-    state: Any = None
+    episode: Episode
+    request: Request | None = None
     parent: Node | None = None
-    reply: Reply = NO_REPLY
-    turn_reward: float = 0.0
-    outcome: float = 0.0
     children: list[Node] = field(default_factory=list)
 
     def nodes(self) -> Iterator[Node]:
@@ -46,6 +43,26 @@ class Node:
         for child in self.children:
             yield child
             yield from child.nodes()
+
+    @property
+    def reply(self) -> Reply:
+        """The last reply; an empty one at the root."""
+        return self.episode.turns[-1].reply if self.episode.turns else Reply("")
+
+    @property
+    def outcome(self) -> float:
+        """R^O of the last turn; NaN if the episode failed."""
+        if self.episode.error:
+            return np.nan
+        if self.episode.replaces_outcome and not self.episode.over:
+            return 0.0
+        return self.episode.outcome_rewards[-1]
+
+    @property
+    def turn_reward(self) -> float:
+        """R^I, what the last turn earned beside the outcome."""
+        before = sum(self.parent.episode.turn_rewards) if self.parent else 0.0
+        return sum(self.episode.turn_rewards) - before - float(np.nan_to_num(self.outcome))
 
     def value(self) -> float:
         """The mean result of the episodes through this node, where each reply has the same weight.
@@ -58,21 +75,17 @@ class Node:
         return float(np.mean(values)) if values else np.nan
 
     def sample(self) -> Sample | None:
-        """The training sequence of the reply, with only its own tokens marked; None for an empty reply."""
+        """The training sequence of the last reply, only its own tokens marked; None for an empty reply."""
         if self.parent is None or not len(self.reply.ids):
             return None
-        before = self.parent.session
-        return Sample.prompt(before.prompt).then(
-            self.reply.ids, self.reply.logprobs, len(before.episode.replies)
-        )
+        turns, last = self.episode.sequences()[-1], len(self.episode.turns) - 1
+        before = [(ids, None, -1) for turn in turns[:-1] for ids in (turn.reply.read, turn.reply.ids)]
+        reply = self.reply
+        return Sample.of(*before, (reply.read, None, -1), (reply.ids, reply.logprobs, last))
 
     def episodes(self) -> list[Episode]:
-        """The episodes through this node to each end, for statistics; their samples and turns are left out.
-
-        A reply that several episodes share counts as truncated or overlong only in the first of them.
-        """
-        leaves = [node for node in (self, *self.nodes()) if not node.children]
-        return [replace(leaf.session.episode, samples=[], turns=[]) for leaf in leaves]
+        """The episodes through this node to each end."""
+        return [node.episode for node in (self, *self.nodes()) if not node.children]
 
 
 def tree_cost(branches: int, turns: int) -> int:
@@ -91,31 +104,30 @@ def check_cost(trees: int, branches: int, turns: int, budget: int = 10_000) -> N
 
 
 def collect_trees(
-    env: gym.Env[Any, Any],
+    make_env: MakeEnv,
     policy: Policy,
-    seeds: Sequence[int],
+    plan: Sequence[Episode],
+    methods: Sequence[RewardMethod] = (),
+    scorer: Scorer | None = None,
     *,
     branches: int,
     turns: int,
-    tasks: Sequence[int] | None = None,
-    max_new_tokens: int = 512,
     budget: int = 10_000,
     timer: Timer | None = None,
 ) -> list[Node]:
-    """A tree for each seed: at each of the first `turns` turns, `branches` replies to every state.
+    """A tree for each record: at each of the first `turns` turns, `branches` replies to every state.
 
-    Later turns get one reply a state. Reply j to state i of a turn is drawn from `SeedSequence` of the seed,
-    the turn and both numbers. All trees grow together, a turn at a time (the number of a state is known when
-    the turn before is played), in one environment whose state is saved and restored.
+    Later turns get one reply a state. Reply j to state i of a turn is drawn from `SeedSequence` of the group,
+    the turn and both numbers. All trees grow together, a turn at a time.
 
     Args:
-        env: a text environment; methods around it must pay at once.
-        policy: samples the replies.
-        seeds: of the trees.
+        make_env: makes an environment.
+        policy: replies.
+        plan: records of the trees to grow; each says what is played, as for `memenvs.rollout.collect.Loop`.
+        methods: reward methods, which must pay at once.
+        scorer: gives them log-probabilities.
         branches: G.
         turns: K.
-        tasks: the number of each tree's task; None: its seed draws it.
-        max_new_tokens: tokens of a reply.
         budget: replies that may be sampled in all.
         timer: counts the seconds of `"sampling"` and `"environment"`.
 
@@ -125,69 +137,62 @@ def collect_trees(
     Raises:
         ValueError: the trees would cost more than the budget, or a method pays in hindsight.
     """
-    check_cost(len(seeds), branches, turns, budget)
-    _check_methods(env)
-    timer = timer or Timer()
-    numbers = [None] * len(seeds) if tasks is None else tasks
-    roots = [_root(env, policy, seed, task) for seed, task in zip(seeds, numbers, strict=True)]
-    frontier = [root for root in roots if not root.session.over]
-    turn = 0
-    while frontier:
-        width = branches if turn < turns else 1
-        rngs = [
-            np.random.default_rng([node.session.episode.seed, turn, i, j])
-            for i, node in enumerate(frontier)
-            for j in range(width)
-        ]
-        parents = [node for node in frontier for _ in range(width)]
-        prompts = [node.session.prompt for node in parents]
-        with timer("sampling"):
-            replies = sample_within(policy, prompts, rngs, max_new_tokens)
-        with timer("environment"):
-            for parent, reply in zip(parents, replies, strict=True):
-                parent.children.append(_grow(env, parent, reply))
-        frontier = [child for node in frontier for child in node.children if not child.session.over]
-        turn += 1
-    return roots
-
-
-def _root(env: gym.Env[Any, Any], policy: Policy, seed: int, task: int | None) -> Node:
-    """A task's beginning; already over if the environment raises an error."""
-    session = Session(policy, Episode(group=seed, seed=seed, number=task))
-    try:
-        session.begin(*env.reset(seed=seed, options=task_options(task)))
-    except Exception as error:
-        session.fail(error_line(error))
-        return Node(session, outcome=np.nan)
-    return Node(session, get_state(env))
-
-
-def _grow(env: Any, parent: Node, reply: Reply) -> Node:
-    """The state that a reply leads to; an end without a result if the environment raises an error."""
-    session = parent.session.fork()
-    if parent.children:  # the first child's episode counts the turns before
-        session.episode.truncated_replies = session.episode.overlong_prompts = 0
-    set_state(env, parent.state)
-    try:
-        reward = session.step(env, reply)
-    except Exception as error:
-        info = {**failed_turn(session.info), "error": error_line(error)}
-        session.play(reply, session.observation, info, "truncated")
-        return Node(session, None, parent, reply, outcome=np.nan)
-    if getattr(env, "replaces_outcome", False):
-        outcome = reward if session.over else 0.0
-    else:
-        outcome = session.episode.outcomes[-1]
-    if session.over:
-        session.finish(session.info)
-    state = None if session.over else get_state(env)
-    return Node(session, state, parent, reply, reward - outcome, outcome)
-
-
-def _check_methods(env: gym.Env[Any, Any]) -> None:
-    for method in getattr(env, "methods", ()):
+    check_cost(len(plan), branches, turns, budget)
+    for method in methods:
         if method.group or not method.immediate:
             raise ValueError(
                 f"{method.name} pays in hindsight, which a tree cannot branch on; use methods that pay at "
                 "their turn, or flat rollouts"
             )
+    timer = timer or Timer()
+    with timer("environment"):
+        roots = [_root(make_env(), episode, methods, scorer) for episode in plan]
+    frontier, turn = [root for root in roots if root.request], 0
+    while frontier:
+        width = branches if turn < turns else 1
+        parents = [(node, (turn, i, j)) for i, node in enumerate(frontier) for j in range(width)]
+        with timer("environment"):
+            requests = [_branch(node, stream) for node, stream in parents]
+        with timer("sampling"):
+            replies = replies_to(policy, requests)
+        with timer("environment"):
+            for (parent, _), request, reply in zip(parents, requests, replies, strict=True):
+                parent.children.append(_grow(parent, request, reply))
+            children = [child for node in frontier for child in node.children]
+            credit_so_far([child.episode for child in children], methods, scorer)
+            if methods:
+                ended = [child.episode for child in children if child.episode.over]
+                assign_credit(ended, methods, scorer)
+        frontier, turn = [child for child in children if child.request], turn + 1
+    return roots
+
+
+def _root(
+    env: gym.Env[Any, str], episode: Episode, methods: Sequence[RewardMethod], scorer: Scorer | None
+) -> Node:
+    """A task's beginning; already over if the environment raises an error."""
+    root = Node(episode)
+    with failing(episode):
+        root.request = begin(env, episode)
+    if root.request:
+        check_methods(methods, scorer, root.request.info)
+        episode.replaces_outcome = any(method.replaces_outcome for method in methods)
+    return root
+
+
+def _branch(node: Node, stream: Sequence[int]) -> Request:
+    """Another reply to a state: its request, with an environment, a record and a generator of its own."""
+    request: Any = node.request
+    turns = [replace(turn, signals=dict(turn.signals), credits={}) for turn in node.episode.turns]
+    rng = np.random.default_rng([node.episode.group, *stream])
+    measured = {name: list(values) for name, values in node.episode.measured.items()}
+    episode = replace(node.episode, turns=turns, metrics={}, measured=measured)
+    return Request(copy.deepcopy(request.env), episode, request.observation, request.info, rng)
+
+
+def _grow(parent: Node, request: Request, reply: Reply | Exception) -> Node:
+    """The state that a reply leads to; an end without a result if the environment raises an error."""
+    child = Node(request.episode, parent=parent)
+    with failing(child.episode):
+        child.request = step(request, reply)
+    return child

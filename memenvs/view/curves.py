@@ -14,9 +14,9 @@ from msgspec import Meta
 from memenvs.baselines.flags import RESUMABLE
 from memenvs.cli import closest_first
 from memenvs.core.data import checked, decode
+from memenvs.core.episode import Floats
 from memenvs.core.files import names_apart, read_json
 from memenvs.evaluation.plots import BAND, line_style, new_figure, plain_axis, save_figure
-from memenvs.rollout.records import Floats
 
 LOG, ARGS = "log.jsonl", "args.json"
 METRICS = (

@@ -16,16 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import read_lines
 from memenvs.core.files import names_apart, whole_folder, write_text
 from memenvs.evaluation.summary import metric_interval
-from memenvs.rollout.records import Episode, read_records
 from memenvs.tasks.metrics import extract_answer
 
 EPISODES = "episodes.jsonl"
 MAX_FILE = 32 * 2**20  # characters of episodes in one file, all read before the table is shown
 BLOCK = 20  # episodes that are loaded together
 
-SCRIPTS = ("dom", "text", "credit", "read", "table", "find", "episode", "side", "main")
+SCRIPTS = ("dom", "line", "text", "credit", "read", "table", "find", "episode", "side", "main")
 MAX_TEXT = 160  # characters of a question or an answer in the table
 
 _FIRST = (
@@ -105,7 +106,7 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     groups: dict[tuple[Any, ...], list[int]] = {}
     tasks: dict[tuple[Any, ...], list[int]] = {}
     for run, path in enumerate(found):
-        for line, episode in read_records(path):
+        for line, episode in read_lines(path):
             here = len(lines)
             lines.append(line.strip())
             facts.append(_facts(runs[run], episode))
@@ -165,33 +166,26 @@ def folder_files(report: Report) -> dict[str, str]:
 
 
 def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
-    table = _inside_script(json.dumps(index, ensure_ascii=False, separators=(",", ":")))
-    scripts = [f"{name}.js" for name in SCRIPTS]
-    return make_page("report.html", scripts, nonce=nonce, INDEX=table, BLOCKS=blocks)
-
-
-def make_page(
-    name: str, scripts: Sequence[str], connect: str = "'none'", nonce: str = "", **parts: str
-) -> str:
-    """A page of `memenvs/view/page` with its style, its scripts and a content-security policy.
+    """The page with its style, its scripts, and a content-security policy that allows these alone.
 
     Args:
-        name: its HTML, in which `%NAME%` is where a part goes.
-        scripts: files of JavaScript, which are joined.
-        connect: what the scripts may ask, a source of the policy.
-        nonce: of scripts that are loaded later.
-        **parts: other parts by their names.
+        index: the table.
+        blocks: the elements of episodes, if they are inside the page.
+        nonce: of the scripts that load episodes from files beside the page.
     """
     style = _part("report.css")
-    script = '(function () {\n"use strict";\n' + "\n".join(map(_part, scripts)) + "})();"
+    script = '(function () {\n"use strict";\n' + "\n".join(_part(f"{name}.js") for name in SCRIPTS) + "})();"
     sources = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")
-    policy = (
-        f"default-src 'none'; script-src {sources}; style-src {_hash(style)}; "
-        f"img-src 'none'; connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
-    given = {"CSP": policy, "STYLE": style, "SCRIPT": script, **parts}
-    pieces = _part(name).split("%")  # text and names alternate; what is put in is not searched again
-    return "".join(given[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+    parts = {
+        "CSP": f"default-src 'none'; script-src {sources}; style-src {_hash(style)}; img-src 'none'; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'",
+        "STYLE": style,
+        "SCRIPT": script,
+        "INDEX": _inside_script(json.dumps(index, ensure_ascii=False, separators=(",", ":"))),
+        "BLOCKS": blocks,
+    }
+    pieces = _part("report.html").split("%")  # text and names alternate; what is put in is not searched again
+    return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
 
 
 def _part(name: str) -> str:
@@ -251,7 +245,7 @@ def _texts(episode: Episode) -> dict[str, str]:
     """What was asked, expected and answered, each in at most `MAX_TEXT` characters."""
     known = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
     accepted = [" or ".join(map(str, some)) for some in known.get("answers", [])]
-    reply = episode.replies[-1].text if episode.replies else ""
+    reply = episode.turns[-1].action if episode.turns else ""
     answer = extract_answer(reply, "tag") or extract_answer(reply, "boxed")
     texts = {
         "question": known.get("question", "").partition("\n\n#")[0],  # without a board
@@ -281,6 +275,6 @@ def _facts(run: str, episode: Episode) -> dict[str, Any]:
         "number": episode.number,
         "group": str(episode.group) if episode.phase == "train" else None,  # too long for JavaScript
         "member": episode.member,
-        "turns": len(episode.replies),
+        "turns": len(episode.turns),
         "end": episode.end,
     }

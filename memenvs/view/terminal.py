@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from typing import Any
 
 from memenvs.cli import BOLD, DIM, GREEN, RED, RESET, terminal_width
+from memenvs.core.env import Info
+from memenvs.core.episode import OUTCOME, Episode, Turn, observation_text
 from memenvs.envs.render import block, credits_of, earned_lines, printable
-from memenvs.rollout.records import Episode
 
 _ENTRY = re.compile(r"\[\d+\] ")
 
@@ -24,7 +26,7 @@ def listing(episodes: Sequence[tuple[int, Episode]]) -> str:
             f"{RED} failed{RESET}" if episode.end == "failed" else "" if success is None else f"{success:g}"
         )
         name = printable(episode.task).replace("\n", " ")[: terminal_width() - 41]
-        lines.append(f"{number:5}  {step:>6}  {total:8.3f}  {solved:>7}  {len(episode.replies):5}  {name}")
+        lines.append(f"{number:5}  {step:>6}  {total:8.3f}  {solved:>7}  {len(episode.turns):5}  {name}")
     return "\n".join(lines) + "\n"
 
 
@@ -41,48 +43,46 @@ def transcript(episode: Episode, limit: int = 800) -> str:
 def _lines(episode: Episode, limit: int) -> Iterator[str]:
     title = [episode.env, episode.task, "" if episode.step is None else f"step {episode.step}"]
     yield f"{BOLD}{printable(', '.join(filter(None, title)))}{RESET}"
-    if episode.turns and (question := episode.turns[0].before["privileged"]["question"]):
+    if episode.turns and (question := _privileged(episode.turns[0].before).get("question")):
         yield from block("question", question, limit=limit)
-    memory, total = "", 0.0
-    reads_feedback = any(turn.before["privileged"]["chunk_span"] for turn in episode.turns)
-    for k, reply in enumerate(episode.replies):
-        yield f"\n{BOLD}turn {k + 1} of {len(episode.replies)}{RESET}"
-        turn = episode.turns[k] if k < len(episode.turns) else None
-        fresh = turn is not None and (k == 0 or turn.before["context"] == "rewrite")
-        if turn is not None and (fresh or reads_feedback) and turn.observation:
-            label, shown = "read", turn.observation if fresh else turn.before["feedback"]
-            if span := turn.before["privileged"]["chunk_span"]:
-                shown = turn.observation[slice(*span)]
+    memory, total, turns = "", 0.0, episode.turns
+    # Chunks that come as feedback are shown where they are read.
+    reads_feedback = any(not turn.fresh and _privileged(turn.before).get("chunk_span") for turn in turns)
+    for number, (turn, reward) in enumerate(zip(turns, episode.turn_rewards, strict=True), 1):
+        yield f"\n{BOLD}turn {number} of {len(turns)}{RESET}"
+        before, after = _privileged(turn.before), _privileged(turn.info)
+        if turn.observation and (turn.fresh or reads_feedback):
+            label, shown = "read", turn.text
+            if span := before.get("chunk_span"):
+                shown = observation_text(turn.observation)[slice(*span)]
                 label = f"chunk ({len(shown):,} characters)"
             yield from block(label, shown, limit=limit)
-            for part in turn.before["privileged"]["evidence_in_chunk"]:
+            for part in before.get("evidence_in_chunk", ()):
                 yield from block("evidence inside it", part, limit=limit, colour=GREEN)
-        yield from block("replied", reply.text, limit=limit)
-        if turn is not None:
-            after = turn.info["privileged"]["memory"]
-            if isinstance(after, str) and after != memory:
-                yield from _memory(memory, after, limit)
-                memory = after
-            if turn.info["feedback"].strip() and not reads_feedback:
-                yield from block("came back", turn.info["feedback"], limit=limit)
-        reward = episode.turn_rewards[k] if k < len(episode.turn_rewards) else 0.0
+        yield from block("replied", turn.action, limit=limit)
+        left = after.get("memory")
+        if isinstance(left, str) and left != memory:
+            yield from _memory(memory, left, limit)
+            memory = left
+        if turn.info["feedback"].strip() and not reads_feedback:
+            yield from block("came back", turn.info["feedback"], limit=limit)
         total += reward
-        yield from _earned(episode, k)
+        yield from _earned(turn, number - 1, episode.replaces_outcome)
         yield f"  {reward:+.3f} in all, return so far {total:+.3f}"
     yield f"\n{RED * bool(episode.error)}{BOLD}{printable(_end(episode))}{RESET}"
 
 
-def _earned(episode: Episode, k: int) -> Iterator[str]:
+def _privileged(info: Info) -> Mapping[str, Any]:
+    return info.get("privileged", {})
+
+
+def _earned(turn: Turn, number: int, replaces_outcome: bool) -> Iterator[str]:
     """The reward components of a turn, with the credits of methods among them, and the signals."""
-    rewards = dict(episode.turns[k].info["rewards"]) if k < len(episode.turns) else {}
-    if episode.replaces_outcome and "outcome" in rewards:
-        rewards["outcome"] = 0.0
-    for name, credits in episode.credits.items():
-        rewards[name] = sum(c.value for c in credits if c.turn == k and c.value == c.value)
-    signals = {name: values[k : k + 1] for name, values in episode.signals.items()}
-    if rewards:
-        yield from earned_lines(rewards, signals, {}, [])
-    if told := credits_of(episode.credits, k):
+    rewards = turn.components | ({OUTCOME: 0.0} if replaces_outcome else {})
+    for name, credits in turn.credits.items():
+        rewards[name] = sum(credit.value for credit in credits if credit.known)
+    yield from earned_lines(rewards, {name: [value] for name, value in turn.signals.items()}, {}, [])
+    if told := credits_of(turn.credits, number):
         yield f"  credits{told.replace(',', ':', 1)}"
 
 

@@ -10,26 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memenvs.baselines.advantages import group_advantages, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
+from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.credit import gigpo, mt_grpo
 from memenvs.models import Reply
-from memenvs.rollout.records import Credit, Episode, Sample, Turn
 from memenvs.rollout.tree import Node
 from memenvs.wrappers import (
-    GiGPOMethod,
-    IGPOMethod,
-    InfoMemMethod,
-    MemPOMethod,
-    ReMemR1Method,
+    IGPO,
+    TAMTRL,
+    GiGPO,
+    InfoMem,
+    MemPO,
+    ReMemR1,
     RewardMethod,
-    StepSearchMethod,
-    TAMTRLMethod,
+    StepSearch,
 )
 from memenvs.wrappers.comparison import ComparisonSettings
 from research.credit_bench.worlds import (
@@ -159,12 +158,19 @@ def sample(learner: Learner) -> Rollouts:
 def records(world: World, rollouts: Rollouts) -> list[Episode]:
     """The episodes as the suite's records."""
     found = []
-    paid = (rollouts.pay + rollouts.outcomes).tolist()
-    outcomes = rollouts.outcomes.tolist()
+    pays, outcomes = rollouts.pay.tolist(), rollouts.outcomes.tolist()
     for i, length in enumerate(rollouts.lengths.tolist()):
         metrics = {"success": float(sum(outcomes[i]) == 1.0), "format": 1.0}
-        infos = [
-            {"feedback": "", "metrics": metrics, "turn_rewards": paid[i][:k], "privileged": {}}
+        infos: list[dict[str, Any]] = [
+            {
+                "turn": k,
+                "context": "append",
+                "feedback": "",
+                "rewards": {"outcome": outcomes[i][k - 1], "pay": pays[i][k - 1]} if k else {},
+                "metrics": metrics,
+                "turn_rewards": np.add(pays[i][:k], outcomes[i][:k]).tolist(),
+                "privileged": {},
+            }
             for k in range(length + 1)
         ]
         states, actions = rollouts.states[i, :length].tolist(), rollouts.actions[i, :length].tolist()
@@ -172,20 +178,11 @@ def records(world: World, rollouts: Rollouts) -> list[Episode]:
             infos[k]["privileged"] |= _known_before(world, states[k])
             infos[k + 1]["privileged"] |= _known_after(world, states[k], actions[k], k + 1 == length)
         turns = [
-            Turn("", "m", infos[k], "", infos[k + 1], "terminated" if k + 1 == length else "")
+            Turn("", infos[k], _TOKEN, infos[k + 1], "terminated" if k + 1 == length else "")
             for k in range(length)
         ]
-        found.append(
-            Episode(
-                turns=turns,
-                outcomes=outcomes[i][:length],
-                turn_rewards=paid[i][:length],
-                end="terminated",
-                group=int(rollouts.groups[i]),
-                replies=[_TOKEN] * length,
-                metrics=metrics,
-            )
-        )
+        group = int(rollouts.groups[i])
+        found.append(Episode(group=group, turns=turns, end="terminated", metrics=metrics))
     return found
 
 
@@ -248,13 +245,12 @@ def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list
     episodes = records(learner.world, rollouts)
     likely = scores(learner, rollouts, method)
     for i, episode in enumerate(episodes):
-        episode.signals[method.name] = [
-            method.signal(turn, likely(i, k)) for k, turn in enumerate(episode.turns)
-        ]
+        for k, turn in enumerate(episode.turns):
+            turn.signals[method.name] = method.signal(turn, likely(i, k))
     return episodes
 
 
-def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRLMethod, scale: str) -> list[Array]:
+def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRL, scale: str) -> list[Array]:
     """TAMTRL's rewards, each compared only with its group's at the same turn (ours).
 
     Eq. 7 compares it with those of all turns. Min-max runs over all episodes, as in eq. 5, not over a group.
@@ -274,18 +270,18 @@ def scores(
     of a turn, so it reads nothing where a turn shows a distractor.
     """
     world, probs = learner.world, learner.probs
-    if world.memory is None or world.shown is None or isinstance(method, ReMemR1Method):
+    if world.memory is None or world.shown is None or isinstance(method, ReMemR1):
         return lambda i, k: ()
     last, before = world.turns - 1, world.memory[rollouts.states]
     answer = answer_likelihood(learner)
-    if isinstance(method, TAMTRLMethod):
+    if isinstance(method, TAMTRL):
         shown = world.shown[rollouts.states]
         teacher = np.where(shown == DISTRACTOR_SHOWN, NOTHING_SHOWN, shown)
         read = observation_of(np.arange(world.turns), teacher, before)
         texts = (rollouts.actions, before) if method.change else (rollouts.actions,)
         written = [np.log(probs[read, text]) for text in texts]
         return lambda i, k: () if k == last else [nats[i, k : k + 1] for nats in written]
-    if isinstance(method, InfoMemMethod):
+    if isinstance(method, InfoMem):
         return lambda i, k: (answer[before[i, k], None], answer[EMPTY, None]) if k == last else ()
     return lambda i, k: (
         () if k == last else (answer[rollouts.actions[i, k], None], answer[before[i, k], None])
@@ -299,15 +295,14 @@ def answer_likelihood(learner: Learner) -> Array:
 
 
 def _pay(episode: Episode, name: str, credits: list[Credit]) -> None:
-    episode.credits[name] = credits
-    for credit in credits:
-        episode.turn_rewards[credit.turn] += float(np.nan_to_num(credit.value))
+    for number, turn in enumerate(episode.turns):
+        turn.credits[name] = [credit for credit in credits if credit.turn == number]
 
 
 def stepsearch(learner: Learner, rollouts: Rollouts) -> list[Array]:
     """StepSearch's rewards in place of the environment's turn rewards, compared as MT-GRPO does."""
     bare = rollouts._replace(pay=np.zeros_like(rollouts.pay))
-    return rewarded(learner, bare, StepSearchMethod(), "turn")
+    return rewarded(learner, bare, StepSearch(), "turn")
 
 
 def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
@@ -318,7 +313,7 @@ def telescoped(learner: Learner, rollouts: Rollouts) -> list[Array]:
     compared with the others of its group at that turn, by the std of the whole reward. At the first turn this
     is InfoMem's advantage.
     """
-    method, world = InfoMemMethod(), learner.world
+    method, world = InfoMem(), learner.world
     if world.memory is None:
         raise ValueError(f"{world.name} has no memory")
     before = world.memory[rollouts.states]
@@ -415,12 +410,8 @@ def ppo(learner: Learner, reward: Any) -> Batch:
 def critic_values(learner: Learner, rollouts: Rollouts, episodes: Sequence[Episode]) -> None:
     """Give each episode its single training sequence with the critic's values."""
     for i, episode in enumerate(episodes):
-        length = len(episode.replies)
-        values = learner.values[learner.world.observed[rollouts.states[i, :length]]]
-        turns = np.arange(length)
-        zeros = np.zeros(length)
-        sampled = np.ones(length, np.bool_)
-        episode.samples = [Sample(turns, sampled, zeros, turns, values)]
+        (sample,) = episode.samples
+        sample.values = learner.values[learner.world.observed[rollouts.states[i, : len(episode.turns)]]]
 
 
 # Trees
@@ -429,14 +420,15 @@ def critic_values(learner: Learner, rollouts: Rollouts, episodes: Sequence[Episo
 def trees(learner: Learner, scale: str) -> Batch:
     """A step of trees: several replies to every state of the first turns, compared state by state."""
     tasks = learner.rng.choice(learner.world.starts, TREES)
-    roots = [Node(_SESSION, state=int(task)) for task in tasks]
+    roots = [Node(Episode()) for _ in tasks]
+    states_of = {id(root): int(task) for root, task in zip(roots, tasks, strict=True)}
     frontier = list(roots)
     for turn in range(learner.world.turns):
         width = BRANCHES if turn < BRANCHING else 1
-        grown = _grow(learner, [node for node in frontier for _ in range(width)])
-        frontier = [node for node in grown if node.state != END]
+        grown = _grow(learner, [node for node in frontier for _ in range(width)], states_of)
+        frontier = [node for node in grown if states_of[id(node)] != END]
     edges = [
-        (parent.state, int(child.reply.ids[0]))
+        (states_of[id(parent)], int(child.reply.ids[0]))
         for root in roots
         for parent in (root, *root.nodes())
         for child in parent.children
@@ -447,29 +439,22 @@ def trees(learner: Learner, scale: str) -> Batch:
     return Batch(states, actions, advantages, np.array(full))
 
 
-_SESSION: Any = SimpleNamespace(
-    prompt=np.zeros(1, np.int64), episode=SimpleNamespace(end="terminated", replies=[])
-)
-
-
-def _grow(learner: Learner, parents: Sequence[Node]) -> list[Node]:
-    """A reply to each state, with its reward and next state."""
+def _grow(learner: Learner, parents: Sequence[Node], states_of: dict[int, int]) -> list[Node]:
+    """A reply to each state, with its reward; `states_of` gets the state of each new node."""
     if not parents:
         return []
     world, size = learner.world, len(parents)
-    states = np.array([node.state for node in parents])
+    states = np.array([states_of[id(node)] for node in parents])
     actions = choose(world, learner.probs, states, learner.rng.random(size))
     pay = world.pay[states, actions] + world.noise[states] * learner.rng.normal(size=size)
     children = []
     for parent, state, action, earned in zip(parents, states, actions, pay.tolist(), strict=True):
-        child = Node(
-            _SESSION,
-            state=int(world.follow[state, action]),
-            parent=parent,
-            reply=Reply("m", np.array([action]), np.zeros(1), finished=True),
-            turn_reward=earned,
-            outcome=float(world.outcome[state, action]),
-        )
+        reply = Reply("m", np.array([action]), np.zeros(1), finished=True)
+        rewards = {"outcome": float(world.outcome[state, action]), "pay": earned}
+        before = {"turn": len(parent.episode.turns), "context": "append", "feedback": ""}
+        turn = Turn("", before, reply, {**before, "rewards": rewards})
+        child = Node(Episode(turns=[*parent.episode.turns, turn], end="terminated"), parent=parent)
+        states_of[id(child)] = int(world.follow[state, action])
         parent.children.append(child)
         children.append(child)
     return children
@@ -518,7 +503,7 @@ def _states(scale: str) -> Callable[[Learner], Batch]:
     return partial(flat, assign=partial(state_matched, scale=scale))
 
 
-def _turns(method: TAMTRLMethod, scale: str) -> Callable[[Learner], Batch]:
+def _turns(method: TAMTRL, scale: str) -> Callable[[Learner], Batch]:
     return partial(flat, assign=partial(by_turn, method=method, scale=scale))
 
 
@@ -538,23 +523,23 @@ METHODS: dict[str, Method] = {
     "ppo-outcome": Method("PPO-OR", partial(ppo, reward="outcome"), critic=True),
     "ppo-merged": Method("PPO-MR", partial(ppo, reward="merged"), critic=True),
     "ppo-turn": Method("MT-PPO", partial(ppo, reward="turn"), critic=True),
-    "gigpo": Method("GiGPO", _method(GiGPOMethod())),
-    "tamtrl": Method("TAMTRL", _method(TAMTRLMethod()), needs="memory"),
-    "tamtrl-change": Method("TAMTRL, change", _method(TAMTRLMethod(change=True)), needs="memory"),
-    "tamtrl-turn": Method("TAMTRL, by turn", _turns(TAMTRLMethod(), "std"), needs="memory"),
-    "tamtrl-turn-noscale": Method("TAMTRL, by turn, no std", _turns(TAMTRLMethod(), "none"), needs="memory"),
+    "gigpo": Method("GiGPO", _method(GiGPO())),
+    "tamtrl": Method("TAMTRL", _method(TAMTRL()), needs="memory"),
+    "tamtrl-change": Method("TAMTRL, change", _method(TAMTRL(change=True)), needs="memory"),
+    "tamtrl-turn": Method("TAMTRL, by turn", _turns(TAMTRL(), "std"), needs="memory"),
+    "tamtrl-turn-noscale": Method("TAMTRL, by turn, no std", _turns(TAMTRL(), "none"), needs="memory"),
     "tamtrl-change-turn": Method(
-        "TAMTRL, change, by turn", _turns(TAMTRLMethod(change=True), "std"), needs="memory"
+        "TAMTRL, change, by turn", _turns(TAMTRL(change=True), "std"), needs="memory"
     ),
     "tamtrl-change-turn-noscale": Method(
-        "TAMTRL, change, by turn, no std", _turns(TAMTRLMethod(change=True), "none"), needs="memory"
+        "TAMTRL, change, by turn, no std", _turns(TAMTRL(change=True), "none"), needs="memory"
     ),
-    "infomem": Method("InfoMem", _method(InfoMemMethod()), needs="memory"),
+    "infomem": Method("InfoMem", _method(InfoMem()), needs="memory"),
     "infomem-telescoped": Method("InfoMem, telescoped", partial(flat, assign=telescoped), needs="memory"),
-    "mempo": Method("MemPO", _method(MemPOMethod(trajectory="outcome")), needs="memory"),
-    "igpo": Method("IGPO", _method(IGPOMethod()), needs="memory"),
-    "igpo-turn": Method("IGPO, log, own turn", _method(IGPOMethod(measure="log", gamma=0.0)), needs="memory"),
-    "rememr1": Method("ReMemR1", _method(ReMemR1Method()), needs="memory"),
+    "mempo": Method("MemPO", _method(MemPO(trajectory="outcome")), needs="memory"),
+    "igpo": Method("IGPO", _method(IGPO()), needs="memory"),
+    "igpo-turn": Method("IGPO, log, own turn", _method(IGPO(measure="log", gamma=0.0)), needs="memory"),
+    "rememr1": Method("ReMemR1", _method(ReMemR1()), needs="memory"),
     "stepsearch": Method("StepSearch", partial(flat, assign=stepsearch), needs="passages"),
     "judge": Method("judge", partial(flat, assign=judged)),
     "prm": Method("PRM", partial(flat, assign=process_rewards)),

@@ -22,9 +22,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from memenvs.core.episode import Episode
 from memenvs.core.files import read_json, write_json
-from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 from memenvs.tasks.taskset import open_tasks
+from research.demonstrations import write_demonstrations
 from research.reproduce import tool_use
 from research.reproduce.runs import (
     GROUPS,
@@ -128,7 +129,7 @@ class Setting:
     def _sized(self, count: int) -> int:
         return max(8, int(count * min(1.0, self.size)))
 
-    def _demonstrations(self, care: float, every: int, times: int) -> Iterator[Demonstration]:
+    def _demonstrations(self, care: float, every: int, times: int) -> Iterator[Episode]:
         """Episodes of a searcher with all numbers of questions, some with more turns in the prompt.
 
         Each is shown `times` times, with new names each time.
@@ -146,7 +147,7 @@ class Setting:
 
     def play(
         self, env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
-    ) -> Iterator[Demonstration]:
+    ) -> Iterator[Episode]:
         """Episodes of a searcher to train on."""
         return play(env, searcher, tasks, rng)
 
@@ -182,7 +183,7 @@ class Bare(Setting):
 
     def play(
         self, env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
-    ) -> Iterator[Demonstration]:
+    ) -> Iterator[Episode]:
         """Episodes of a searcher that keeps its notes to itself."""
         return play_bare(env, searcher, tasks)
 

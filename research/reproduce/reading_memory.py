@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
-from memenvs.core.vector import TextVectorEnv
+from memenvs.core.episode import Episode
 from memenvs.models import HFPolicy
-from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
-from memenvs.wrappers import InfoMemMethod, TAMTRLMethod, VectorRewardWrapper
+from memenvs.wrappers import TAMTRL, InfoMem
 from memenvs.wrappers.scorers import HFScorer
 from research.reproduce.play import play_fresh
 from research.reproduce.reading_tasks import QUESTION, SENTENCES
@@ -50,14 +50,13 @@ def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = 
         measured: also measure TAMTRL and InfoMem, with the model as its own scorer.
     """
     policy = HFPolicy(model)
-    venv = TextVectorEnv(ENV, 256, autoreset_mode="Disabled", **env_args)
-    tasks: TaskSet = venv.envs[0].unwrapped.tasks
+    env: Any = gym.make(f"memenvs:{ENV}", **env_args)
+    tasks: TaskSet = env.unwrapped.tasks
+    options: dict[str, Any] = {"env_args": env_args, "concurrency": 256}
     if measured:
-        scorer = HFScorer(policy.model, policy.tokenizer)
-        venv = VectorRewardWrapper(
-            venv, [TAMTRLMethod(), InfoMemMethod(target="wrapped")], scorer, group_size=1
-        )
-    played = play_fresh(venv, policy, episodes, REPLY)
+        options |= {"methods": [TAMTRL(), InfoMem(target="wrapped")]}
+        options |= {"scorer": HFScorer(policy.model, policy.tokenizer)}
+    played = play_fresh(ENV, policy, episodes, REPLY, **options)
     numbers = {task.id: number for number, task in enumerate(tasks)}
     return [_read_episode(episode, tasks, numbers[episode.task]) for episode in played]
 

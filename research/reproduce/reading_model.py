@@ -11,9 +11,10 @@ import numpy as np
 import torch
 import transformers
 
+from memenvs.core.episode import Episode
 from memenvs.models.small_gpt import save_small_gpt
-from memenvs.rollout.demonstrations import Demonstration, write_demonstrations
 from memenvs.tasks.metrics import wrap_answer
+from research.demonstrations import demonstration, write_demonstrations
 from research.reproduce.reading_tasks import BORN, LINE, QUESTION, STOP, TEMPLATE, names, sentence
 
 CARE = 0.7  # probability, at each turn, that the careless reader keeps the sentence asked for
@@ -103,7 +104,7 @@ def save_demonstrations(
     write_demonstrations(file, (_demonstration(env, rng, answers) for _ in range(episodes)))
 
 
-def _demonstration(env: gym.Env[Any, Any], rng: np.random.Generator, answers: bool) -> Demonstration:
+def _demonstration(env: gym.Env[Any, Any], rng: np.random.Generator, answers: bool) -> Episode:
     reader, turns, over = CarelessReader(rng), [], False
     observation, info = env.reset(seed=int(rng.integers(2**31)))
     while not over:
@@ -115,7 +116,7 @@ def _demonstration(env: gym.Env[Any, Any], rng: np.random.Generator, answers: bo
                 turns.append((reminded, reader(reminded)))
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated
-    return Demonstration(turns, "rewrite", info["metrics"]["success"] == 1.0)
+    return demonstration(turns, "rewrite", info["metrics"]["success"] == 1.0)
 
 
 def _parts(prompt: str) -> tuple[str, list[str] | None, list[str]]:

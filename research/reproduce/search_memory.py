@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.core.vector import TextVectorEnv
+from memenvs.core.episode import Episode
 from memenvs.envs.search_qa import read_reply
 from memenvs.models import HFPolicy
-from memenvs.rollout.records import Episode
 from memenvs.tasks.taskset import TaskSet
-from memenvs.wrappers import MemPOMethod, VectorRewardWrapper
+from memenvs.wrappers import MemPO
 from memenvs.wrappers.scorers import HFScorer
 from research.reproduce.play import play_fresh
 from research.reproduce.search_teacher import note, reply_tokens
@@ -36,11 +35,12 @@ def search(
         scorer: folder of the policy that measures P of every memory as its signal.
     """
     policy = HFPolicy(model)
-    venv: Any = TextVectorEnv(ENV, 128, autoreset_mode="Disabled", **env_args)
+    options: dict[str, Any] = {"env_args": env_args, "concurrency": 128}
     if scorer:
-        asked, method = HFPolicy(scorer), MemPOMethod(bias="none", target="wrapped", trajectory="outcome")
-        venv = VectorRewardWrapper(venv, [method], HFScorer(asked.model, asked.tokenizer), group_size=1)
-    return play_fresh(venv, policy, episodes, reply_tokens(objectives))
+        asked = HFPolicy(scorer)
+        options["methods"] = [MemPO(bias="none", target="wrapped", trajectory="outcome")]
+        options["scorer"] = HFScorer(asked.model, asked.tokenizer)
+    return play_fresh(ENV, policy, episodes, reply_tokens(objectives), **options)
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:

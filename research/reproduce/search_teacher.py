@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.episode import Episode
 from memenvs.envs.search_qa import LAST
 from memenvs.envs.searching import SearchForm
-from memenvs.rollout.demonstrations import Demonstration
+from research.demonstrations import demonstration, pairs_of
 from research.reproduce.world_tasks import Names
 
 TEMPLATE = {"ask": "Questions: {question}\n<mem>{memory}</mem>{recent}\nReply: "}
@@ -97,7 +97,7 @@ class Searcher:
 
 def play(
     env: gym.Env[Any, Any], searcher: Searcher, tasks: range, rng: np.random.Generator
-) -> Iterator[Demonstration]:
+) -> Iterator[Episode]:
     """An episode for each task, and with it what MemPO asks a scorer: to answer at once.
 
     MemPO asks the same weights how likely the answer is after a memory alone and after the turns so far. A
@@ -125,10 +125,10 @@ def play(
             seen = [TITLE + subject in told["prompt_with_history"] for subject in subjects]
             if len(subjects) == 2 and not over and all(seen) and rng.random() < 0.5:
                 played.append((told["prompt_with_history"], told["target_wrapped"]))
-        yield Demonstration(played, "rewrite", info["metrics"]["success"] == 1.0)
+        yield demonstration(played, "rewrite", info["metrics"]["success"] == 1.0)
 
 
-def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Iterator[Demonstration]:
+def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Iterator[Episode]:
     """An episode for each task in an environment without a memory; the searcher does not write its notes."""
     inner: Any = env.unwrapped
     for number in tasks:
@@ -144,13 +144,12 @@ def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Itera
             played.append((text, reply))
             _, _, terminated, truncated, info = env.step(reply)
             text, over = info["feedback"], terminated or truncated
-        yield Demonstration(played, "append", info["metrics"]["success"] == 1.0)
+        yield demonstration(played, "append", info["metrics"]["success"] == 1.0)
 
 
-def renamed(
-    played: Demonstration, names: Names, rng: np.random.Generator, times: int
-) -> Iterator[Demonstration]:
+def renamed(played: Episode, names: Names, rng: np.random.Generator, times: int) -> Iterator[Episode]:
     """An episode with new names, this many times, so that a model learns to read, not to remember facts."""
-    texts = [text for turn in played.turns for text in turn]
+    texts = [text for turn in pairs_of(played) for text in turn]
+    context = played.turns[0].before["context"]
     for new in names.renamed(texts, rng, times):
-        yield replace(played, turns=list(zip(new[::2], new[1::2], strict=True)))
+        yield demonstration(list(zip(new[::2], new[1::2], strict=True)), context, played.success)

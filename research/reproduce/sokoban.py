@@ -19,10 +19,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.episode import Episode
 from memenvs.core.files import read_json, write_json
-from memenvs.core.vector import TextVectorEnv
 from memenvs.models import HFPolicy, SamplingParams
-from memenvs.rollout.records import Episode
 from memenvs.sokoban import Generator
 from research.reproduce.play import play_fresh
 from research.reproduce.runs import (
@@ -150,11 +149,11 @@ def success(episodes: Sequence[Episode]) -> float:
 def last_policies(setting: Setting, made: Sequence[Job]) -> dict[str, dict[str, list[float]]]:
     """For each seed's last policy on held-out levels: success at temperature 1 and 0, `early_share` at 1."""
     env_args, found = {**setting.env_args, "level_split": "test"}, dict[str, dict[str, list[float]]]()
-    venv = TextVectorEnv("MemSokoban-v0", EPISODES, autoreset_mode="Disabled", **env_args)
 
     def play(job: Job, temperature: float) -> list[Episode]:
         policy = HFPolicy(last_policy(job.out), sampling_params=SamplingParams(temperature, stop=[CLOSE]))
-        return play_fresh(venv, policy, PLAYED, REPLY)
+        options = {"env_args": env_args, "concurrency": EPISODES}
+        return play_fresh("MemSokoban-v0", policy, PLAYED, REPLY, **options)
 
     for job in made:
         sampled, greedy = play(job, 1.0), play(job, 0.0)

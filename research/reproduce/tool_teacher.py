@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.episode import Episode
 from memenvs.envs.tool_qa import NO_TOOL, PROMPT
-from memenvs.rollout.demonstrations import Demonstration
+from research.demonstrations import demonstration
 from research.reproduce.world_tasks import Names
 
 CALL = '<reasoning></reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "'
@@ -62,7 +63,7 @@ class Caller:
         return str(self._rng.choice(self._names.of_kind[self._names.kinds[answer]]))
 
 
-def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Demonstration]:
+def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Episode]:
     """An episode for each task."""
     questions = env.unwrapped.questions  # type: ignore[attr-defined]
     for number in tasks:
@@ -76,4 +77,4 @@ def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Demon
             reply = caller.answer(info["feedback"], answer)
             turns.append((info["feedback"], reply))
             info = env.step(reply)[-1]
-        yield Demonstration(turns, "append", info["metrics"]["success"] == 1.0)
+        yield demonstration(turns, "append", info["metrics"]["success"] == 1.0)

@@ -16,8 +16,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.rollout.demonstrations import write_demonstrations
 from memenvs.tasks.taskset import open_tasks
+from research.demonstrations import write_demonstrations
 from research.reproduce.runs import (
     GROUPS,
     RESULTS,

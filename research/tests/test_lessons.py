@@ -5,10 +5,12 @@ import itertools
 import gymnasium as gym
 import pytest
 
+from memenvs import collect
 from memenvs.commands.build import main as build
-from memenvs.rollout.demonstrations import play_teacher
+from memenvs.rollout.policy import made_policy
 from memenvs.tasks.taskset import open_tasks
 from memenvs.wrappers import RewardWrapper
+from research.demonstrations import pairs_of
 from research.lessons import FactNotes, Lessons, fact_caller, facts_of, write_notes
 
 
@@ -29,7 +31,7 @@ def turns(world, texts=20, **options):
     """(text, notes, question, notes after) of reading lessons; (notes, question, reply) of others."""
     read, answered = [], []
     for lesson in Lessons(world, **options).draw(texts):
-        ((prompt, reply),) = lesson.turns
+        ((prompt, reply),) = pairs_of(lesson)
         text, _, rest = prompt.rpartition("Notes:\n")
         notes, _, rest = rest.partition("\n\nQuestion: ")
         question = rest.partition("\n")[0]
@@ -85,8 +87,8 @@ def test_lessons_of_a_text_stand_side_by_side(world):
 
 
 def test_the_same_seed_gives_the_same_lessons(world):
-    assert list(Lessons(world, seed=1).draw(3)) == list(Lessons(world, seed=1).draw(3))
-    assert list(Lessons(world, seed=1).draw(3)) != list(Lessons(world, seed=2).draw(3))
+    first, again, other = (list(map(pairs_of, Lessons(world, seed=seed).draw(3))) for seed in (1, 1, 2))
+    assert first == again != other
 
 
 def test_a_world_that_is_not_its_cards_is_refused(world, monkeypatch):
@@ -98,11 +100,10 @@ def test_a_world_that_is_not_its_cards_is_refused(world, monkeypatch):
 def test_the_fact_caller_reasons_in_facts_that_the_result_states_and_answers_by_them(tmp_path):
     flags = "--split train --seed 3 --num-tasks 60 --entities 80 --documents 8 --hops 1"
     assert build(["world", *flags.split(), "--out", str(tmp_path / "world")]) == 0
-    env = gym.make("MemToolQA-v0", tasks=str(tmp_path / "world"))
+    policy = made_policy(lambda env, seed: fact_caller(env), teacher=True)
+    played = collect("MemToolQA-v0", policy, range(60), env_args={"tasks": str(tmp_path / "world")})
     known = 0
-    for (_, call), (result, reply) in (
-        one.turns for one in play_teacher(env, fact_caller(env), range(60)) if len(one.turns) == 2
-    ):
+    for (_, call), (result, reply) in (pairs_of(one) for one in played if len(one.turns) == 2):
         assert '"query": ' in call
         notes, _, answer = reply.removeprefix("<reasoning>").partition("</reasoning>\n")
         if answer == "<answer>unknown</answer>":

@@ -11,7 +11,7 @@ from memenvs.commands.build import main as build
 from memenvs.models.chat import ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.packaged import resolve
-from memenvs.wrappers import TAMTRLMethod
+from memenvs.wrappers import TAMTRL
 from memenvs.wrappers.scorers import HFScorer
 from research.credit_real import read, signals
 from research.discriminate import distract, information_gain
@@ -39,7 +39,7 @@ def first(turns):
 def test_a_copy_of_the_evidence_beats_a_copy_of_a_distractor_under_tamtrl(scorer, template):
     env = gym.make("MemChunkQA-v0", **READING)
     turns = [first(read(env, task, kind)) for kind in ("evidence", "distractor") for task in range(60)]
-    found = np.array(signals(scorer, template, turns, {"p_t": TAMTRLMethod()})["p_t"]).reshape(2, 60)
+    found = np.array(signals(scorer, template, turns, {"p_t": TAMTRL()})["p_t"]).reshape(2, 60)
     assert (found[0] > found[1]).mean() > 0.9
     assert found[0].mean() > found[1].mean() + 0.1
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
-from memenvs.rollout.records import Episode
+from memenvs.core.episode import Episode, Reply, Turn
 from research.reproduce.reading import Setting
 from research.reproduce.reading_memory import ENV, REPLY, Read, read, shares, signals
 from research.reproduce.reading_model import CARE, CarelessReader
@@ -100,7 +100,15 @@ def test_a_sentence_begins_as_the_sum_of_its_names(setting):
 
 
 def played(holds, shown, em, signals=None, query=False):
-    episode = Episode(metrics={"em": em}, signals=signals or {})
+    turns = (
+        [
+            Turn("", {}, Reply(""), {}, signals=dict(zip(signals, values, strict=True)))
+            for values in zip(*signals.values(), strict=True)
+        ]
+        if signals
+        else []
+    )
+    episode = Episode(metrics={"em": em}, turns=turns)
     return Read(episode, shown, holds, answer=holds[-1], query=query)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from copy_model import copying_model
 
-from memenvs.wrappers import RewardWrapper, TAMTRLMethod
+from memenvs.wrappers import TAMTRL, RewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
 
@@ -61,7 +61,7 @@ def test_the_model_has_learned_to_copy(scorer):
 
 def test_a_memory_that_copies_the_evidence_scores_above_one_that_copies_a_distractor(scorer):
     settings = {"tasks": "world-test", "chunk_size": 400, "max_memory": 64, "n_documents": 4}
-    env = RewardWrapper(gym.make("MemChunkQA-v0", **settings), [TAMTRLMethod()], scorer)
+    env = RewardWrapper(gym.make("MemChunkQA-v0", **settings), [TAMTRL()], scorer)
     pairs = [
         pair
         for task in TASKS

@@ -13,12 +13,14 @@ import pytest
 pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
+
 from memenvs.baselines import grpo
 from memenvs.baselines.flags import read_args
-from memenvs.models import HFPolicy, Reply
-from memenvs.rollout.demonstrations import read_demonstrations
-from memenvs.rollout.records import Episode
+from memenvs.core.episode import Episode, Reply, Turn
+from memenvs.core.episode_file import read_episodes
+from memenvs.models import HFPolicy
 from memenvs.tasks.taskset import open_tasks
+from research.demonstrations import pairs_of
 from research.reproduce import mempo, runs, search_teacher, tool_teacher, tool_use
 from research.reproduce.search_memory import likely, shares
 from research.reproduce.search_teacher import THEN_ANSWER, THEN_SEARCH, TITLE, Searcher, reply_tokens
@@ -40,12 +42,12 @@ def bare(setting):
 
 @pytest.fixture(scope="module")
 def calls(setting):
-    return read_demonstrations(setting.singles.careful)
+    return read_episodes(setting.singles.careful)
 
 
 @pytest.fixture(scope="module")
 def searches(setting):
-    return read_demonstrations(setting.careful)
+    return read_episodes(setting.careful)
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +123,11 @@ class TestToolUse:
 
     @pytest.mark.parametrize("teacher", ["careful", "careless"])
     def test_nearly_every_reply_fits(self, setting, policy, teacher):
-        shown = read_demonstrations(getattr(setting.singles, teacher))
+        shown = read_episodes(getattr(setting.singles, teacher))
         fits = [
-            len(policy.encode_reply(reply)) <= tool_teacher.REPLY for one in shown for _, reply in one.turns
+            len(policy.encode_reply(reply)) <= tool_teacher.REPLY
+            for one in shown
+            for _, reply in pairs_of(one)
         ]
         assert np.mean(fits) > 0.95
 
@@ -178,18 +182,18 @@ class TestMemPO:
     @pytest.mark.parametrize("teacher", ["careful", "forgetful"])
     def test_nearly_every_reply_fits(self, setting, policy, teacher):
         fits = []
-        for one in read_demonstrations(getattr(setting, teacher)):
-            asked = one.turns[0][0].count("; ") + 1
-            fits += [len(policy.encode_reply(reply)) <= reply_tokens(asked) for _, reply in one.turns]
+        for one in read_episodes(getattr(setting, teacher)):
+            asked = one.turns[0].observation.count("; ") + 1
+            fits += [len(policy.encode_reply(reply)) <= reply_tokens(asked) for _, reply in pairs_of(one)]
         assert np.mean(fits) > 0.95
 
     def test_prompts_of_all_lengths_fit_the_window(self, policy, searches):
-        sizes = [len(policy.encode(prompt)) for one in searches for prompt, _ in one.turns]
+        sizes = [len(policy.encode(prompt)) for one in searches for prompt, _ in pairs_of(one)]
         assert max(sizes) + reply_tokens(max(mempo.OBJECTIVES)) <= policy.model.config.n_positions
 
     def test_half_of_what_a_scorer_is_asked_is_shown_too(self, searches):
-        pairs = [one for one in searches if one.turns[0][0].count("; ") == 1]
-        asked = [prompt for one in pairs for prompt, reply in one.turns if reply.startswith("<answer>")]
+        pairs = [one for one in searches if one.turns[0].observation.count("; ") == 1]
+        asked = [prompt for one in pairs for prompt, reply in pairs_of(one) if reply.startswith("<answer>")]
         notes = [prompt.partition("<mem>")[2].partition("</mem>")[0].count(": ") for prompt in asked]
         shares = [notes.count(count) / len(pairs) for count in range(3)]
         assert 0.35 < shares[0] < 0.65  # histories
@@ -197,21 +201,23 @@ class TestMemPO:
         assert 0.35 < shares[2] < 0.65
 
     def test_every_number_of_questions_is_shown_and_tested_but_two_are_learned(self, setting, searches):
-        assert {one.turns[0][0].count("; ") + 1 for one in searches} == set(mempo.OBJECTIVES)
+        assert {one.turns[0].observation.count("; ") + 1 for one in searches} == set(mempo.OBJECTIVES)
         for objectives in mempo.OBJECTIVES:
             tasks = open_tasks(setting.folder / f"test-{objectives}")
             assert {len(task.evidence) for task in tasks} == {objectives}
         assert {len(task.answers) for task in open_tasks(setting.folder / "train-2")} == {2}
 
     def test_without_a_memory_the_same_is_done_and_all_turns_stand_in_the_prompt(self, bare, searches):
-        played = read_demonstrations(bare.careful)
-        assert {one.context for one in played} == {"append"}
-        assert not any("<mem>" in text for one in played for turn in one.turns for text in turn)
-        assert {one.turns[0][0].count("; ") + 1 for one in played} == set(mempo.OBJECTIVES)
-        whole = [one for one in searches if "<mem></mem>" in one.turns[0][0]]  # shown with one turn each
+        played = read_episodes(bare.careful)
+        assert {turn.before["context"] for one in played for turn in one.turns} == {"append"}
+        assert not any("<mem>" in text for one in played for pair in pairs_of(one) for text in pair)
+        assert {one.turns[0].observation.count("; ") + 1 for one in played} == set(mempo.OBJECTIVES)
+        whole = [
+            one for one in searches if "<mem></mem>" in one.turns[0].observation
+        ]  # shown with one turn each
         shares = [np.mean([one.success for one in found]) for found in (played, whole)]
         assert shares[0] == pytest.approx(shares[1], abs=0.1)
-        ended = next(one for one in played if one.success).turns[-1][1]
+        ended = next(one for one in played if one.success).turns[-1].action
         assert ended.startswith("<think></think><answer>")
 
     def test_without_a_memory_nothing_is_measured_of_one(self, bare, tmp_path, monkeypatch):
@@ -236,11 +242,11 @@ class TestMemPO:
 
     def test_a_forgetful_searcher_takes_longer_and_ends(self, setting, searches):
         def played(found):
-            pairs = [one for one in found if one.turns[0][0].count("; ") == 1]
-            return [sum(reply.startswith("<mem>") for _, reply in one.turns) for one in pairs]
+            pairs = [one for one in found if one.turns[0].observation.count("; ") == 1]
+            return [sum(reply.startswith("<mem>") for _, reply in pairs_of(one)) for one in pairs]
 
         assert max(played(searches)) == 3
-        assert np.mean(played(read_demonstrations(setting.forgetful))) > np.mean(played(searches))
+        assert np.mean(played(read_episodes(setting.forgetful))) > np.mean(played(searches))
 
     def test_shares_say_what_became_of_each_answer(self, setting):
         tasks = open_tasks(setting.folder / "test-2")
@@ -253,16 +259,18 @@ class TestMemPO:
             f"<mem>{two}: {second}{THEN_SEARCH}Which</search>",  # of the second nothing was searched
             f"<mem>{two}: {second}{THEN_ANSWER}?; {second}</answer>",  # kept
         ]
-        played = [Reply(text, np.zeros(1, np.int64), np.zeros(1), True) for text in replies]
-        episode = Episode(task=task.id, replies=played, metrics={"em": 0.5})
+        played = [Turn("", {}, Reply(text), {}) for text in replies]
+        episode = Episode(task=task.id, turns=played, metrics={"em": 0.5})
         assert shares([episode], tasks) == {"em": 0.5, "searched": 0.5, "taken": 0.5, "kept": 1.0}
 
     def test_likelihoods_are_means_by_turn_and_by_their_size(self):
         def episode(em, *turns):
             texts = [f"<mem>a{THEN_SEARCH}b</search>" if value is not None else "b" for value in turns]
-            played = [Reply(text, np.zeros(1, np.int64), np.zeros(1), True) for text in texts]
-            signals = {"mempo": [value or 0.0 for value in turns]}
-            return Episode(task="a", replies=played, signals=signals, metrics={"em": em})
+            played = [
+                Turn("", {}, Reply(text), {}, signals={"mempo": value or 0.0})
+                for text, value in zip(texts, turns, strict=True)
+            ]
+            return Episode(task="a", turns=played, metrics={"em": em})
 
         found = likely([episode(1.0, 0.2, 1.0), episode(0.5, 0.6), episode(0.0, None, 0.3)])
         assert found["turns"] == [[pytest.approx(0.4), 2 / 3], [pytest.approx(0.65), 2 / 3]]

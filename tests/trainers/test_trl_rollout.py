@@ -1,12 +1,13 @@
 """TRL's GRPOTrainer plays memenvs' environments: what it trains on, token by token, in two steps each."""
 
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs.core.vector import TextVectorEnv
 from memenvs.credit import tamtrl
-from memenvs.wrappers import RewardMethod, TAMTRLMethod, VectorRewardWrapper
+from memenvs.wrappers import TAMTRL, RewardMethod
 
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
 import torch
@@ -45,16 +46,12 @@ class Brevity(RewardMethod):
         return {}
 
 
-def venv_of(env, count=2, **options):
-    return TextVectorEnv(env, count, autoreset_mode="Disabled", **options)
-
-
 @pytest.fixture(scope="module")
 def make(tiny_model, tmp_path_factory):
     out = tmp_path_factory.mktemp("out")
 
-    def made(kind, venv, seeds=(1, 2), **parts):
-        rollout = EpisodeRollout(venv)
+    def made(kind, env="MemSokoban-v0", seeds=(1, 2), methods=(), scorer=None, env_args=None, **parts):
+        rollout = EpisodeRollout(env, methods, scorer, **(env_args or {}))
         rows = seed_rows(seeds)
         parts = {"reward_funcs": episode_return, **parts}
         return make_trainer(kind, tiny_model, out, rows, rollout_func=rollout, **parts)
@@ -69,7 +66,7 @@ SHORT = {"max_completion_length": 40}
 @pytest.fixture(scope="module")
 def moved(make):
     """TRL's own trainer after two steps of the script."""
-    trainer = make(Plain, venv_of("MemSokoban-v0"), script=MOVES, options=SHORT)
+    trainer = make(Plain, script=MOVES, options=SHORT)
     trainer.train()
     return trainer
 
@@ -87,8 +84,7 @@ def read(make):
 
     seen = []
     funcs = [episode_return, length]
-    venv = venv_of("MemChunkQA-v0", **READING)
-    trainer = make(ByTurn, venv, script=MEMORIES, reward_funcs=funcs)
+    trainer = make(ByTurn, "MemChunkQA-v0", env_args=READING, script=MEMORIES, reward_funcs=funcs)
     trainer.seen = seen
     trainer.train()
     return trainer
@@ -105,7 +101,7 @@ class TestAppend:
 
     def test_the_first_observation_is_the_prompt(self, moved):
         batch = moved.batches[0]
-        first, _ = venv_of("MemSokoban-v0").envs[0].reset(seed=1)
+        first, _ = gym.make("memenvs:MemSokoban-v0").reset(seed=1)
         prompt = moved.text(batch["prompt_ids"][0][batch["prompt_mask"][0].bool()])
         assert prompt == f"<|im_start|>user\n{first}{END}\n<|im_start|>assistant\n"
 
@@ -115,17 +111,15 @@ class TestAppend:
         assert moved.state.log_history[0]["env/format"] == 0.5  # the mean of 1 and 0
 
     def test_members_of_a_group_play_the_task_of_their_seed(self, make):
-        venv = venv_of("MemSokoban-v0", 4)
-        trainer = make(
-            Plain, venv, script=((UP,) * 4,) * 3, options={"per_device_train_batch_size": 4, "max_steps": 1}
-        )
+        options = {"per_device_train_batch_size": 4, "max_steps": 1}
+        trainer = make(Plain, script=((UP,) * 4,) * 3, options=options)
         trainer.train()
         one, other = trainer.rollout_func.episodes[:2], trainer.rollout_func.episodes[2:]
         assert [episode.group for episode in one + other] == [1, 1, 2, 2]
         assert one[0].task == one[1].task != other[0].task == other[1].task
 
     def test_every_token_has_the_advantage_of_its_turn(self, make):
-        trainer = make(ByTurn, venv_of("MemSokoban-v0"), script=MOVES, options=SHORT)
+        trainer = make(ByTurn, script=MOVES, options=SHORT)
         trainer.train()
         # Every turn earned 0.4 and 0, so +-0.2 / (0.4 / sqrt 2 + 1e-4) = 0.70686. A turn gets its advantage
         # and those of all later ones, of which the last is the result's.
@@ -139,7 +133,7 @@ class TestAppend:
             "{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
         )
         options = {**SHORT, "chat_template_kwargs": {"enable_thinking": False}, "max_steps": 1}
-        trainer = make(Plain, venv_of("MemSokoban-v0"), script=MOVES, options=options)
+        trainer = make(Plain, script=MOVES, options=options)
         trainer.processing_class.chat_template += switch
         trainer.train()
         batch = trainer.batches[0]
@@ -152,15 +146,13 @@ class TestAppend:
     def test_the_credit_that_was_asked_for_is_given(self, make):
         credit = {"reward": "merged", "estimator": "rloo"}
         options = {**SHORT, "max_steps": 1}
-        venv = venv_of("MemSokoban-v0")
-        trainer = make(ByTurn, venv, script=MOVES, options=options, credit=credit)
+        trainer = make(ByTurn, script=MOVES, options=options, credit=credit)
         trainer.train()
         assert trainer.by_run(trainer.batches[0], 0) == pytest.approx([1.2] * 3)  # 1.2 - the other's 0
         assert trainer.by_run(trainer.batches[0], 1) == pytest.approx([-1.2] * 3)
 
     def test_what_the_model_samples_itself_is_trained_on(self, make):
-        venv = VectorRewardWrapper(venv_of("MemSokoban-v0"), [Brevity()], group_size=2)
-        trainer = make(ByTurn, venv)
+        trainer = make(ByTurn, methods=[Brevity()])
         before = weights(trainer)
         trainer.train()
         for batch, rewards in zip(trainer.batches, trainer.rewards, strict=True):
@@ -190,13 +182,16 @@ class TestRewrite:
     def test_rows_are_padded_with_rows_that_train_nothing(self, make):
         search = "<mem></mem><think></think><search>nobody</search>"
         script = (("<mem></mem><think></think><answer>no</answer>", search), ("<answer>no</answer>",))
-        venv = VectorRewardWrapper(venv_of("MemSearchQA-v0", **REMEMBERING), ["SearchRewards"], group_size=2)
         options = {
             "per_device_train_batch_size": 1,
             "steps_per_generation": 2,
             "gradient_accumulation_steps": 2,
         }
-        trainer = make(ByTurn, venv, script=script, options={**options, "max_completion_length": 60})
+        options["max_completion_length"] = 60
+        trainer = make(
+            ByTurn, "MemSearchQA-v0", methods=["SearchRewards"], env_args=REMEMBERING, script=script,
+            options=options,
+        )  # fmt: skip
         trainer.train()
         for batch in trainer.batches:  # 1 and 2 turns: three rows, and one for steps_per_generation
             assert trainer.loss_mask(batch).any(1).tolist() == [True, True, True, False]
@@ -209,7 +204,7 @@ class TestRewrite:
         assert trainer.rewards[0].flatten().tolist() == pytest.approx([0.2, -1.0])
 
     def test_rows_that_pad_leave_the_loss_as_it_is(self, make):
-        trainer = make(ByTurn, venv_of("MemChunkQA-v0", **READING))
+        trainer = make(ByTurn, "MemChunkQA-v0", env_args=READING)
         batch = trainer._generate_and_score_completions([{"prompt": "seed 1"}, {"prompt": "seed 1"}])
         batch["advantages"] = batch["advantages"] + 1  # what a random model has earned is 0
         padded = {
@@ -224,23 +219,28 @@ class TestRewrite:
         assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
     def test_the_credit_of_a_turn_reaches_the_row_that_it_wrote(self, make):
-        reading = venv_of("MemChunkQA-v0", **READING)
-        told = reading.envs[0].reset(seed=1)[1]["privileged"]
+        told = gym.make("memenvs:MemChunkQA-v0", **READING).reset(seed=1)[1]["privileged"]
         school = told["evidence"][0][:80]
-        script = ((school, "nothing"), (school, school), ("x", told["target_wrapped"]))
-        venv = VectorRewardWrapper(reading, ["TAMTRL"], scorer="lexical", group_size=2)
-        trainer = make(ByTurn, venv, script=script, credit={"reward": "tamtrl"}, options={"max_steps": 1})
+        script = (("nothing", school), (school, school), (told["target_wrapped"], "no"))
+        how = {
+            "methods": ["TAMTRL"],
+            "scorer": "lexical",
+            "env_args": READING,
+            "credit": {"reward": "tamtrl"},
+        }
+        trainer = make(ByTurn, "MemChunkQA-v0", script=script, options={"max_steps": 1}, **how)
         trainer.train()
         records = trainer.rollout_func.episodes
         taught = [record.signals["tamtrl"] for record in records]
-        paid = [TAMTRLMethod().paid(record) for record in records]
-        wanted = np.concatenate(tamtrl(taught, [0.0, 1.0], tasks=[1, 1], paid=paid))
+        paid = [TAMTRL().paid(record) for record in records]
+        wanted = np.concatenate(tamtrl(taught, [1.0, 0.0], tasks=[1, 1], paid=paid))
         rows = [trainer.by_run(trainer.batches[0], row)[0] for row in range(6)]
         assert rows == pytest.approx(wanted.tolist(), abs=1e-4)
-        assert rows[3] < rows[4] < rows[5]  # nothing, the evidence, the answer
+        assert rows[0] < rows[1] < rows[2]  # nothing, the evidence, the answer
+        assert rows[0] == rows[3] == rows[4] == rows[5]  # a wrong answer earns 0 at every turn
 
     def test_a_trainer_that_takes_one_row_an_episode_is_refused_before_it_samples(self, make):
-        trainer = make(Plain, venv_of("MemChunkQA-v0", **READING))
+        trainer = make(Plain, "MemChunkQA-v0", env_args=READING)
         with pytest.raises(ValueError, match=r"rewrites its prompts.*TurnAdvantages before it"):
             trainer.train()
         assert trainer.rollout_func.episodes == []
@@ -255,29 +255,26 @@ class TestRewrite:
         assert list(read._logs["prompt"]) == ["seed 2", "seed 2"]
 
 
-class Breaks:
+class Breaks(gym.Wrapper):
     """A Sokoban whose second turn raises."""
 
-    def __new__(cls):
-        env = gym.make("MemSokoban-v0")
-        play = env.unwrapped._play
-
-        def broken(reply):
-            if env.unwrapped.episode.turn == 1:
-                raise OSError("the board is gone")
-            return play(reply)
-
-        env.unwrapped._play = broken
-        return env
+    def step(self, action):
+        if self.unwrapped.episode.turn == 1:
+            raise OSError("the board is gone")
+        return super().step(action)
 
 
 class TestWhatBreaks:
     def test_an_episode_that_broke_is_no_part_of_the_update(self, make):
-        makers = [Breaks] + [lambda: gym.make("MemSokoban-v0")] * 3
-        venv = TextVectorEnv(makers, autoreset_mode="Disabled", errors="truncate")
+        envs = itertools.count(-1)  # the first one is only looked at
+
+        def make_env():
+            env = gym.make("memenvs:MemSokoban-v0")
+            return env if next(envs) % 4 else Breaks(env)
+
         script = ((UP, UP, "no", UP), (UP, "no", "no", UP), ("no", "no", UP))
         options = {"num_generations": 4, "per_device_train_batch_size": 4, "max_completion_length": 40}
-        trainer = make(ByTurn, venv, script=script, options=options)
+        trainer = make(ByTurn, make_env, script=script, options=options)
         trainer.train()
         batch = trainer.batches[0]
         assert trainer.loss_mask(batch).any(1).tolist() == [False, True, True, True]
@@ -289,7 +286,7 @@ class TestWhatBreaks:
 
     @pytest.mark.parametrize("kind", [Plain, ByTurn])
     def test_an_episode_that_could_not_be_read_gives_a_row_that_trains_nothing(self, make, kind):
-        trainer = make(kind, venv_of("MemSokoban-v0"))
+        trainer = make(kind)
         trainer.model.config.max_position_embeddings = 10  # no board fits
         before = weights(trainer)
         trainer.train()
@@ -323,40 +320,30 @@ class TestWhatBreaks:
             )
 
     @pytest.mark.parametrize(
-        ("credit", "fault"),
-        [
-            (
-                {"reward": "tamtrl"},
-                r"credit\['reward'\] must be one of outcome, merged, turn, turn-pool, or a method of the "
-                "VectorRewardWrapper .*, got 'tamtrl'",
-            ),
-            ({"estimator": "ppo"}, "estimator of credit must be one of grpo, rloo, reinforce, got 'ppo'"),
-            ({"beta": 1.0}, "credit has no argument 'beta'; its arguments: "),
-            ({"normalize": "components"}, "reward outcome uses estimator, scale; leave out normalize"),
-        ],
+        "credit", [{"reward": "tamtrl"}, {"estimator": "ppo"}, {"beta": 1.0}, {"normalize": "components"}]
     )
-    def test_a_credit_that_is_not_there_is_refused(self, credit, fault):
-        with pytest.raises(ValueError, match=fault):
+    def test_a_credit_that_is_not_there_is_refused(self, credit):
+        with pytest.raises(ValueError, match=next(iter(credit))):
             read_credit(credit, [])
 
 
 class TestPolicy:
     def test_a_reply_ends_where_the_window_does(self, make):
-        trainer = make(Plain, venv_of("MemSokoban-v0"), script=(("one two three four five six seven",),))
+        trainer = make(Plain, script=(("one two three four five six seven",),))
         prompt = TRLPolicy(trainer).encode("Count.")
         trainer.model.config.max_position_embeddings = len(prompt) + 5
         (reply,) = TRLPolicy(trainer).sample([prompt], [np.random.default_rng(0)], 12)
         assert (len(reply.ids), len(reply.logprobs), reply.finished) == (5, 5, False)
 
     def test_a_whole_reply_is_read_without_its_end(self, make):
-        trainer = make(Plain, venv_of("MemSokoban-v0"), script=(("one two",),))
+        trainer = make(Plain, script=(("one two",),))
         policy = TRLPolicy(trainer)
         (reply,) = policy.sample([policy.encode("Count.")], [np.random.default_rng(0)], 12)
         assert (reply.text, reply.finished) == ("one two", True)
         assert trainer.text(reply.ids) == "one two" + END
 
     def test_log_probabilities_that_the_engine_gives_reach_trl(self, make):
-        trainer = make(Plain, venv_of("MemSokoban-v0"))
+        trainer = make(Plain)
         end = trainer.eos_token_ids[0]
         # As TRL hands on what vLLM says: None where it could not score a token.
         trainer._generate_single_turn = lambda ids, *rest: ([[7, end]] * len(ids), [[-1.5, None]] * len(ids))

@@ -16,7 +16,7 @@ from scripted_trl import tool_call as call
 from transformers import AutoTokenizer
 
 from memenvs.adapters.trl import OVER, SearchTools, SokobanTools, tool_episode
-from memenvs.rollout.records import Episode
+from memenvs.core.episode import Episode, Reply, Turn
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using 'environment_factory':UserWarning"),  # experimental
@@ -91,7 +91,7 @@ class TestTraining:
         # Two searches: 0.1 - 0.1 * 1 and 0.1 - 0.1 * 2, and 0.3 where the answer stood in what was found;
         # then 1 for the exact answer. The other: 0.2 for a wrong one.
         env = trained.environments[0]
-        assert env._session.episode.turn_rewards == pytest.approx([0.0, 0.2, 1.0])
+        assert env._episode.turn_rewards == pytest.approx([0.0, 0.2, 1.0])
         for rewards in trained.rewards:
             assert rewards.flatten().tolist() == pytest.approx([1.2, 0.2])
 
@@ -109,7 +109,7 @@ class TestTraining:
         # Four turns of no form at -0.2, and -1 for the last one, which gives no answer.
         assert trainer.rewards[0].flatten().tolist() == pytest.approx([-1.8, -1.8])
         assert trainer.loss_mask(trainer.batches[0]).sum(1).tolist() == [8, 8]
-        assert trainer.environments[0]._session.info["metrics"]["turns"] == 5
+        assert trainer.environments[0]._episode.metrics["turns"] == 5
 
     def test_sokoban_is_played_by_moves(self, make):
         script = ((call("move", moves="Up"), call("move", moves="Up || jump")), ("Done.", "Done."))
@@ -146,7 +146,7 @@ class TestToolEnv:
         env = search_tools()
         env.reset(task=0)
         assert env.search(query).startswith("<information>")
-        assert not env._session.over
+        assert env._request
 
     def test_a_row_that_names_no_task_is_refused(self):
         with pytest.raises(ValueError, match="a row needs `task` or `seed`"):
@@ -158,7 +158,12 @@ class TestToolEnv:
 
 
 class TestToolEpisode:
-    PLAYED = Episode(turn_rewards=[1.0, 2.0, 4.0, 8.0], outcomes=[0.0, 0.0, 0.0, 8.0], task="t")
+    PLAYED = Episode(
+        turns=[
+            Turn("", {}, Reply(""), {"rewards": {"outcome": outcome, "format": beside}})
+            for outcome, beside in ((0.0, 1.0), (0.0, 2.0), (0.0, 4.0), (8.0, 0.0))
+        ]
+    )
 
     def test_steps_of_one_reply_add_up_and_silence_goes_to_the_last(self):
         written = np.array([1, 1, 0, 1, 0, 0, 1, 0], bool)

@@ -33,11 +33,10 @@ from verl_stub import BASE, END, FIELDS, SEEDS, TRAIN, Queue, Servers, Worker, b
 import memenvs.adapters.verl  # noqa: F401  # registers the estimator
 from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
-from memenvs.core.vector import TextVectorEnv
+from memenvs.core.episode_file import read_episodes
 from memenvs.models.chat import ChatTokens
-from memenvs.rollout.engine import collect
-from memenvs.rollout.records import read_episodes
-from memenvs.wrappers import VectorRewardWrapper
+from memenvs.rollout.collect import collect
+from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers.protocol import PairScorer
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -62,14 +61,12 @@ class MadeUpScorer(PairScorer):
 
 def by_our_learner(tokenizer, entry, seed, replies):
     """The advantages that our own learner gives the sampled tokens of these rollouts of one task."""
-    tokens, count = ChatTokens(tokenizer), len(replies)
-    venv = TextVectorEnv(entry["env"], count, autoreset_mode="Disabled", **entry["settings"])
-    scorer = MadeUpScorer(tokenizer, None, None)
-    venv = VectorRewardWrapper(venv, entry["methods"], scorer, count, tokens.template)
-    policy = Replay(tokens, replies)
-    episodes = collect(venv, policy, [seed], count)
+    tokens, methods = ChatTokens(tokenizer), make_methods(entry["methods"])
+    scorer = make_scorer(MadeUpScorer(tokenizer, None, None), tokens.template)
+    policy, settings = Replay(tokens, replies), entry["settings"]
+    episodes = collect(entry["env"], policy, [seed], len(replies), methods, scorer, env_args=settings)
     assert len({episode.outcome for episode in episodes}) > 1
-    return group_advantages(episodes, policy, *read_credit(entry["credit"], venv.methods))
+    return group_advantages(episodes, policy, *read_credit(entry["credit"], methods))
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ if __name__ == "__main__":
     from scripted_trl import ByTurn, make_trainer, weights
 
     from memenvs.adapters.trl import EpisodeRollout, episode_return, seed_rows
-    from memenvs.core.vector import TextVectorEnv
-    from memenvs.wrappers import VectorRewardWrapper
 
     model, out = sys.argv[1:]
     rank = int(os.environ["RANK"])
@@ -21,8 +19,6 @@ if __name__ == "__main__":
     # The first process plays one turn and two, the second one and one: three rows and two.
     script = ((answer, search), ("<answer>no</answer>",)) if rank == 0 else ((answer, answer),)
     settings = {"tasks": "world-test", "memory_mode": "rewrite", "max_information": 60, "max_turns": 2}
-    venv = TextVectorEnv("MemSearchQA-v0", 2, autoreset_mode="Disabled", **settings)
-    venv = VectorRewardWrapper(venv, ["SearchRewards"], group_size=2)
     trainer = make_trainer(
         ByTurn,
         model,
@@ -30,7 +26,7 @@ if __name__ == "__main__":
         seed_rows(range(8)),
         script=script,
         options={"max_completion_length": 60, "ddp_find_unused_parameters": False},
-        rollout_func=EpisodeRollout(venv),
+        rollout_func=EpisodeRollout("MemSearchQA-v0", ["SearchRewards"], **settings),
         reward_funcs=episode_return,
         credit={"reward": "merged", "normalize": "components"},
     )

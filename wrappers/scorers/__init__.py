@@ -2,7 +2,7 @@
 
 from memenvs.wrappers.scorers.hf import HFScorer
 from memenvs.wrappers.scorers.lexical import LexicalScorer
-from memenvs.wrappers.scorers.protocol import Scorer, ScoreRequest, TokenScores
+from memenvs.wrappers.scorers.protocol import Scorer, ScoreRequest, TemplateScorer, TokenScores
 from memenvs.wrappers.scorers.server import ServerScorer
 from memenvs.wrappers.scorers.vllm import VLLMScorer
 
@@ -12,6 +12,7 @@ __all__ = [
     "ScoreRequest",
     "Scorer",
     "ServerScorer",
+    "TemplateScorer",
     "TokenScores",
     "VLLMScorer",
 ]

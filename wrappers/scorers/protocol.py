@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from memenvs.core.spaces import replace_surrogates
+from memenvs.core.text import Template
 from memenvs.models.chat import copy_backend
 from memenvs.models.packaged import resolve
 from memenvs.tasks.tokens import load_tokenizer
@@ -54,6 +55,27 @@ class Scorer(Protocol):
             ConnectionError: a server is unreachable.
         """
         ...
+
+
+class TemplateScorer:
+    """A scorer whose model reads each prompt inside its chat template.
+
+    Args:
+        scorer: scores the rendered prompts.
+        template: the chat template written out, with `{prompt}` where the prompt goes.
+
+    Raises:
+        ValueError: the template has no `{prompt}`.
+    """
+
+    def __init__(self, scorer: Scorer, template: str) -> None:
+        self._scorer, self._template = scorer, Template(template, required=("prompt",), name="prompt")
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """Log-probabilities (T,) of each continuation after its rendered prompt; see `Scorer.logprobs`."""
+        return self._scorer.logprobs(
+            [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in requests]
+        )
 
 
 class TokenPair(NamedTuple):

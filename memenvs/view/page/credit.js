@@ -1,12 +1,14 @@
 // Credit: of turns, spans and tokens, as colour and in numbers.
 
+function methodsOf(record) { return [...new Set(record.turns.flatMap((turn) => turn.methods))]; }
+
 function colours(record) {
-  const names = Object.keys(record.credits || {}), tokens = record.tokens || [];
+  const names = methodsOf(record), has = (value) => record.turns.some((turn) => turn.samples.some((own) => own[value] !== undefined));
   return [
     ...(names.length ? ["credit"] : []),
     ...(names.length > 1 ? names.map((name) => "credit of " + name) : []),
-    ...(tokens.some((own) => own.advantages && own.spans) ? ["advantage"] : []),
-    ...(tokens.some((own) => own.spans) ? ["log-probability"] : []),
+    ...(has(3) ? ["advantage"] : []),
+    ...(has(2) ? ["log-probability"] : []),
     "nothing",
   ];
 }
@@ -17,36 +19,26 @@ function colourOf(record) {
 }
 
 const unitsOf = new WeakMap();
-function units(record, turn) {
-  if (!unitsOf.has(record)) unitsOf.set(record, []);
-  const known = unitsOf.get(record);
-  return (known[turn] = known[turn] || placesIn(record.replies[turn]));
+function units(turn) {
+  if (!unitsOf.has(turn)) unitsOf.set(turn, placesIn(turn.reply));
+  return unitsOf.get(turn);
 }
 
 // [start, end, value, what] of the characters of a turn's reply.
-function valuesOf(record, turn, by) {
-  const at = units(record, turn), out = [];
+function valuesOf(turn, by) {
+  const at = units(turn);
   if (by.startsWith("credit")) {
     const only = by.slice("credit of ".length);
-    for (const [name, some] of Object.entries(record.credits)) {
-      if (only && name !== only) continue;
-      for (const credit of some.filter((one) => one.turn === turn)) {
-        const [a, b] = credit.span || [0, Infinity];
-        const why = (credit.reason ? " (" + credit.reason + ")" : "") + (credit.advantage ? " (advantage)" : "");
-        out.push([at(a), b === Infinity ? record.replies[turn].length : at(b), credit.value, name + " " + signed(credit.value) + why]);
-      }
-    }
-    return out;
+    return turn.credits.filter((credit) => !only || credit.method === only).map((credit) => {
+      const why = (credit.reason ? " (" + credit.reason + ")" : "") + (credit.advantage ? " (advantage)" : "");
+      const [a, b] = credit.span ? credit.span.map(at) : [0, turn.reply.length];
+      return [a, b, credit.value, credit.method + " " + signed(credit.value) + why];
+    });
   }
-  const own = (record.tokens || [])[turn];
-  if (by === "nothing" || !own || !own.spans) return out;
-  own.spans.forEach(([a, b], t) => {
-    const value = by === "advantage" ? (own.advantages || [])[t] : own.logprobs[t];
-    if (b <= a || value === undefined) return;
-    const advantage = own.advantages ? "advantage " + signed(own.advantages[t]) + ", " : "";
-    out.push([at(a), at(b), value, advantage + "log-probability " + number(own.logprobs[t]) + " nats"]);
+  return turn.samples.filter(([a, b]) => by !== "nothing" && b > a).map(([a, b, logprob, advantage]) => {
+    const said = advantage === undefined ? "" : "advantage " + signed(advantage) + ", ";
+    return [at(a), at(b), by === "advantage" ? advantage : logprob, said + "log-probability " + number(logprob) + " nats"];
   });
-  return out;
 }
 
 // The reply cut where a value begins or ends: [start, end, value, what]; values that overlap add up.
@@ -72,11 +64,8 @@ function pieces(values, length) {
 }
 
 function strongest(record, by) {
-  let most = 0;
-  record.replies.forEach((reply, turn) => {
-    for (const [, , value] of pieces(valuesOf(record, turn, by), reply.length)) most = Math.max(most, Math.abs(value || 0));
-  });
-  return most;
+  const values = record.turns.flatMap((turn) => pieces(valuesOf(turn, by), turn.reply.length).map((piece) => Math.abs(piece[2] || 0)));
+  return values.reduce((most, value) => Math.max(most, value), 0);
 }
 
 function shade(value, most) {
@@ -85,8 +74,8 @@ function shade(value, most) {
 }
 
 // A reply with its credit. Arrow keys and clicks go from piece to piece, whose numbers are said below it.
-function replyNode(record, turn, by, most) {
-  const text = record.replies[turn], cuts = pieces(valuesOf(record, turn, by), text.length);
+function replyNode(turn, k, by, most) {
+  const text = turn.reply, cuts = pieces(valuesOf(turn, by), text.length);
   const said = el("div", { class: "said", role: "status" });
   const draw = (from, to) => parts(text.slice(from, to), (start, end) => {
     const a = from + start, b = from + end, out = document.createDocumentFragment();
@@ -105,7 +94,7 @@ function replyNode(record, turn, by, most) {
     said.textContent = "“" + piece.textContent.trim().slice(0, 40) + "”: " + piece.title;
   };
   const box = el("div", {
-    class: "text reply", dir: "auto", tabindex: "0", role: "group", "aria-label": "Reply of turn " + (turn + 1),
+    class: "text reply", dir: "auto", tabindex: "0", role: "group", "aria-label": "Reply of turn " + (k + 1),
     click: (event) => { if (event.target.matches(".credit")) choose(event.target); },
     keydown: (event) => {
       const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key], all = [...box.querySelectorAll(".credit")];
@@ -137,24 +126,24 @@ function colourTool(record, most, redraw) {
   return el("span", { class: "legend" }, "colour", select, legend);
 }
 
-// What a turn was paid, as named amounts.
-function creditSum(record, name, turn) {
-  const own = record.credits[name].filter((credit) => credit.turn === turn && credit.value !== null);
+function creditSum(turn, method) {
+  const own = turn.credits.filter((credit) => credit.method === method && credit.value !== null);
   return own.length ? sum(own.map((credit) => credit.value)) : null;
 }
 
+// What turns were paid, as named amounts: [name, how it is written, its value at each turn].
 function amounts(record) {
-  const components = [...new Set((record.turns || []).flatMap((turn) => Object.keys(turn.rewards || {})))];
-  const isReplaced = (name) => name === "outcome" && record.replaces_outcome;
+  const turns = record.turns, named = (what) => [...new Set(turns.flatMap((turn) => [...turn[what].keys()]))];
+  const isReplaced = (name) => name === "outcome" && record.replaces_outcome, components = named("rewards");
+  const component = (name) => turns.map((turn) => turn.rewards.get(name));
   let total = 0;
-  const returns = record.turn_rewards.map((value) => (total += value || 0));
   return [
-    ...components.filter((name) => !isReplaced(name)).map((name) => [name, signed, (k) => record.turns[k] && record.turns[k].rewards[name]]),
-    ...Object.keys(record.credits || {}).map((name) => [name, signed, (k) => creditSum(record, name, k)]),
-    ...Object.keys(record.signals || {}).map((name) => ["signal of " + name, number, (k) => record.signals[name][k]]),
-    ["reward", signed, (k) => record.turn_rewards[k]],
-    ["return so far", signed, (k) => returns[k]],
-    ...components.filter(isReplaced).map((name) => [name + ", replaced", signed, (k) => record.turns[k] && record.turns[k].rewards[name]]),
+    ...components.filter((name) => !isReplaced(name)).map((name) => [name, signed, component(name)]),
+    ...methodsOf(record).map((name) => [name, signed, turns.map((turn) => creditSum(turn, name))]),
+    ...named("signals").map((name) => ["signal of " + name, number, turns.map((turn) => turn.signals.get(name))]),
+    ["reward", signed, turns.map((turn) => turn.reward)],
+    ["return so far", signed, turns.map((turn) => (total += turn.reward || 0))],
+    ...components.filter(isReplaced).map((name) => [name + ", replaced", signed, component(name)]),
   ];
 }
 
@@ -162,11 +151,12 @@ function payTable(record) {
   const lines = amounts(record);
   return scrolling("Rewards of every turn", el("table", {},
     el("thead", {}, el("tr", {}, el("th", {}, "turn"), lines.map(([name]) => el("th", { class: "n" }, name)))),
-    el("tbody", {}, record.replies.map((_, k) => el("tr", {}, el("th", { scope: "row" }, k + 1),
-      lines.map(([, form, value]) => el("td", { class: "n" }, form(value(k)))))))));
+    el("tbody", {}, record.turns.map((_, k) => el("tr", {}, el("th", { scope: "row" }, k + 1),
+      lines.map(([, form, values]) => el("td", { class: "n" }, form(values[k]))))))));
 }
 
-function payLine(record, k) {
-  const shown = amounts(record).filter(([, , value]) => value(k) !== null && value(k) !== undefined && value(k) !== 0);
-  return el("dl", { class: "facts" }, shown.map(([name, form, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, form(value(k))))));
+// The amounts of turn k that are not 0.
+function payLine(lines, k) {
+  const shown = lines.filter(([, , values]) => values[k]);
+  return el("dl", { class: "facts" }, shown.map(([name, form, values]) => el("div", {}, el("dt", {}, name), el("dd", {}, form(values[k])))));
 }

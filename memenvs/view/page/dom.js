@@ -97,7 +97,7 @@ window.memenvsBlock = function (n, text) {
 
 function body(i) {
   const n = Math.floor(i / index.block);
-  const found = () => JSON.parse(blocks[n][i % index.block]);
+  const found = () => shownEpisode(JSON.parse(blocks[n][i % index.block]));
   const inline = document.getElementById("block-" + n);
   if (!blocks[n] && inline) blocks[n] = inline.textContent.split("\n");
   if (blocks[n]) return Promise.resolve(found());

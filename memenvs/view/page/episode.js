@@ -20,16 +20,16 @@ function fact(name, value) {
   return empty ? null : el("div", {}, el("dt", {}, name), el("dd", { dir: "auto" }, number(value)));
 }
 
-function answersOf(record) { return (record.answers || []).map((some) => [].concat(some).join(" or ")).join("; "); }
+function answersOf(record) { return record.answers.map((some) => [].concat(some).join(" or ")).join("; "); }
 
 function headline(i, record) {
-  const question = isBoards(record) ? withoutBoards(record.question || "") : record.question;
+  const question = isBoards(record) ? withoutBoards(record.question) : record.question, last = record.turns[record.turns.length - 1];
   const box = (label, node, kind) => node ? el("div", { class: "box " + (kind || "") }, el("div", { class: "label" }, label),
     el("div", { class: "text", dir: "auto" }, node)) : null;
   return el("div", { class: "headline-boxes" },
     box("question", question ? plain(question, 2000) : null, "wide"),
-    box("target", plain(answersOf(record) || record.target || "", 400)),
-    box("answer", plain(cell(i, "answer") || (record.replies[record.replies.length - 1] || "").trim() || "(none)", 400)),
+    box("target", plain(answersOf(record) || record.target, 400)),
+    box("answer", plain(cell(i, "answer") || (last ? last.reply : "").trim() || "(none)", 400)),
     box("score", [scoreNode(cell(i, score())), el("span", { class: "quiet" }, " " + score())]),
     box("return", signed(sum(record.turn_rewards))));
 }
@@ -37,13 +37,13 @@ function headline(i, record) {
 function details(i, record) {
   const facts = [
     fact("environment", record.env), fact("task", record.task), fact("run", index.runs.length > 1 ? runOf(i) : ""), fact("step", record.step), fact("phase", record.phase),
-    fact("group", cell(i, "group")), fact("member", record.member), fact("end", record.end),
-    fact("seed", record.seed < 0 || cell(i, "group") !== null ? null : record.seed),
+    fact("group", cell(i, "group")), fact("member", cell(i, "member")), fact("end", record.end),
+    fact("seed", cell(i, "group") !== null ? null : record.seed), fact("length penalty", record.length_penalty),
     ...Object.entries(record.metrics || {}).filter(([name]) => name !== "return").map(([name, value]) => fact(name, value)),
   ];
   return [
     el("details", {}, el("summary", {}, "metrics and settings"), el("dl", { class: "facts" }, facts)),
-    record.replies.length > 1 ? el("details", {}, el("summary", {}, "rewards of every turn"), payTable(record)) : null,
+    record.turns.length > 1 ? el("details", {}, el("summary", {}, "rewards of every turn"), payTable(record)) : null,
   ];
 }
 
@@ -62,15 +62,15 @@ function otherRuns(i) {
 
 // A button a turn: whether it read evidence, how much of it the memory keeps, and its reward.
 function strip(record, steps) {
-  const most = Math.max(...record.turn_rewards.map((value) => Math.abs(value || 0)), 0);
+  const rewards = record.turn_rewards, most = Math.max(...rewards.map((value) => Math.abs(value || 0)), 0);
   const keeps = steps.some((step) => step.kept !== null), reads = steps.some((step) => step.seen);
   const buttons = steps.map((step, k) => {
     const said = ["turn " + (k + 1), step.seen ? "reads evidence" : "", step.kept === null ? "" : "keeps " + number(100 * step.kept, 2) + "% of it",
-      step.answer ? "the answer is in memory" : "", "reward " + signed(record.turn_rewards[k])].filter(Boolean).join(", ");
+      step.answer ? "the answer is in memory" : "", "reward " + signed(rewards[k])].filter(Boolean).join(", ");
     const bar = el("span", { class: "bar" }, el("span", { class: "level" + (step.answer ? " whole" : "") }));
     bar.firstChild.style.height = 100 * (step.kept || 0) + "%";
-    const reward = el("span", { class: "reward" }, signed(record.turn_rewards[k] === null ? null : Number((record.turn_rewards[k] || 0).toPrecision(2))));
-    reward.style.backgroundColor = shade(record.turn_rewards[k] || 0, most);
+    const reward = el("span", { class: "reward" }, signed(rewards[k] === null ? null : Number(rewards[k].toPrecision(2))));
+    reward.style.backgroundColor = shade(rewards[k] || 0, most);
     return el("button", { class: "step", title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
       el("span", { class: "shown", "aria-hidden": "true" },
         el("span", {}, k + 1), reads ? el("span", { class: "seen" }, step.seen ? "●" : "·") : null, keeps ? bar : null, reward));
@@ -79,18 +79,17 @@ function strip(record, steps) {
   return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons), el("div", { class: "quiet" }, told.filter(Boolean).join(" · ")));
 }
 
-function turnCard(record, k, before, by, most) {
-  const turn = record.turns[k] || { rewards: {}, feedback: "" }, own = (record.tokens || [])[k], reply = record.replies[k];
-  const isMemory = typeof turn.memory === "string" && turn.memory.trim() === reply.trim();
-  const told = "reply" + (own && own.ids.length ? ", " + count(own.ids.length, "token") + (own.finished ? "" : ", truncated at its limit") : "");
+function turnCard(record, k, before, by, most, paid) {
+  const turn = record.turns[k], { reply, memory } = turn, isMemory = memory !== null && memory.trim() === reply.trim();
+  const told = ["reply", turn.tokens ? count(turn.tokens, "token") : "", turn.end].filter(Boolean).join(", ");
   const wrote = [
-    el("div", { class: "label" }, told), replyNode(record, k, by, most),
-    typeof turn.memory === "string" && (turn.memory || before) ? memoryNode(before, turn.memory, turn.memory !== before && (!isMemory || Boolean(before))) : null,
-    !readsFeedback(record) && turn.feedback && turn.feedback.trim() ? labelled("feedback", feedbackNodes(record, turn.feedback.trim())) : null,
+    el("div", { class: "label" }, told), replyNode(turn, k, by, most),
+    memory || (memory !== null && before) ? memoryNode(before, memory, memory !== before && (!isMemory || Boolean(before))) : null,
+    turn.feedback.trim() ? labelled("feedback", feedbackNodes(record, turn.feedback.trim())) : null,
   ];
-  const read = readNode(record, k);
+  const read = readNode(record, turn, k === 0);
   return el("section", { class: "card turn", id: "turn-" + k, "aria-label": "Turn " + (k + 1) },
-    el("div", { class: "top" }, el("h3", {}, "Turn " + (k + 1)), payLine(record, k)),
+    el("div", { class: "top" }, el("h3", {}, "Turn " + (k + 1)), payLine(paid, k)),
     el("div", { class: read ? "halves" : "" }, read ? el("div", {}, read) : null, el("div", {}, wrote)));
 }
 
@@ -102,13 +101,14 @@ function episode(i) {
     if (place.view !== "e" || place.at !== i) return;
     const by = colourOf(record), most = strongest(record, by);
     const redraw = () => { const at = window.scrollY; episode(i); requestAnimationFrame(() => window.scrollTo(0, at)); };
+    const paid = amounts(record);
     let memory = "";
-    const cards = record.replies.map((_, k) => {
-      const card = turnCard(record, k, memory, by, most), now = (record.turns[k] || {}).memory;
-      if (typeof now === "string") memory = now;
+    const cards = record.turns.map((turn, k) => {
+      const card = turnCard(record, k, memory, by, most, paid);
+      memory = turn.memory === null ? memory : turn.memory;
       return card;
     });
-    const finding = findTool(), blob = () => new Blob([JSON.stringify(record, null, 1)], { type: "application/json" });
+    const finding = findTool(), blob = () => new Blob([JSON.stringify(record.line, null, 1)], { type: "application/json" });
     const save = () => el("a", { href: URL.createObjectURL(blob()), download: "episode-" + i + ".json" }).click();
     const tools = el("div", { class: "tools" },
       el("button", { click: () => go(before), disabled: !(before >= 0), "aria-label": "Previous episode" }, "← previous"),

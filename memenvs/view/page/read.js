@@ -43,12 +43,12 @@ function withBoards(text) { return boardsIn(text).map(([kind, what]) => (kind ==
 function withoutBoards(text) { return boardsIn(text).filter(([kind]) => kind === "text").map(([, what]) => what).join("\n").trim(); }
 
 // The sentences that answer the question where the task marks them; otherwise whole documents.
-function needed(record) { return record.sentences && record.sentences.length ? record.sentences : record.evidence || []; }
+function needed(record) { return record.sentences.length ? record.sentences : record.evidence; }
 
 // Where evidence is in a text: the needed sentences, else the whole documents of it.
 function evidenceIn(record, text, documents) {
-  const exact = spansOf(text, record.sentences || []);
-  return exact.length ? exact : spansOf(text, documents || []);
+  const exact = spansOf(text, record.sentences);
+  return exact.length ? exact : spansOf(text, documents);
 }
 
 function passages(record, text) {
@@ -69,51 +69,24 @@ function passages(record, text) {
 // A passage may be a part of a document of evidence, or hold a sentence of it.
 function isPassageOfEvidence(record, passage) {
   const own = passage.replace(/\s+/g, " ");
-  return (record.sentences || []).some((sentence) => passage.includes(sentence)) ||
-    (record.evidence || []).some((text) => own.length > 40 && text.replace(/\s+/g, " ").includes(own.slice(0, 200)));
+  return record.sentences.some((sentence) => passage.includes(sentence)) ||
+    record.evidence.some((text) => own.length > 40 && text.replace(/\s+/g, " ").includes(own.slice(0, 200)));
 }
 
 function feedbackNodes(record, text) { return isBoards(record) ? withBoards(text) : passages(record, text); }
 
-// Whether the chunks of an episode that appends come as feedback: the feedback of a turn is then the next one's prompt.
-function readsFeedback(record) { return record.context === "append" && record.turns.some((turn) => turn.chunk_span); }
-
-// Where the feedback of each turn begins in the observation that it ends, in characters as the file counts them.
-const beginsOf = new WeakMap();
-function feedbackBegins(record) {
-  if (!beginsOf.has(record)) {
-    const size = (text) => [...(text || "")].length;
-    let at = 0;
-    beginsOf.set(record, record.turns.map((turn, k) => {
-      if (typeof turn.observation === "string") at = size(turn.observation);
-      const begin = at + size(record.replies[k]);
-      at = begin + size(turn.feedback);
-      return begin;
-    }));
-  }
-  return beginsOf.get(record);
-}
-
-// What was read at turn k, and where the chunk is in it.
-function promptAt(record, k) {
-  const turn = record.turns[k] || {};
-  if (typeof turn.observation === "string" || !k || !readsFeedback(record)) return [turn.observation, turn.chunk_span];
-  const begin = feedbackBegins(record)[k - 1];
-  return [record.turns[k - 1].feedback, turn.chunk_span && turn.chunk_span.map((at) => at - begin)];
-}
-
-// What was read at turn k, with the chunk apart from the rest of the prompt.
-function readNode(record, k) {
-  const turn = record.turns[k] || {}, [text, span] = promptAt(record, k);
-  if (typeof text !== "string" || !text) return null;
+// What was read at a turn, with the chunk apart from the rest of the prompt.
+function readNode(record, turn, isFirst) {
+  const text = turn.prompt;
+  if (text === null) return null;
   const whole = (nodes, open) => el("details", { open }, el("summary", {}, "prompt, " + count(text.length, "character")),
     el("div", { class: "text", dir: "auto" }, nodes));
-  if (!span) {
-    const nodes = isBoards(record) ? withBoards(text) : marked(text, evidenceIn(record, text, turn.evidence_in_chunk), "evidence");
-    return whole(nodes, k === 0 && text.length < 3000);
+  if (!turn.chunk) {
+    const nodes = isBoards(record) ? withBoards(text) : marked(text, evidenceIn(record, text, turn.evidence), "evidence");
+    return whole(nodes, isFirst && text.length < 3000);
   }
-  const chunk = text.slice(...span.map(placesIn(text)));
-  const spans = evidenceIn(record, chunk, turn.evidence_in_chunk);
+  const chunk = text.slice(...turn.chunk.map(placesIn(text)));
+  const spans = evidenceIn(record, chunk, turn.evidence);
   const told = "chunk, " + count(chunk.length, "character") + (spans.length ? ", with evidence" : ", no evidence");
   return [labelled(told, aroundSpans(chunk, spans, "evidence")), whole(plain(text, 5000), false)];
 }
@@ -121,11 +94,10 @@ function readNode(record, k) {
 // For each turn: whether evidence was read, the share of it kept in memory, and whether an answer is there.
 function progress(record) {
   const wanted = content(needed(record).join(" "));
-  content(record.question || "").forEach((word) => wanted.delete(word));
-  return record.replies.map((_, k) => {
-    const turn = record.turns[k] || {}, memory = typeof turn.memory === "string" ? turn.memory : null;
-    const searched = /<(information|result)>([\s\S]*?)<\/\1>/.exec(turn.feedback || "");
-    const seen = (turn.evidence_in_chunk || []).length > 0 || Boolean(searched && searched[2].split(/^(?=Doc \d+\(Title: )/m)
+  content(record.question).forEach((word) => wanted.delete(word));
+  return record.turns.map(({ memory, feedback, evidence }) => {
+    const searched = /<(information|result)>([\s\S]*?)<\/\1>/.exec(feedback);
+    const seen = evidence.length > 0 || Boolean(searched && searched[2].split(/^(?=Doc \d+\(Title: )/m)
       .some((part) => isPassageOfEvidence(record, part.replace(/^Doc \d+\(Title: .*?\) /, "").trim())));
     return { seen, kept: memory === null ? null : share(wanted, memory), answer: memory !== null && answersIn(memory, record.answers).length > 0 };
   });

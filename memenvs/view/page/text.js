@@ -46,7 +46,7 @@ function answersIn(text, answers) {
   const found = [], lower = text.toLowerCase();
   const inWord = (character) => character !== undefined && /[\p{L}\p{N}]/u.test(character);
   if (lower.length !== text.length) return found;
-  for (const answer of (answers || []).flat().map((one) => one.toLowerCase())) {
+  for (const answer of answers.flat().map((one) => one.toLowerCase())) {
     if (!answer.trim()) continue;
     for (let at = lower.indexOf(answer); at >= 0; at = lower.indexOf(answer, at + 1)) {
       const isWord = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u.test(answer);

@@ -1,0 +1,306 @@
+"""The one loop: it plays episodes in plain environments, each at its pace, and credits groups as they end."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from memenvs.core.data import Count, checked
+from memenvs.core.env import end_of, prepare_together
+from memenvs.core.episode import Episode, Reply, Turn, take_credits
+from memenvs.core.errors import error_line
+from memenvs.rollout.policy import Answer, Policy, Request, as_policy
+from memenvs.wrappers.credit import Errors, assign_credit, check_methods, missing_outcome
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
+
+MakeEnv = Callable[[], gym.Env[Any, str]]
+Group = Sequence[Episode]
+
+
+class Timer:
+    """Seconds spent on named kinds of work."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Count the time inside a `with`, also where it raises."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+@checked
+def collect(
+    env: str | gym.Env[Any, str] | MakeEnv,
+    policy: Any,
+    seeds: Iterable[int],
+    n: Count = 1,
+    methods: Sequence[MethodSpec] = (),
+    scorer: ScorerSpec = None,
+    *,
+    env_args: Mapping[str, Any] | None = None,
+    tasks: Sequence[int | None] | None = None,
+    concurrency: Count = 64,
+    max_new_tokens: Count = 512,
+    errors: Errors = "fail",
+) -> list[Episode]:
+    """Play `n` episodes of the task of each seed, and give every turn its credit.
+
+        episodes = memenvs.collect("MemSokoban-v0", agent, range(8), n=4, methods=["GiGPO"])
+
+    Member j of the group of seed s draws from `np.random.default_rng([s, j])`: what is sampled depends
+    neither on `concurrency` nor on the other episodes. A reply ends at its own limit or at the model's
+    window. A prompt that leaves no room gets an empty reply, so that the episode still ends.
+
+    Args:
+        env: a text environment's id; an environment, which is copied; or a function that makes one.
+        policy: a function from an observation and its info to a reply, a model such as `HFPolicy`, or a
+            `memenvs.rollout.policy.Policy`.
+        seeds: seeds of the groups, all different; each names its group.
+        n: episodes of a group.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them. Those that compare
+            the rollouts of a task compare the n episodes of a group.
+        scorer: gives methods log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
+        env_args: arguments of an environment given by its id.
+        tasks: the number of each group's task, as of `memenvs.rollout.order.draw_tasks`; where it is None the
+            seed draws the task.
+        concurrency: episodes that are played at once.
+        max_new_tokens: most tokens of a model's reply.
+        errors: what an error of the environment, the policy or the scorer does.
+
+    Returns:
+        The episodes group by group, in the order of the seeds. One that failed says so in `error`.
+
+    Raises:
+        ValueError: two seeds are equal, a method does not fit the environment, or `env` gives one environment
+            twice.
+    """
+    seeds = [int(seed) for seed in seeds]
+    if len({*seeds}) < len(seeds):
+        raise ValueError(f"seeds must all be different, since each names a group, got {seeds}")
+    numbers = [None] * len(seeds) if tasks is None else tasks
+    plan = [
+        [Episode(seed=seed, group=seed, member=member, number=number) for member in range(n)]
+        for seed, number in zip(seeds, numbers, strict=True)
+    ]
+    loop = Loop(
+        maker(env, env_args),
+        as_policy(policy, max_new_tokens),
+        methods,
+        scorer,
+        concurrency=concurrency,
+        errors=errors,
+    )
+    with contextlib.closing(loop):
+        for _ in loop.play(plan):
+            pass  # the records are filled in place
+    return [episode for group in plan for episode in group]
+
+
+def maker(env: str | gym.Env[Any, str] | MakeEnv, env_args: Mapping[str, Any] | None = None) -> MakeEnv:
+    """A function that makes an environment at each call.
+
+    Args:
+        env: an environment's id; an environment, which is copied; or a function that makes one.
+        env_args: arguments of an environment given by its id.
+    """
+    if isinstance(env, str):
+        return lambda: gym.make(env, disable_env_checker=True, **(env_args or {}))
+    if isinstance(env, gym.Env):
+        return lambda: copy.deepcopy(env)
+    return env
+
+
+def episode_rng(episode: Episode) -> np.random.Generator:
+    """The generator of an episode's replies."""
+    return np.random.default_rng([episode.group, episode.member])
+
+
+class Loop:
+    """Plays groups of episodes, any number of times, in environments that it keeps; see `collect`.
+
+    Args:
+        make_env: makes an environment.
+        policy: replies.
+        methods: reward methods.
+        scorer: gives them log-probabilities.
+        concurrency: episodes that are played at once.
+        errors: what an error does.
+        rng: gives each episode the generator of its replies.
+        timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
+    """
+
+    def __init__(
+        self,
+        make_env: MakeEnv,
+        policy: Policy,
+        methods: Sequence[MethodSpec] = (),
+        scorer: ScorerSpec = None,
+        *,
+        concurrency: int = 64,
+        errors: Errors = "fail",
+        rng: Callable[[Episode], np.random.Generator] = episode_rng,
+        timer: Timer | None = None,
+    ) -> None:
+        self.make_env, self.policy = make_env, policy
+        self.methods = make_methods(methods) if methods else []
+        self.scorer = make_scorer(scorer)
+        self.concurrency, self.errors = concurrency, errors
+        self.rng, self.timer = rng, timer or Timer()
+        self._made: list[gym.Env[Any, str]] = []
+        self._free: list[gym.Env[Any, str]] = []
+        self._open: list[Group] = []
+        self._playing = 0
+        self._checked = False
+
+    def play(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """Fill the records of groups, and yield each group, with its credit, when its last episode has ended.
+
+        A record says what is played: its `seed`, and the `number` of the task where it has one (otherwise the
+        seed draws the task).
+        """
+        self._open, self._playing = [], 0
+        waiting = (episode for group in self._opened(groups) for episode in group)
+        requests = self._begin(waiting)
+        while self._open:
+            if self._playing:
+                with self.timer("sampling"):
+                    answers = list(self.policy.replies(requests))
+                with self.timer("environment"):
+                    requests = self._step(answers)
+            else:
+                requests = []
+            requests += self._begin(waiting)
+            with self.timer("environment"):
+                ended = self._ended()
+            yield from ended
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._made:
+            env.close()
+        self._made, self._free = [], []
+
+    def _make(self) -> gym.Env[Any, str]:
+        """Another environment."""
+        env = self.make_env()
+        if any(env.unwrapped is other.unwrapped for other in self._made):
+            raise ValueError(
+                "two of the environments are the same object; give a function that makes a new environment "
+                "at each call, such as lambda: gym.make(…)"
+            )
+        self._made.append(env)
+        return env
+
+    def _opened(self, groups: Iterable[Group]) -> Iterator[Group]:
+        for group in groups:
+            self._open.append(group)
+            yield group
+
+    def _begin(self, waiting: Iterator[Episode]) -> list[Request]:
+        """Begin episodes while there is room; their first turns."""
+        requests: list[Request] = []
+        with self.timer("environment"):
+            while self._playing < self.concurrency and (episode := next(waiting, None)) is not None:
+                env = self._free.pop() if self._free else self._make()
+                with failing(episode, self.errors):
+                    requests.append(begin(env, episode, self.rng(episode)))
+                    self._playing += 1
+                if not (episode.error or self._checked):
+                    check_methods(self.methods, self.scorer, requests[-1].info)
+                    self._checked = True
+        return requests
+
+    def _step(self, answers: Sequence[Answer]) -> list[Request]:
+        """Play replies, with what environments can do together done first; the turns that follow."""
+        replies = [
+            (request.env.unwrapped, reply.text) for request, reply in answers if isinstance(reply, Reply)
+        ]
+        prepare_together(replies, may_fail=self.errors == "fail")
+        following: list[Request] = []
+        for request, reply in answers:
+            after = None
+            with failing(request.episode, self.errors):
+                after = step(request, reply)
+            if after is not None:
+                following.append(after)
+                continue
+            self._playing -= 1
+            if request.episode.end != "failed":  # an environment that raised is not used again
+                self._free.append(request.env)
+        return following
+
+    def _ended(self) -> list[Group]:
+        """The groups that have just ended, with their credit."""
+        ended = [group for group in self._open if all(episode.over for episode in group)]
+        if ended:
+            self._open = [group for group in self._open if not all(episode.over for episode in group)]
+            if self.methods:
+                episodes = [episode for group in ended for episode in group]
+                assign_credit(episodes, self.methods, self.scorer, self.errors)
+        return ended
+
+
+def begin(env: gym.Env[Any, str], episode: Episode, rng: np.random.Generator | None = None) -> Request:
+    """Begin an episode in an environment; its first turn.
+
+    Args:
+        env: plays the episode.
+        episode: the record to fill, with the `seed` and perhaps the `number` of its task.
+        rng: generator of the replies; by default the episode's own.
+    """
+    seed = None if episode.seed < 0 else episode.seed
+    options = None if episode.number is None else {"task": episode.number}
+    observation, info = env.reset(seed=seed, options=options)
+    episode.env = env.spec.id if env.spec else type(env.unwrapped).__name__
+    episode.task = str(info["task"])
+    return Request(env, episode, observation, info, episode_rng(episode) if rng is None else rng)
+
+
+def step(request: Request, reply: Reply | Exception) -> Request | None:
+    """Play a reply and record the turn; the turn that follows, None where the episode has ended.
+
+    Raises:
+        Exception: what the policy or the environment raised; the record keeps the reply that could not be
+            played.
+    """
+    if isinstance(reply, Exception):
+        raise reply
+    episode, shown, before = request.episode, request.observation, request.info
+    try:
+        observation, _, terminated, truncated, info = request.env.step(reply.text)
+    except Exception:
+        info = {**before, "feedback": "", "rewards": dict.fromkeys(before["rewards"], 0.0)}
+        episode.turns.append(Turn(shown, before, reply, info))
+        raise
+    end = end_of(terminated, truncated)
+    episode.turns.append(Turn(shown, before, reply, info, end))
+    if not end:
+        return Request(request.env, episode, observation, info, request.rng)
+    episode.end, episode.metrics = end, dict(info["metrics"])
+    take_credits(episode)
+    if request.env.has_wrapper_attr("methods"):  # of a `RewardWrapper` around the environment
+        if missing := missing_outcome(episode, request.env.get_wrapper_attr("methods")):
+            episode.fail(missing)
+    return None
+
+
+@contextlib.contextmanager
+def failing(episode: Episode, errors: Errors = "fail") -> Iterator[None]:
+    """An error inside a `with` fails the episode, where errors are not raised."""
+    try:
+        yield
+    except Exception as error:
+        if errors == "raise":
+            raise
+        episode.fail(error_line(error))

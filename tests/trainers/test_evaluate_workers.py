@@ -1,0 +1,72 @@
+"""Evaluations by several processes and on Ray: the same episodes, even if a worker is killed."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from memenvs.evaluation.run import evaluate
+
+ray = pytest.importorskip("ray", reason='ray is not installed: pip install -e ".[ray]"')
+pytestmark = pytest.mark.filterwarnings("default")  # of ray
+
+SEARCH = {"env": "MemSearchQA-v0", "policy": "lexical", "methods": ["SearchRewards"]}
+READ = {"env": "MemChunkQA-v0", "policy": "dying_policy:note_the_end"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dies_once(tmp_path_factory):
+    """The file that says that a worker has died, on a cluster whose workers find the policy."""
+    file = tmp_path_factory.mktemp("died") / "died"
+    places = (Path(__file__).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    path = os.pathsep.join(map(str, places))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parent)
+        patch.setenv("PYTHONPATH", path)
+        workers = {"env_vars": {"PYTHONPATH": path, "DIES_ONCE": str(file)}}
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=workers)
+        yield file
+        ray.shutdown()
+
+
+def play(out, run, workers=1):
+    """What is written of the episodes of 8 tasks, in the order of the tasks."""
+    settings = {"env_args": {"tasks": "world-test"}, "tasks": "0:8", "concurrency": 3, **run}
+    summary = evaluate(**settings, workers=workers, out=out)
+    assert not summary.failed
+    written = map(json.loads, sorted((out / "episodes.jsonl").read_text().splitlines()))
+    return [{"length_penalty": 0.0, **fields} for fields in written]  # a default is written or left out
+
+
+@pytest.mark.parametrize("workers", [2, "ray"])
+def test_any_number_of_workers_plays_the_episodes_of_one_process(tmp_path, workers):
+    here, there = play(tmp_path / "here", SEARCH), play(tmp_path / "there", SEARCH, workers)
+    assert len(here) == 8
+    assert here == there
+
+
+def test_the_episodes_of_a_worker_that_is_killed_on_ray_are_played_again(tmp_path, dies_once):
+    assert play(tmp_path / "ray", READ, "ray") == play(tmp_path / "here", READ)
+    assert dies_once.exists()
+
+
+def test_a_run_whose_process_was_killed_resumes(tmp_path, monkeypatch):
+    monkeypatch.setenv("DIES_ONCE", str(tmp_path / "died"))
+    with pytest.raises(ValueError, match=r"killed|exit code"):
+        play(tmp_path / "out", READ, 2)
+    assert play(tmp_path / "out", READ, 2) == play(tmp_path / "here", READ)
+
+
+def test_workers_need_names(tmp_path):
+    with pytest.raises(ValueError, match="by their names"):
+        evaluate("MemSokoban-v0", lambda observation, info: "", workers=2)
+
+
+def test_an_object_that_scores_cannot_be_sent_to_workers():
+    class Scorer:
+        def logprobs(self, requests):
+            return []
+
+    with pytest.raises(ValueError, match="scorer"):
+        evaluate(**SEARCH, scorer=Scorer(), workers="ray", tasks="0:2")

@@ -1,0 +1,198 @@
+"""Credit: what reward methods measure of the turns of episodes, and what they give to each turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec.structs import replace
+
+from memenvs.core.env import Info
+from memenvs.core.episode import OUTCOME, Credit, Episode
+from memenvs.core.errors import error_line
+from memenvs.credit.groups import members
+from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.scorers import Scorer, ScoreRequest, TokenScores
+
+Methods = Sequence[RewardMethod]
+Known = dict[ScoreRequest, TokenScores]
+Errors = Literal["fail", "raise"]
+"""What an error does: `"fail"` fails the episode in which it was raised, `"raise"` raises it."""
+
+UNMEASURED = "the signal of this turn is not a finite number"
+
+
+def assign_credit(
+    episodes: Sequence[Episode],
+    methods: Methods,
+    scorer: Scorer | None = None,
+    errors: Errors = "fail",
+    known: Known | None = None,
+) -> None:
+    """Measure the turns of ended episodes, and give each turn its credits by every method.
+
+    All requests of all methods are one call of the scorer. An episode that failed is compared with none, and
+    its credits are NaN with the error as their reason.
+
+    Args:
+        episodes: episodes of any number of groups, each group complete.
+        methods: reward methods with different names.
+        scorer: gives log-probabilities to the methods that ask for them.
+        errors: what an error of the scorer does.
+        known: see `measure`.
+    """
+    measure(episodes, methods, scorer, errors, known)
+    groups = [[episodes[i] for i in rows] for rows in members([episode.group for episode in episodes])]
+    for method in methods:
+        for compared in groups if method.group else [list(episodes)]:
+            _credit(method, compared)
+    for episode in episodes:
+        episode.replaces_outcome = any(method.replaces_outcome for method in methods)
+        unscored = {
+            f"{name}_unscored": float(sum(not credit.known for credit in credits))
+            for name, credits in episode.credits.items()
+        }
+        episode.metrics = {OUTCOME: math.fsum(episode.outcomes), **episode.metrics, **unscored}
+        if not episode.error and (missing := missing_outcome(episode, methods)):
+            episode.fail(missing)
+
+
+def credit_so_far(
+    episodes: Sequence[Episode],
+    methods: Methods,
+    scorer: Scorer | None,
+    errors: Errors = "fail",
+    known: Known | None = None,
+) -> None:
+    """Give turns the credit that is known while episodes are played: the signals of immediate methods.
+
+    The arguments are those of `assign_credit`.
+    """
+    measure(episodes, [method for method in methods if method.immediate], scorer, errors, known)
+    for episode in episodes:
+        for number, turn in enumerate(episode.turns):
+            for method in methods:
+                signal = turn.signals.get(method.name)
+                credits = [] if signal is None else [Credit(number, signal)]
+                turn.credits.setdefault(method.name, credits)
+
+
+def measure(
+    episodes: Sequence[Episode],
+    methods: Methods,
+    scorer: Scorer | None,
+    errors: Errors = "fail",
+    known: Known | None = None,
+) -> None:
+    """Give turns the signals that they lack, by one call of the scorer; equal requests are scored once.
+
+    If that call fails, the episodes are scored one by one, and those whose own call fails have failed.
+
+    Args:
+        episodes: episodes, ended or not.
+        methods: reward methods with different names.
+        scorer: gives log-probabilities to the methods that ask for them.
+        errors: what an error of the scorer does.
+        known: scores that need not be asked for; it then holds those of this call instead. A prompt after a
+            turn is the prompt before the next, so a caller that measures turn by turn keeps it.
+    """
+    played = [episode for episode in episodes if not episode.error]
+    asked = [
+        (episode, turn, method, method.requests(turn))
+        for episode in played
+        for method in methods
+        for turn in episode.turns
+        if method.name not in turn.signals
+    ]
+    wanted = dict.fromkeys(request for *_, requests in asked for request in requests)
+    unique = [request for request in wanted if request not in (known or {})]
+    try:
+        nats = scorer.logprobs(unique) if scorer and unique else []
+    except Exception as error:
+        if errors == "raise":
+            raise
+        if len(played) == 1:
+            played[0].fail(error_line(error))
+        else:
+            for episode in played:
+                measure([episode], methods, scorer)
+        return
+    scores = {**(known or {}), **dict(zip(unique, nats, strict=True))}
+    if known is not None:
+        known.clear()
+        known.update({request: scores[request] for request in wanted})
+    for episode, turn, method, requests in asked:
+        signal = float(method.signal(turn, [scores[request] for request in requests]))
+        turn.signals[method.name] = signal if math.isfinite(signal) else math.nan
+        if math.isfinite(signal) and method.has_signal and (requests or not method.asks):
+            episode.measured.setdefault(method.name, []).append(signal)
+
+
+def check_methods(methods: Methods, scorer: Scorer | None, info: Info) -> None:
+    """Refuse methods that do not fit each other, or an environment.
+
+    Args:
+        methods: the reward methods.
+        scorer: their scorer.
+        info: the info of a reset of the environment.
+
+    Raises:
+        ValueError: two components have one name, or a method needs what the info or the caller does not give.
+    """
+    names = [*info["rewards"], *(method.name for method in methods)]
+    for method in methods:
+        name = method.name
+        if names.count(name) > 1:
+            raise ValueError(
+                f"a component {name!r} is paid already; leave the method out, or make a subclass with "
+                "another `name`"
+            )
+        if method.asks and scorer is None:
+            raise ValueError(f"{name} asks for log-probabilities; give a scorer, such as scorer='lexical'")
+        for need in method.needs:
+            if not _has(info, need):
+                raise ValueError(
+                    f"{name} needs info[{need.replace('/', '][')}], which this environment does not give "
+                    f"(task {info.get('task')!r}); see its docstring for what its infos hold"
+                )
+
+
+def _credit(method: RewardMethod, episodes: Sequence[Episode]) -> None:
+    """Keep what a method gives to episodes that it compares."""
+    for turn in (turn for episode in episodes for turn in episode.turns):
+        turn.signals.setdefault(method.name, math.nan)
+        turn.credits[method.name] = []
+    scored = [episode for episode in episodes if not episode.error]
+    # A group stays whole, or its last episode without an error would look like one without a group.
+    compared = episodes if method.group and scored else scored
+    for episode, credits in zip(compared, method.assign_credit(compared) if compared else [], strict=True):
+        for credit in () if episode.error else credits:
+            turn = episode.turns[credit.turn]
+            if credit.from_signal and math.isnan(turn.signals[method.name]):
+                credit = replace(credit, value=math.nan, reason=credit.reason or UNMEASURED)
+            turn.credits[method.name].append(credit)
+    for episode in episodes:
+        for number, turn in enumerate(episode.turns if episode.error else ()):
+            turn.credits[method.name] = [Credit(number, math.nan, reason=episode.error)]
+
+
+def missing_outcome(episode: Episode, methods: Methods) -> str:
+    """Why the method that replaces the outcome gave none, in a line; empty where it gave one.
+
+    Args:
+        episode: an ended episode with its credits.
+        methods: the methods that gave them.
+    """
+    for method in methods:
+        if method.replaces_outcome and episode.turns:
+            for credit in episode.turns[-1].credits.get(method.name, ()):
+                if not credit.from_signal and not credit.known:
+                    return f"no outcome: {method.name}: {credit.reason}"
+    return ""
+
+
+def _has(info: Info, path: str) -> bool:
+    """Whether an info has an entry, such as `"privileged/target"`."""
+    first, _, rest = path.partition("/")
+    return first in info and (not rest or (isinstance(info[first], Mapping) and rest in info[first]))

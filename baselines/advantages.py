@@ -7,7 +7,7 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from memenvs.cli import parameters_of
+from memenvs.core.arguments import parameters_of
 from memenvs.core.data import check, convert, fits
 from memenvs.core.episode import Episode, Floats, Sample
 from memenvs.core.optional import import_object

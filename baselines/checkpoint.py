@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memenvs.baselines.update import MASTER, optimizer_masters
-from memenvs.cli import show
 from memenvs.core.files import (
     damage_in_one_line,
     path_in_errors,
@@ -23,6 +22,7 @@ from memenvs.core.files import (
     write_text,
 )
 from memenvs.core.optional import require
+from memenvs.core.terminal import show
 from memenvs.core.trackers import TrackerName, Trackers
 
 if TYPE_CHECKING:

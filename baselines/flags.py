@@ -15,11 +15,13 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 from msgspec import Meta
 
 from memenvs.baselines import losses
-from memenvs.cli import USER_ERRORS, parse, reader_may_stop, report_error
 from memenvs.core import data
+from memenvs.core.arguments import parse
 from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
+from memenvs.core.errors import USER_ERRORS
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
+from memenvs.core.terminal import reader_may_stop, report_error
 from memenvs.core.trackers import TrackerError, TrackerName
 from memenvs.wrappers.registry import read_methods
 

@@ -27,24 +27,21 @@ from memenvs import models
 from memenvs.baselines.checkpoint import EPISODES, Checkpoints, TrainingLog
 from memenvs.baselines.flags import ARGS, PlayArgs, RewardArgs, StepArgs, TrainArgs
 from memenvs.baselines.update import ProcessGroup, apply_gradients, make_optimizer
-from memenvs.cli import (
-    RED,
+from memenvs.core.arguments import (
     REQUIRED,
-    RESET,
-    YELLOW,
     Parameter,
     check_arguments,
     check_env_arguments,
     env_parameters,
     parameters_of,
     shell_form,
-    show,
 )
 from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.episode import Episode, valid
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.files import hold_folder, write_json
 from memenvs.core.optional import require
+from memenvs.core.terminal import RED, RESET, YELLOW, show
 from memenvs.core.trackers import check_clients
 from memenvs.data import bundled_names
 from memenvs.rollout.collect import Loop, MakeEnv, Timer, maker

@@ -14,8 +14,8 @@ from gymnasium.envs.registration import load_env_creator
 from leaderboard import ranked  # beside this file
 
 import memenvs
-from memenvs.cli import REQUIRED, described, env_parameters, find_spec
 from memenvs.commands.contract import argument_texts, contract
+from memenvs.core.arguments import REQUIRED, described, env_parameters, find_spec
 from memenvs.core.files import read_json, write_text
 from memenvs.data import bundled
 from memenvs.evaluation.suite import SUITES, suite_table

@@ -6,8 +6,8 @@ from pathlib import Path
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import show
 from memenvs.commands.build import main as build
+from memenvs.core.terminal import show
 from memenvs.evaluation.summary import metric_interval
 from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
 from memenvs.wrappers import TAMTRL, RewardWrapper

@@ -14,8 +14,8 @@ import numpy as np
 import transformers
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import show
 from memenvs.core.episode import Episode
+from memenvs.core.terminal import show
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.models import HFPolicy, SamplingParams
 from memenvs.rollout.collect import begin, step

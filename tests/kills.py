@@ -375,7 +375,7 @@ def learner(name: str, models: Path, *flags: str) -> Case:
 
 def judged(folder: Path) -> int:
     """Twelve replies of a judge, kept in its cache."""
-    from memenvs.cli import report_error
+    from memenvs.core.terminal import report_error
     from memenvs.wrappers.judge import JudgeClient
 
     with ChatStub(lambda fields: (200, fields["messages"][0]["content"] * 500)) as stub:
@@ -390,7 +390,7 @@ def judged(folder: Path) -> int:
 
 def converted(folder: Path) -> int:
     """A packaged model, converted into the cache; the conversion itself writes three files."""
-    from memenvs.cli import report_error
+    from memenvs.core.terminal import report_error
     from memenvs.models import packaged
 
     def convert(model: Any, file: Path, fresh: Path) -> None:

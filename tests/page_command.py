@@ -7,9 +7,9 @@ from typing import get_type_hints
 import pytest
 
 import memenvs.wrappers.prm
-from memenvs import cli
 from memenvs.baselines.flags import read_args
 from memenvs.commands import build, main
+from memenvs.core import arguments
 
 
 class Parsed(Exception):
@@ -27,7 +27,7 @@ def parse(command, monkeypatch):
         args = arguments_of(words, monkeypatch)
     env = getattr(args, "env", "")
     if env.startswith("Mem"):
-        cli.check_env_arguments(env, args.env_args)
+        arguments.check_env_arguments(env, args.env_args)
     return args
 
 
@@ -37,9 +37,9 @@ def arguments_of(words, monkeypatch):
     def stop(*given):
         raise Parsed(read(*given).keywords)
 
-    read = cli.parse
+    read = arguments.parse
     with monkeypatch.context() as patch:
-        patch.setattr(cli, "parse", stop)
+        patch.setattr(arguments, "parse", stop)
         patch.setattr(build, "parse", stop)
         with pytest.raises(Parsed) as parsed:
             main(words)

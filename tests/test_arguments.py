@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import (
+from memenvs.core.arguments import (
     Parameter,
     check_arguments,
     check_env_arguments,

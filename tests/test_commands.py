@@ -12,8 +12,9 @@ from command_line import listing
 from pages import run_commands
 
 import memenvs
-from memenvs.cli import RED, RESET, in_columns, parse, run_command, show
 from memenvs.commands import main
+from memenvs.core.arguments import parse, run_command
+from memenvs.core.terminal import RED, RESET, in_columns, show
 from memenvs.rollout.scripted import POLICIES, make_policy
 from memenvs.tasks.metrics import METRICS
 from memenvs.wrappers.registry import METHODS, SCORERS

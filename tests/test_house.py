@@ -50,7 +50,7 @@ def test_only_places_that_users_name_are_imported_by_their_text():
     allowed = {
         "memenvs/core/optional.py",  # libraries of an extra; a method, scorer or teacher "module:Name"
         "memenvs/commands/__init__.py",  # the commands
-        "memenvs/cli.py",  # gym.make's "module:Id"
+        "memenvs/core/arguments.py",  # gym.make's "module:Id"
     }
     users = {
         module.path

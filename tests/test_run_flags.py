@@ -12,7 +12,7 @@ from build_command import command
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.flags import read_args
 from memenvs.baselines.rollout import evaluation_args
-from memenvs.cli import REQUIRED
+from memenvs.core.arguments import REQUIRED
 
 FLAGS = [
     *("--model", "some model", "--env", "MemToolQA-v0", "--env-args", "tasks=world-test", "result=false"),

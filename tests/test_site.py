@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 import memenvs
-from memenvs.cli import env_parameters
+from memenvs.core.arguments import env_parameters
 from memenvs.evaluation.suite import read_suite
 
 ROOT = Path(__file__).parents[1]

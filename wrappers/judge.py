@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from memenvs.cli import check_arguments, parameters_of
+from memenvs.core.arguments import check_arguments, parameters_of
 from memenvs.core.data import Count, NonNegative, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.episode import Credit, Episode, observation_text

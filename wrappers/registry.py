@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memenvs.cli import check_arguments, parameters_of, read_arguments
+from memenvs.core.arguments import check_arguments, parameters_of, read_arguments
 from memenvs.core.data import convert, parse_json
 from memenvs.core.optional import import_object
 from memenvs.wrappers.method import RewardMethod

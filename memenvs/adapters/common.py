@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import check_arguments, make_env, parameters_of
+from memenvs.core.arguments import check_arguments, make_env, parameters_of
 from memenvs.core.env import Info, check_text_observations, public_info, task_options
 from memenvs.wrappers import RewardMethod, RewardWrapper
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import memenvs
 from memenvs.adapters.common import open_env, turn_record
-from memenvs.cli import read_arguments
+from memenvs.core.arguments import read_arguments
 from memenvs.core.env import MAX_REPLY_CHARS, task_options, text_env_of
 from memenvs.core.optional import check_version
 from memenvs.core.spaces import clean_text

@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memenvs.cli import closest_first, reader_may_stop, report_error, run_command, terminal_width
+from memenvs.core.arguments import closest_first, run_command
+from memenvs.core.terminal import reader_may_stop, report_error, terminal_width
 
 
 class Command(NamedTuple):
@@ -19,7 +20,7 @@ class Command(NamedTuple):
         text: what it does.
         example: arguments that show it.
         place: `module:function`. A `main` parses the words after the command itself; for another function the
-            signature gives the options (`memenvs.cli.run_command`).
+            signature gives the options (`memenvs.core.arguments.run_command`).
     """
 
     text: str

@@ -19,10 +19,12 @@ from memenvs.build.levels import solve_levels, told
 from memenvs.build.ruler import FILES
 from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
-from memenvs.cli import REQUIRED, USER_ERRORS, Parameter, closest_first, parse, report_error, shell_form
+from memenvs.core.arguments import REQUIRED, Parameter, closest_first, parse, shell_form
 from memenvs.core.data import Count, Whole, check, checked
+from memenvs.core.errors import USER_ERRORS
 from memenvs.core.files import path_in_errors, resolved
 from memenvs.core.processes import Workers
+from memenvs.core.terminal import report_error
 from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from tyro.conf import Positional, PositionalRequiredArgs, arg
 
-from memenvs.cli import RED, RESET, deferred, show, show_page
 from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
+from memenvs.core.arguments import deferred
 from memenvs.core.data import Count, checked
 from memenvs.core.files import path_in_errors, write_text
 from memenvs.core.optional import install_line
 from memenvs.core.processes import Workers
+from memenvs.core.terminal import RED, RESET, show, show_page
 from memenvs.core.trackers import TrackerName
 from memenvs.evaluation.by import scores_by
 from memenvs.evaluation.compare import PairedComparison

@@ -13,7 +13,8 @@ from gymnasium.envs.registration import load_env_creator
 from tyro.conf import Positional
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import (
+from memenvs.commands.contract import argument_texts, contract
+from memenvs.core.arguments import (
     Parameter,
     closest_first,
     described,
@@ -21,12 +22,11 @@ from memenvs.cli import (
     find_spec,
     parameters_of,
     shell_form,
-    terminal_width,
 )
-from memenvs.cli import show as write
-from memenvs.commands.contract import argument_texts, contract
 from memenvs.core.files import read_json
 from memenvs.core.optional import import_object
+from memenvs.core.terminal import show as write
+from memenvs.core.terminal import terminal_width
 from memenvs.data import bundled, bundled_names
 from memenvs.models.packaged import AGENT, MODELS, shipped_agents
 from memenvs.rollout.scripted import POLICIES

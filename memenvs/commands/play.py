@@ -14,14 +14,15 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.cli import BOLD, RESET, make_env, show
 from memenvs.commands.options import EnvOptions, PolicyOptions
+from memenvs.core.arguments import make_env
 from memenvs.core.data import Seed, Whole, checked
 from memenvs.core.env import Info, TextEnv
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.errors import error_line
 from memenvs.core.spaces import UnicodeText
+from memenvs.core.terminal import BOLD, RESET, show
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
 from memenvs.envs.sokoban_grid import SokobanGridEnv

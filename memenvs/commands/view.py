@@ -15,9 +15,9 @@ from typing import Annotated
 from msgspec import Meta
 from tyro.conf import Positional
 
-from memenvs.cli import show
 from memenvs.core.data import Count, checked
 from memenvs.core.episode_file import read_episodes
+from memenvs.core.terminal import show
 from memenvs.view.curves import write_curves
 from memenvs.view.report import find_files, write_report
 from memenvs.view.server import ReportServer

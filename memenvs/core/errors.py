@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
+
 MAX_ERROR_CHARS = 500
+USER_ERRORS = (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error)
+"""Errors of arguments and data, which a command reports in one line instead of a traceback."""
 
 
 class ServerError(ConnectionError):

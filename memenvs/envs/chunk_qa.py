@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.cli import GREEN
 from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
+from memenvs.core.terminal import GREEN
 from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
 from memenvs.envs.memory import MAX_OWN_TEXT, MODES, RECALLED, Memory, ModeName, Shown
 from memenvs.envs.render import block, reward_line, show_turn

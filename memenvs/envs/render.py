@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memenvs.cli import BOLD, DIM, RESET, YELLOW, terminal_width
+from memenvs.core.terminal import BOLD, DIM, RESET, YELLOW, terminal_width
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.cli import closest_first, env_parameters
+from memenvs.core.arguments import closest_first, env_parameters
 from memenvs.core.data import checked
 from memenvs.evaluation.log import EvaluatedRun, read_run
 from memenvs.evaluation.summary import markdown_table, metric_interval, show_number

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from memenvs.cli import closest_first
+from memenvs.core.arguments import closest_first
 from memenvs.core.data import Seed, checked
 from memenvs.core.files import names_apart, resolved, write_json, write_text
 from memenvs.credit import ATOL, RTOL, Array

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs
-from memenvs.cli import make_env
+from memenvs.core.arguments import make_env
 from memenvs.core.data import Count, NonNegative, Seed, checked
 from memenvs.core.env import text_env_of
 from memenvs.core.episode import Episode, Reply

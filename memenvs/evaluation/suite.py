@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import memenvs
-from memenvs.cli import make_env
+from memenvs.core.arguments import make_env
 from memenvs.core.data import convert
 from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.evaluation.compare import PairedComparison, compare

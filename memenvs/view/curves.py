@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from memenvs.baselines.flags import RESUMABLE
-from memenvs.cli import closest_first
+from memenvs.core.arguments import closest_first
 from memenvs.core.data import checked, decode
 from memenvs.core.episode import Floats
 from memenvs.core.files import names_apart, read_json

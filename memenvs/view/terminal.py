@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from memenvs.cli import BOLD, DIM, GREEN, RED, RESET, terminal_width
 from memenvs.core.env import Info
 from memenvs.core.episode import OUTCOME, Episode, Turn, observation_text
+from memenvs.core.terminal import BOLD, DIM, GREEN, RED, RESET, terminal_width
 from memenvs.envs.render import block, credits_of, earned_lines, printable
 
 _ENTRY = re.compile(r"\[\d+\] ")

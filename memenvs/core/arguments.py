@@ -1,4 +1,4 @@
-"""Command lines: options from signatures, NAME=VALUE arguments, and errors of one line."""
+"""Arguments: options of a command from its signature, NAME=VALUE for environments, checked by annotations."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import functools
 import importlib
 import inspect
 import io
-import itertools
 import json
-import os
 import re
 import shlex
-import shutil
 import sys
 import textwrap
 import typing
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TextIO, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium as gym
 import msgspec
@@ -30,18 +27,13 @@ from gymnasium.envs.registration import (
 )
 
 from memenvs.core.data import described, fits, is_plain, shown
-from memenvs.core.errors import one_line
+from memenvs.core.errors import USER_ERRORS, one_line
+from memenvs.core.terminal import _COLOUR, report_error
 
 T = TypeVar("T")
 
 REQUIRED: Any = inspect.Parameter.empty
 """Default of a parameter that has none."""
-
-USER_ERRORS = (ValueError, OSError, TypeError, ImportError, FloatingPointError, gym.error.Error)
-"""Errors of arguments and data, which a command reports in one line instead of a traceback."""
-
-BOLD, DIM, RED, GREEN, YELLOW, RESET = (f"\x1b[{code}m" for code in (1, 2, 31, 32, 33, 0))
-_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: str) -> int:
@@ -152,100 +144,6 @@ def _in_one_line(box: str) -> str:
         text = f"missing {', '.join(line.strip() for line in lines if re.match(' {4}[^ ]', line))}"
     meant = [more[1].split()[0] for more in sections[2:] if "Perhaps" in "".join(more[:1])]
     return f"{text}; did you mean {meant[0]}?" if meant else text
-
-
-@contextlib.contextmanager
-def reader_may_stop() -> Iterator[None]:
-    """End the process quietly, inside a `with`, if whatever reads standard output stops, such as `head`."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
-        raise SystemExit(0) from None
-
-
-def report_error(prog: str, error: object) -> int:
-    """Write an error of a command to standard error, in one line; the exit status 2."""
-    plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
-    sys.stderr.write(f"{prog}: {'error' if plain else RED + 'error' + RESET}: {one_line(error)}\n")
-    return 2
-
-
-def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
-    """Write text with colours, which are left out if `file` is no terminal or NO_COLOR is set.
-
-    Args:
-        text: ends with a line end.
-        file: standard output by default.
-        wrap: wrap lines at words to the width of a terminal; commands to be copied are not wrapped.
-    """
-    file = file or sys.stdout
-    if not file.isatty() or "NO_COLOR" in os.environ:
-        text = _COLOUR.sub("", text)
-    if wrap and file.isatty():
-        width = terminal_width()
-        text = "\n".join(line for long in text.split("\n") for line in _wrapped(long, width))
-    file.write(text)
-    file.flush()
-
-
-def show_page(page: str) -> None:
-    """Write Markdown to standard output; on a terminal its tables are columns."""
-    show(in_columns(page, terminal_width()) if sys.stdout.isatty() else page)
-
-
-def terminal_width(otherwise: int = 88) -> int:
-    """Columns of the terminal, at least 20; COLUMNS decides where it is set."""
-    return max(20, shutil.get_terminal_size((otherwise, 24)).columns)
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    """A line in parts of at most `width` characters, the later ones indented as the first."""
-    if len(_COLOUR.sub("", line)) <= width:
-        return [line]
-    indent = " " * min(len(line) - len(line.lstrip(" ")), width // 2)
-    return textwrap.wrap(
-        line.strip(), width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-    )
-
-
-def in_columns(page: str, width: int) -> str:
-    r"""A page of Markdown with its tables as aligned columns, numbers to the right.
-
-    A table that is wider than `width` becomes several, each with the first column, or with two if the first
-    is empty in some rows.
-
-    >>> print(in_columns("| metric | mean |\n| --- | --- |\n| em | 1.000 |\n| reward | -0.5 |", 80))
-    metric   mean
-    em      1.000
-    reward   -0.5
-    """
-    lines: list[str] = []
-    for is_table, group in itertools.groupby(page.split("\n"), lambda line: line.startswith("| ")):
-        if not is_table:
-            lines += group
-            continue
-        cells = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in group]
-        columns: list[list[str]] = []
-        for head, _, *texts in zip(*cells, strict=True):
-            column = [text.replace("\\|", "|") for text in (head, *texts)]
-            is_number = all(re.match(r"[-+]?\d|$", text) for text in column[1:]) and columns
-            size = max(map(len, column))
-            columns.append([text.rjust(size) if is_number else text.ljust(size) for text in column])
-        names = columns[: 2 - all(text.strip() for text in columns[0])]  # of the rows
-        parts = [[*names]]
-        for column in columns[len(names) :]:
-            fits_in = sum(len(one[0]) + 2 for one in parts[-1]) + len(column[0]) <= width
-            if not fits_in and len(parts[-1]) > len(names):
-                parts.append([*names])
-            parts[-1].append(column)
-        for k, part in enumerate(parts):
-            head, *rows = ("  ".join(row).rstrip() for row in zip(*part, strict=True))
-            lines += [*[""] * bool(k), head, *rows]
-    return "\n".join(lines)
 
 
 class Parameter(NamedTuple):

@@ -25,7 +25,6 @@ from memenvs.tasks.metrics import (
     locomo_f1,
     mrcr_ratio,
 )
-from memenvs.tasks.stemming import stem
 from memenvs.tasks.taskset import open_questions, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -431,6 +430,7 @@ def test_a_category_that_there_is_not_is_one_line(tmp_path, capsys):
     [
         ("He was running and jumping", ["she runs, jumps"], 4 / 7),  # he was run jump; she run jump
         ("the 7 May, 2023", ["7 May 2023"], 1.0),
+        ("skies", ["sky"], 1.0),  # one of NLTK's exceptions to Porter's rules
         ("Ann, Bob", ["Ann", "Cy"], 0.5),
         ("Bob, Ann", ["Ann"], 2 / 3),
         ("That was not mentioned.", LOCOMO_ABSENT, 1.0),
@@ -441,31 +441,6 @@ def test_a_category_that_there_is_not_is_one_line(tmp_path, capsys):
 )
 def test_locomos_f1_is_of_stems_and_of_parts(prediction, answers, score):
     assert locomo_f1(prediction, answers) == pytest.approx(score)
-
-
-# The stems of NLTK 3.10's PorterStemmer, with its extensions.
-STEMS = """
-caresses caress, ponies poni, ties tie, dies die, cats cat, feed feed, agreed agre, plastered
-plaster, bled bled, motoring motor, sing sing, conflated conflat, troubled troubl, sized size,
-hopping hop, falling fall, hissing hiss, fizzed fizz, failing fail, filing file, happy happi, enjoy
-enjoy, say say, by by, relational relat, conditional condit, rational ration, valenci valenc,
-digitizer digit, conformabli conform, radicalli radic, differentli differ, vileli vile, analogousli
-analog, vietnamization vietnam, predication predic, operator oper, feudalism feudal, decisiveness
-decis, hopefulness hope, callousness callous, formaliti formal, sensitiviti sensit, sensibiliti
-sensibl, triplicate triplic, formative form, formalize formal, electriciti electr, electrical
-electr, hopeful hope, goodness good, revival reviv, allowance allow, inference infer, airliner
-airlin, adjustable adjust, defensible defens, irritant irrit, replacement replac, adjustment adjust,
-dependent depend, adoption adopt, communism commun, activate activ, angulariti angular, homologous
-homolog, effective effect, bowdlerize bowdler, probate probat, rate rate, cease ceas, controll
-control, roll roll, skies sky, lying lie, news news, spied spi, tied tie, geologi geolog, carefulli
-care, succeed succeed
-"""
-
-
-def test_stems_are_those_of_porter_with_nltks_extensions():
-    for pair in STEMS.replace("\n", " ").split(","):
-        word, wanted = pair.split()
-        assert stem(word) == wanted, word
 
 
 # MemoryAgentBench.

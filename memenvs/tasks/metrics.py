@@ -11,18 +11,18 @@ the MATH benchmark of Hendrycks et al. (2021) also rewrites units, roots and fra
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import regex
 
 from memenvs.core.words import UNSPACED, fold_digits
-from memenvs.tasks.stemming import stem
 
 BOXED = "\\boxed"
 
@@ -381,7 +381,14 @@ def locomo_f1(prediction: str, answers: Sequence[str]) -> float:
 def _stems(text: str) -> list[str]:
     bare = text.lower().translate(_WITHOUT_PUNCTUATION)
     words = _ARTICLE_OR_AND.sub(" ", bare).split() or as_written(text).split()
-    return [stem(word) if len(word) < 64 else stem.__wrapped__(word) for word in words]  # not kept
+    return list(map(_porter().stem, words))
+
+
+@functools.cache
+def _porter() -> Any:
+    from nltk.stem.porter import PorterStemmer  # slow, and one metric needs it
+
+    return PorterStemmer()  # with NLTK's extensions, as LoCoMo's evaluation has it
 
 
 def mrcr_ratio(prediction: str, answers: Sequence[str]) -> float:

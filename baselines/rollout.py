@@ -461,11 +461,10 @@ class RewardRun(RolloutRun):
         self.methods: list[RewardMethod] = make_methods(named) if named else []
         self.scorer: Scorer | None = None
         if self.methods:
-            scorer, template = args.scorer, None
-            if scorer == "policy":
-                scorer = HFScorer(self.policy.model, self.policy.tokenizer)
-                template = self.policy.template
-            made = make_scorer(scorer, template)
+            if args.scorer == "policy":
+                made = make_scorer(HFScorer(self.policy.model, self.policy.tokenizer), self.policy.template)
+            else:
+                made = make_scorer(args.scorer)
             self.scorer = made and TimedScorer(made, self.timer)
             env = self.make_env()
             check_methods(self.methods, self.scorer, env.reset(seed=0)[1])  # raises here, before the run

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from memenvs.envs.sokoban import SokobanEnv
 from memenvs.sokoban import LETTERS, to_text
 
 OPEN, CLOSE = "<think></think><answer>", "</answer>"
@@ -48,3 +49,13 @@ def any_move(env):
     """A teacher that knows the form of a reply and nothing else."""
     draws = np.random.default_rng(0)
     return lambda observation, info: f"{OPEN}{MOVES[draws.integers(4)]}{CLOSE}"
+
+
+class FailingSokoban(SokobanEnv):
+    """Sokoban whose every move fails, as where a server is needed that is unreachable."""
+
+    def _play(self, reply: str) -> dict[str, float]:
+        raise ConnectionError("the server is unreachable")
+
+
+gym.register("FailingSokoban-v0", entry_point="easy_sokoban:FailingSokoban")

@@ -151,11 +151,8 @@ class TestHardSteps:
 
     @pytest.mark.parametrize("learner", [mt_ppo, grpo, distill])
     def test_a_step_in_which_every_episode_failed_is_skipped(self, learner, game, tmp_path, capsys):
-        args = arguments(learner, game, tmp_path / "run", steps=1, groups=8)
-        training = learner.prepare(args)
-        for env in training.venv.unwrapped.envs:
-            env.unwrapped._play = unreachable
-        learner.train(training, args)
+        args = arguments(learner, game, tmp_path / "run", steps=1, groups=8, env="FailingSokoban-v0")
+        learner.train(learner.prepare(args), args)
         (line,) = read(tmp_path / "run")
         assert line["skipped"] == 1.0
         assert line["failed"] == 8 * args.group_size
@@ -163,12 +160,8 @@ class TestHardSteps:
         assert re.match(r"warning: (\d+) of \1 episodes failed and are left out, the first: \S", warning)
 
     def test_a_tree_survives_a_failing_environment(self, game, tmp_path):
-        options = {"steps": 1, "groups": 2, "reward": "turn", "tree_turns": 1}
-        args = arguments(grpo, game, tmp_path / "run", **options)
-        training = grpo.prepare(args)
-        training.tree_env.unwrapped._play = unreachable
-        grpo.train(training, args)
-        (line,) = read(tmp_path / "run")
+        options = {"steps": 1, "groups": 2, "reward": "turn", "tree_turns": 1, "env": "FailingSokoban-v0"}
+        (line,) = run(grpo, game, tmp_path / "run", **options)
         assert (line["failed"], line["skipped"]) == (16, 1.0)
 
     def test_an_episode_that_outgrows_the_window_is_trained_on_to_its_last_reply(self, longer, tmp_path):
@@ -618,7 +611,3 @@ def test_pictures_are_refused_before_a_model_is_looked_for(learner, flags, tmp_p
     assert learner.main(given) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "MemSokobanImage-v0 has observations that are not texts" in line
-
-
-def unreachable(reply):
-    raise ConnectionError("the retriever is unreachable")

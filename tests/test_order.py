@@ -7,6 +7,8 @@ import gymnasium as gym
 import pytest
 
 from memenvs.baselines import grpo, sft
+from memenvs.core.episode import Episode, Reply, Turn
+from memenvs.core.episode_file import EpisodeWriter
 from memenvs.rollout.order import MOST_SHUFFLED, draw_tasks
 from memenvs.tasks.taskset import open_tasks
 from memenvs.wrappers import RewardMethod
@@ -156,11 +158,11 @@ def test_the_return_of_an_evaluation_has_what_methods_pay(tiny_model, small, tmp
 @pytest.fixture
 def file(tmp_path):
     """A file of 30 demonstrations; the last 12 solved their task."""
-    lines = [
-        json.dumps({"turns": [[f"Question {i}", f"answer {i}"]], "context": "append", "success": i >= 18})
-        for i in range(30)
-    ]
-    (tmp_path / "shown.jsonl").write_text("\n".join(lines) + "\n")
+    info = {"turn": 0, "context": "append", "feedback": "", "rewards": {}}
+    with EpisodeWriter(tmp_path / "shown.jsonl") as writer:
+        for i in range(30):
+            turn = Turn(f"Question {i}", info, Reply(f"answer {i}"), info, "terminated")
+            writer.write(Episode(turns=[turn], end="terminated", metrics={"success": float(i >= 18)}))
     return str(tmp_path / "shown.jsonl")
 
 

@@ -32,14 +32,14 @@ unit: .venv/.dev
 	$(ALONE) $(BIN)/python -m pytest -n 2
 
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
-	$(ALONE) $(BIN)/python -m pytest -n 2 --dist loadfile tests/lm tests/test_recipes.py
+	$(ALONE) $(BIN)/python -m pytest -n 2 --dist loadfile tests/lm tests/docs/test_recipes.py
 
 soak: .venv/.dev  ## hostile replies to every environment for an hour, to servers, clients and the viewer for a tenth of that
-	$(ALONE) $(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
-	$(ALONE) $(BIN)/python tests/soak_adapters.py --seconds $$(($(or $(SECONDS),3600) / 10))
+	$(ALONE) $(BIN)/python tests/support/soak.py --seconds $(or $(SECONDS),3600)
+	$(ALONE) $(BIN)/python tests/support/soak_adapters.py --seconds $$(($(or $(SECONDS),3600) / 10))
 
 kills: .venv/.dev  ## kill what writes files, and fail its disk, at every write; an hour
-	$(ALONE) $(BIN)/python tests/kills.py --kills $(or $(KILLS),100)
+	$(ALONE) $(BIN)/python tests/support/kills.py --kills $(or $(KILLS),100)
 
 test-research: .venv/.dev  ## what reproduces the papers, in research/; its slow tests run without the -m
 	$(ALONE) $(BIN)/python -m pytest -n 2 research -m "not slow"
@@ -64,28 +64,28 @@ dist: .venv/.release .venv-audit/.made  ## wheel and sdist in dist/, as the pack
 
 test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
-		$(ALONE) .venv-vllm/bin/python -m pytest tests/test_scorers_vllm.py tests/test_policy_vllm.py tests/test_evaluate_vllm.py tests/test_tools_vllm.py \
-			tests/test_learner_vllm.py tests/lm/test_lm_scorers.py
+		$(ALONE) .venv-vllm/bin/python -m pytest tests/wrappers/test_scorers_vllm.py tests/models/test_vllm.py \
+			tests/evaluation/test_vllm.py tests/evaluation/test_tools_vllm.py tests/baselines/test_learner_vllm.py tests/lm/test_lm_scorers.py
 
 # The quick environment first: what breaks there says so soon.
 test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
-	$(ALONE) .venv-trainers/bin/python -m pytest tests/trainers tests/test_recipes.py
+	$(ALONE) .venv-trainers/bin/python -m pytest tests/trainers tests/docs/test_recipes.py
 	$(ALONE) .venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
 	$(ALONE) .venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
 	$(ALONE) .venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py
 	for name in trainers inspect verifiers verl; do \
-		$(ALONE) .venv-$$name/bin/python -W ignore tests/soak_adapters.py --seconds 15 || exit 1; done
+		$(ALONE) .venv-$$name/bin/python -W ignore tests/support/soak_adapters.py --seconds 15 || exit 1; done
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network
-	$(ALONE) .venv-track/bin/python -m pytest tests/test_trackers.py
+	$(ALONE) .venv-track/bin/python -m pytest tests/baselines/test_trackers.py
 
 # Old releases warn about new ones, hence -W default; before 3.11 matplotlib numbers parts of an SVG at random.
-CORE := -W default tests/test_tasks.py tests/test_chunk_qa.py tests/test_search_qa.py tests/test_tool_qa.py \
-	tests/test_sokoban_env.py tests/core/test_vector.py tests/wrappers/test_reward_wrapper.py tests/test_play.py \
-	tests/test_commands.py tests/test_build_cli.py tests/test_lora.py tests/test_learner_flags.py \
-	tests/test_retrieval_lexical.py tests/test_retrieval_dense.py tests/test_retrieval_encoder.py \
-	tests/test_retrieval_server.py tests/test_build_vectors.py tests/test_curves.py \
-	--deselect tests/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
+CORE := -W default tests/tasks/test_taskset.py tests/envs/test_chunk_qa.py tests/envs/test_search_qa.py tests/envs/test_tool_qa.py \
+	tests/envs/test_sokoban.py tests/core/test_vector.py tests/wrappers/test_reward_wrapper.py tests/commands/test_play.py \
+	tests/commands/test_commands.py tests/build/test_command.py tests/models/test_lora.py tests/baselines/test_flags.py \
+	tests/retrieval/test_lexical.py tests/retrieval/test_dense.py tests/retrieval/test_encoder.py \
+	tests/retrieval/test_server.py tests/build/test_vectors.py tests/view/test_curves.py \
+	--deselect tests/view/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
 
 test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml allows; some minutes
 	$(ALONE) .venv-lowest/bin/python -m memenvs list > /dev/null

@@ -1,6 +1,5 @@
 """Shared by several test files: small task sets, a tiny encoder, a tiny corpus, and paths of real data."""
 
-import contextlib
 import importlib.util
 import os
 import sys
@@ -37,28 +36,10 @@ if importlib.util.find_spec("hypothesis"):  # the trainers' environments lack it
     settings.register_profile("no deadline", deadline=None)  # a busy machine is not a failure
     settings.load_profile("no deadline")
 
-collect_ignore = ["lm"]  # tests that want a real language model and minutes: `make test-lm`
+# Tests that want a real language model and minutes (`make test-lm`), and what tests share.
+collect_ignore = ["lm", "support"]
 
 SHARED = Path(__file__).parents[2] / "shared"
-WORLD = [
-    ("p3", "Ada Lovelace", "wrote the first program for the engine of Babbage"),
-    ("p1", "Charles Babbage", "designed the analytical engine in London"),
-    ("p2", "Grace Hopper", "built the first compiler and found a moth"),
-    ("p10", "Beyoncé", "sang in Houston"),
-    ("p0", "Moth", "a winged insect that comes out at night"),
-]
-
-
-@contextlib.contextmanager
-def files_up_to(size):
-    """Let no file of this process grow beyond `size` bytes, as on a full disk."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="session")

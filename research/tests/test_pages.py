@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_readme import headings
+from pages import headings
 
 PAGES = sorted(Path(__file__).parents[1].glob("*.md"))
 

@@ -5,11 +5,11 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
-from copy_model import copying_model
 
 from memenvs.wrappers import TAMTRL, RewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
+from research.tests.copy_model import copying_model
 
 TASKS = range(40)
 

@@ -499,7 +499,8 @@ def test_verls_actor_router_and_queue_carry_the_credit(tiny_model, tokenizer, re
     model = f"actor_rollout_ref.model.path={tiny_model}"
     config = compose([*BASE, "actor_rollout_ref.rollout.n=4", agent, model, "transfer_queue.enable=True"])
     config.actor_rollout_ref.rollout.full_determinism = True
-    paths = os.pathsep.join(str(folder) for folder in Path(__file__).parents[:3])
+    places = (Path(__file__).parent, DOCS.parent / "tests" / "support", DOCS.parent)
+    paths = os.pathsep.join(map(str, places))
     env = {"VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl", "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
     ray.init(num_cpus=16, include_dashboard=False, runtime_env={"env_vars": env})
     try:

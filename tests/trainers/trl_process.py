@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parents[1])]
+    sys.path[:0] = [str(Path(__file__).parents[1] / "support")]
     import torch.distributed.nn  # before the process group is there, which it would keep for good
     from scripted_trl import ByTurn, make_trainer, weights
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
-from support.groups import gold, play_group
+from groups import gold, play_group
 
 import memenvs
 from memenvs.core.episode import Episode

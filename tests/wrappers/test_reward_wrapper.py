@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
+from groups import play_group
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
-from support.groups import play_group
 
 import memenvs
 from memenvs.testing import play

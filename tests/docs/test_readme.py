@@ -1,0 +1,74 @@
+"""Every snippet of the README and the docs runs as written."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from page_command import parse
+from pages import FILE, PAGES, ROOT, TUTORIALS, blocks, headings, run_commands
+
+
+def snippets(language):
+    return [
+        pytest.param(block.body, id=block.id)
+        for page in PAGES
+        if page not in TUTORIALS
+        for block in blocks(page)
+        if (block.language, block.needs) == (language, "")  # test_recipes.py runs the others
+    ]
+
+
+@pytest.mark.parametrize("code", snippets("python"))
+def test_a_python_snippet_runs(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "snippet", "exec"), {"__name__": "__main__"})
+
+
+def test_the_types_of_the_snippets_are_sound(tmp_path):
+    """By mypy with the cache that `make types` has filled; those that train are left out."""
+    codes = {f"snippet_{i}.py": snippet.values[0] for i, snippet in enumerate(snippets("python"))}
+    assert len(codes) > 6
+    for page in TUTORIALS:
+        found = [block.body for block in blocks(page) if block.language == "python"]
+        codes |= {f"{file[1]}.py": code for code in found if (file := FILE.match(code))}
+        codes[f"whole_{page.stem}.py"] = "\n".join(code for code in found if not FILE.match(code))
+    for name, code in codes.items():
+        (tmp_path / name).write_text(code)
+    files = [str(tmp_path / name) for name, code in codes.items() if "memenvs.baselines" not in code]
+    command = [sys.executable, "-m", "mypy", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("block", snippets("console"))
+def test_the_commands_of_a_console_snippet_succeed(block, tmp_path):
+    run_commands(block, tmp_path)
+
+
+def commands():
+    """The commands of the code blocks that no test runs: they want a model, a server or a file."""
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language not in ("", "sh"):
+                continue
+            for line in block.body.replace("\\\n", " ").splitlines():
+                if re.match(r"memenvs \w", line):
+                    yield pytest.param(page, line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
+
+
+@pytest.mark.parametrize(("page", "command"), list(commands()))
+def test_the_command_of_a_page_has_options_that_there_are(page, command, tmp_path, monkeypatch):
+    for block in blocks(page):
+        if file := FILE.match(block.body):  # a command may name what is in it
+            (tmp_path / f"{file[1]}.py").write_text(block.body)
+    monkeypatch.syspath_prepend(tmp_path)
+    parse(command, monkeypatch)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_files_lead_somewhere(page):
+    for place, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        target = page.parent / place if place else page
+        assert target.exists(), place
+        assert not anchor or anchor in headings(target), f"{place}#{anchor}"

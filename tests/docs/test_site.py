@@ -1,0 +1,159 @@
+"""The parts of the documentation site: links, docstrings, pages, pictures; and the citation file."""
+
+import base64
+import importlib.util
+import re
+import sys
+import zlib
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+import memenvs
+from memenvs.core.arguments import env_parameters
+from memenvs.evaluation.suite import read_suite
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+IDS = sorted(name for name in gym.registry if name.startswith("Mem"))
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(Path(name).stem, DOCS / name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+links = load("_ext/repository_links.py")
+docstrings = load("_ext/docstrings.py")
+load("leaderboard.py")  # which the next one imports
+environments = load("environment_pages.py")
+reference = load("_ext/reference_pages.py")
+pictures = load("pictures.py")
+check_site = load("check_site.py")
+
+
+def test_a_link_to_a_page_outside_leads_to_the_page_that_has_its_text():
+    found = links.rewrite("[x](../data/README.md#a) and [y](rewards.md)", "docs/learners.md", "learners")
+    assert found == "[x](data.md#a) and [y](rewards.md)"
+    found = links.rewrite("[x](docs/rewards.md#how-fast)", "README.md", "overview")
+    assert found == "[x](rewards.md#how-fast)"
+    assert links.rewrite("[x](../rewards.md)", "docs/tutorials/a.md", "tutorials/a") == "[x](../rewards.md)"
+
+
+def test_a_link_to_a_source_file_leads_to_a_page_that_shows_it():
+    found = links.rewrite("[`g`](../baselines/grpo.py)", "docs/learners.md", "learners")
+    assert found == '<a class="source" href="source/baselines/grpo.py.html">`g`</a>'
+    assert "baselines/grpo.py" in links.linked_files()
+
+
+def test_code_and_links_that_lead_nowhere_are_left_as_they_are():
+    text = "```\n[a](../README.md)\n```\n[b](../nothing.md) [c](https://a.org/x) [d](#here)\n"
+    assert links.rewrite(text, "docs/learners.md", "learners") == text
+
+
+def test_a_docstring_keeps_its_code_equations_and_signs():
+    lines = ["Of `a_b` and *c*:", "", "    R_k = r_k * x_", "", "Args:", "    x: a `y`.", "", "    more"]
+    found = docstrings.to_rst(lines)
+    assert found[0] == r"Of ``a_b`` and \*c\*:"
+    assert found[2:5] == ["::", "", "    R_k = r_k * x_"]
+    assert found[-3:] == ["    x: a ``y``.", "", "    more"]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_an_environment_has_a_page_with_its_contract_and_every_argument_explained(name):
+    page = (DOCS / "envs" / f"{name}.md").read_text(encoding="utf-8")
+    assert page == environments.page(name), "write it again: python docs/environment_pages.py"
+    assert f"({name}.md)" in (DOCS / "envs" / "index.md").read_text()
+    for title in ("Action", "Observation", "Reward", "End", "Arguments"):
+        assert f"\n## {title}\n" in page
+    for parameter in env_parameters(name):
+        (row,) = re.findall(rf"^\| `{parameter.name}` \|.*$", page, re.MULTILINE)
+        assert re.search(r"\| [^|]+ \|$", row), row
+
+
+def test_a_class_that_extends_another_has_its_contract_on_the_page():
+    page = environments.page("MemSokobanImage-v0")
+    assert "+10 solved" in page
+    assert "the board now, and the text of" in page  # its own observation, not the other's
+
+
+@pytest.mark.parametrize("name", list(reference.MODULES))
+def test_a_page_of_the_reference_has_every_public_name(name):
+    page = reference.module_page(name)
+    assert (DOCS / "api" / f"{name}.md").exists()
+    assert f"({name}.md)" in (DOCS / "api" / "index.md").read_text()
+    for public in getattr(sys.modules[name], "__all__", ()):
+        assert f"{name}.{public}\n" in page
+
+
+def unpacked(svg):
+    """An SVG with the pixels of its pictures, since one picture may be compressed in many ways."""
+
+    def pixels(match):
+        data = base64.b64decode(match[1])
+        start = data.index(b"IDAT") + 4
+        return zlib.decompressobj().decompress(data[start:]).hex()
+
+    return re.sub(r"base64,([\w+/=]+)", pixels, svg)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_a_picture_shows_what_happens_in_the_environment_now(name):
+    kept = (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8")
+    assert unpacked(pictures.PICTURES[name]()) == unpacked(kept), "draw it again: python docs/pictures.py"
+
+
+def test_the_leaderboard_shows_the_results_beside_it():
+    kept = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
+    assert load("leaderboard.py").page() == kept, "write it again: python docs/leaderboard.py"
+
+
+def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top">x</h1><a href="#top">a</a><a href="other.html#no">b</a><a href="gone.html">c</a>'
+        '<script src="https://cdn.org/x.js"></script><a href="https://a.org">d</a>'
+    )
+    (tmp_path / "other.html").write_text('<a href="index.html#top">e</a>')
+    assert list(check_site.problems(tmp_path)) == [
+        "index.html: loads https://cdn.org/x.js, which is on another host",
+        "index.html: other.html#no has no such anchor",
+        "index.html: gone.html leads nowhere",
+    ]
+
+
+def test_the_citation_file_is_of_this_version_and_licence():
+    cited = pytest.importorskip("yaml").safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert str(cited["version"]) == memenvs.__version__
+    assert f'\nversion = "{cited["version"]}"\n' in pyproject
+    assert f'\nlicense = "{cited["license"]}"\n' in pyproject
+
+
+def test_an_environment_page_shows_scores_of_the_leaderboard_and_of_the_shipped_agents():
+    page = environments.page("MemToolQA-v0").partition("## Scores")[2]
+    result = read_suite(DOCS / "leaderboard" / "lexical.json").scores["tool call"]
+    assert f"| lexical | {result.mean:.2f} [{result.low:.2f}, {result.high:.2f}] |" in page
+    (row,) = re.findall(r"^\| smollm2-caller \| world-test \| (.*) \|$", page, re.MULTILINE)
+    low, high = map(float, re.findall(r"[\d.]+", row)[1:])
+    assert 0 <= low < float(row.split()[0]) < high <= 1
+
+
+ADAPTERS = sorted((ROOT / "memenvs" / "adapters").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [path for path in ADAPTERS if path.stem not in ("common", "groups")],
+    ids=lambda path: path.stem,
+)
+def test_an_adapter_has_a_page_and_a_row_with_the_version_that_its_gate_says_was_tested(adapter):
+    table = [line for line in (DOCS / "trainers.md").read_text().splitlines() if line.startswith("| [")]
+    rows = [line for line in table if f"(trainers/{adapter.stem}.md)" in line]
+    assert rows
+    assert (DOCS / "trainers" / f"{adapter.stem}.md").exists()
+    for tested in re.findall(r'^check_version\("[\w-]+", "([\d.]+)"', adapter.read_text(), re.MULTILINE):
+        assert all(tested in row.partition("]")[0] for row in rows)

@@ -1,0 +1,284 @@
+"""IGPO and ReMemR1: their equations against separate NumPy code, their signals by hand, and in episodes."""
+
+import itertools
+import math
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from groups import gold, play_group
+from msgspec.structs import replace
+
+import memenvs
+from memenvs import open_tasks
+from memenvs.baselines.advantages import group_advantages
+from memenvs.build.multi import multi
+from memenvs.build.write import write_task_set
+from memenvs.credit import igpo, rememr1
+from memenvs.models import Reply, ScriptedPolicy
+from memenvs.tasks.taskset import Card
+from memenvs.tasks.tokens import load_tokenizer
+from memenvs.wrappers import IGPO, ReMemR1, RewardWrapper, Turn
+from memenvs.wrappers.comparison import ComparisonSettings
+from memenvs.wrappers.registry import make_scorer
+from memenvs.wrappers.rememr1 import recall
+from memenvs.wrappers.scorers import ScoreRequest
+
+close = np.testing.assert_allclose
+HALF, QUARTER = math.log(0.5), math.log(0.25)
+POLICY = ScriptedPolicy(str)
+GAINS = [[0.1, -0.2, 9.0], [0.4, 9.0], [0.0, 0.3, 0.2, 9.0]]
+OUTCOMES = [1.0, 0.0, 0.5]
+
+
+def discounted(row, gamma):
+    return [sum(gamma ** (later - k) * row[later] for later in range(k, len(row))) for k in range(len(row))]
+
+
+def z(values, ddof):
+    values = np.asarray(values)
+    return (values - values.mean()) / (values.std(ddof=ddof) + 1e-6)
+
+
+class TestIGPOAdvantage:
+    @pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0])
+    def test_gains_and_outcomes_are_normalised_apart_and_summed_from_the_turn_on(self, gamma):
+        gains, results = z([0.1, -0.2, 0.4, 0.0, 0.3, 0.2], 0), z(OUTCOMES, 0)
+        rows = [[*gains[:2], results[0]], [gains[2], results[1]], [*gains[3:], results[2]]]
+        for found, row in zip(igpo(GAINS, OUTCOMES, gamma=gamma), rows, strict=True):
+            close(found, discounted(row, gamma))
+
+    def test_jointly_one_mean_and_std_are_taken(self):
+        normal = z([0.1, -0.2, 1.0, 0.4, 0.0, 0.0, 0.3, 0.2, 0.5], 0)
+        rows = np.split(normal, [3, 5])
+        for found, row in zip(igpo(GAINS, OUTCOMES, normalize="joint"), rows, strict=True):
+            close(found, discounted(row, 1.0))
+
+    def test_groups_do_not_touch_each_other(self):
+        alone = igpo(GAINS[:2], OUTCOMES[:2])
+        both = igpo([*GAINS[:2], [5.0, 0.0], [7.0, 0.0]], [*OUTCOMES[:2], 3, 4], groups=["a", "a", "b", "b"])
+        for found, row in zip(both, alone, strict=False):
+            close(found, row)
+
+    def test_a_group_of_equal_outcomes_still_learns_from_its_gains(self):
+        first, second = igpo([[0.1, 0], [0.3, 0]], [0, 0], eps=0)
+        close([first, second], [[-1, 0], [1, 0]])
+
+    def test_a_gain_that_could_not_be_measured_is_left_out(self):
+        first, second, third = igpo([[0.1, 0], [np.nan, 0], [0.3, 0]], [0, 0, 0], eps=0)
+        close([first, second, third], [[-1, 0], [0, 0], [1, 0]])
+
+    def test_an_episode_of_one_turn_has_its_outcome_alone(self):
+        close(igpo([[9.0], [0.5, 9.0]], [1, 0], eps=0)[0], [1.0])
+        assert igpo([], []) == []
+
+    @pytest.mark.parametrize(
+        ("settings", "match"),
+        [
+            ({"gamma": -1}, "gamma must be a number, at least 0, got -1"),
+            ({"normalize": "both"}, "normalize must be one of separate, joint, got 'both'"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, settings, match):
+        with pytest.raises(ValueError, match=match):
+            igpo(GAINS, OUTCOMES, **settings)
+
+
+class TestReMemR1Advantage:
+    def test_it_is_the_outcomes_share_and_that_of_the_state_at_each_turn(self):
+        states, outcomes = np.array([[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [1.0, -0.5, 0.0]]), [1.0, 0.0, 0.0]
+        by_turn = np.stack([z(states[:, k], 1) if np.ptp(states[:, k]) else np.zeros(3) for k in range(3)])
+        close(rememr1(states, outcomes), 0.8 * z(outcomes, 1)[:, None] + 0.2 * by_turn.T)
+        close(rememr1(states, outcomes, alpha=0.0), by_turn.T)
+
+    def test_a_turn_is_compared_with_the_rollouts_that_have_it(self):
+        first, second = rememr1([[1, 5], [0]], [0, 0], alpha=0.0, eps=0)
+        close(first, [math.sqrt(0.5), 0.0])
+        close(second, [-math.sqrt(0.5)])
+
+    def test_a_state_that_could_not_be_measured_has_the_outcome_alone(self):
+        assert rememr1([[np.nan], [1.0], [2.0]], [1, 0, 0])[0] == pytest.approx(0.8 * z([1, 0, 0], 1)[0])
+
+    def test_without_std_neither_part_is_divided(self):
+        # Outcomes 1, 0: +-0.5. States 0.4, 0 at turn 1: +-0.2, and equal ones at turn 2.
+        first, second = rememr1([[0.4, 0], [0, 0]], [1, 0], alpha=0.5, scale="none")
+        close(first, [0.25 + 0.1, 0.25])
+        close(second, [-0.25 - 0.1, -0.25])
+
+    def test_an_invalid_share_is_refused(self):
+        with pytest.raises(ValueError, match="alpha must be a number, at least 0 and at most 1, got 2"):
+            rememr1([[0.0]], [1.0], alpha=2)
+
+
+def turn(before, after, end=""):
+    return Turn("read", {"privileged": before}, Reply("reply"), {"privileged": after}, end)
+
+
+AFTER = {"question": "q", "prompt_with_history": "q h2", "target": "y", "target_wrapped": "[y]"}
+
+
+class TestIGPO:
+    def test_the_answer_is_asked_after_the_turn_and_before_it(self):
+        played = turn({"question": "q", "prompt_with_history": "q h1"}, AFTER)
+        assert IGPO().requests(played) == [ScoreRequest("q h2", "y"), ScoreRequest("q h1", "y")]
+        assert [one.continuation for one in IGPO(target="wrapped").requests(played)] == ["[y]"] * 2
+
+    def test_the_last_turn_asks_nothing_and_gains_nothing(self):
+        assert IGPO().requests(turn({}, AFTER, "terminated")) == []
+        assert IGPO().signal(turn({}, AFTER, "terminated"), []) == 0.0
+
+    def test_the_gain_is_a_difference_of_geometric_means(self):
+        scores = [np.array([HALF, math.log(0.125)]), np.array([math.log(0.125)] * 2)]
+        assert IGPO().signal(turn({}, AFTER), scores) == pytest.approx(0.25 - 0.125)
+        assert IGPO(measure="log").signal(turn({}, AFTER), scores) == pytest.approx(math.log(2))
+
+    def test_an_empty_target_is_not_measured(self):
+        assert math.isnan(IGPO().signal(turn({}, AFTER), [np.zeros(0), np.zeros(0)]))
+
+
+class TestReMemR1:
+    def test_recall_is_the_share_of_the_answers_words(self):
+        assert recall("The mayor, Ano Bel, left.", [["Ano Cor"]]) == 0.5
+        assert recall("Ano", [["Ano Bel", "Ano"]]) == 1.0  # the form it holds most of
+        assert recall("Ano", [["Ano"], ["Bel"]]) == 0.5  # a mean over objectives
+        assert recall("Anothing", [["Ano"]]) == 0.0  # whole words
+        assert recall("", [["the"]]) == recall("x", []) == 0.0
+
+
+# Played.
+
+
+class CountingScorer:
+    """The lexical scorer, with everything that it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def logprobs(self, requests):
+        self.asked += requests
+        return make_scorer("lexical").logprobs(requests)
+
+
+@pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemSearchQA-v0"])
+def test_igpo_asks_about_each_prompt_once(env_id):
+    scorer, reply = CountingScorer(), "<think></think><search>a town</search>"
+    env = RewardWrapper(gym.make(env_id, tasks="world-test", disable_env_checker=True), [IGPO()], scorer)
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(reply)
+    assert len(scorer.asked) == len(set(scorer.asked)) > 1
+    env.reset(seed=0)  # another episode, whose scorer may have learned since
+    env.step(reply)
+    assert len(scorer.asked) > len(set(scorer.asked))
+
+
+@pytest.mark.parametrize("env_id", memenvs.ENV_IDS)
+def test_the_gains_of_any_environment_add_up_to_the_rise_of_the_answers_probability(env_id):
+    env = RewardWrapper(gym.make(env_id, disable_env_checker=True), [IGPO()], "lexical")
+    _, info = env.reset(seed=0)
+    prompts, over = [info["privileged"]["prompt_with_history"]], False
+    for reply in ["first", "second", *["x"] * 200]:
+        _, _, terminated, truncated, info = env.step(reply)
+        if over := terminated or truncated:
+            break
+        prompts.append(info["privileged"]["prompt_with_history"])
+    assert over
+    target = info["privileged"]["target"]
+    scores = env.scorer.logprobs([ScoreRequest(prompt, target) for prompt in (prompts[-1], prompts[0])])
+    last, first = (math.exp(nats.mean()) for nats in scores)
+    gains = [credit.value for credit in info["credits"]["igpo"]]
+    assert gains[-1] == 0.0
+    assert math.fsum(gains) == pytest.approx(last - first, abs=1e-12)
+    assert "outcome" not in info["rewards"] or info["rewards"]["outcome"] == info["metrics"]["outcome"]
+
+
+HOLD = {
+    "rewrite": "{}",
+    "callback": "{}",
+    "mem1": "<think>{}</think>",
+    "structured": "ADD: {}",
+    "a_mem": "{}",
+    "react": "{}",
+}
+DROP = {"structured": "DELETE 1", "mem1": "<think>nothing</think>"}
+
+
+def sums(env, replies, turns):
+    """For every sequence of so many replies, the sum of ReMemR1's signals and what is at hand at the end."""
+    _, info = env.reset(seed=0)
+    answers, start = info["privileged"]["answers"], memenvs.get_state(env)
+    for sequence in itertools.product(replies, repeat=turns):
+        memenvs.set_state(env, start)
+        for reply in sequence:
+            last = env.step(reply.format(info["privileged"]["target"]))[4]
+        told = last["privileged"]
+        at_hand = f"{told['memory']}\n{told.get('recalled', '')}"
+        yield math.fsum(last["signals"]["rememr1"]), recall(at_hand, answers)
+
+
+@pytest.mark.parametrize("mode", HOLD)
+def test_whatever_is_held_dropped_and_called_back_earns_what_is_at_hand_at_the_end(mode):
+    env = gym.make("MemChunkQA-v0", tasks="world-test", memory_mode=mode, disable_env_checker=True)
+    env = RewardWrapper(env, [ReMemR1()])
+    replies = [HOLD[mode], DROP.get(mode, "nothing"), "<recall>{}</recall>", "nothing <recall>{}</recall>"]
+    found = list(sums(env, replies, 3))
+    assert all(total == pytest.approx(held) for total, held in found)
+    assert max(total for total, _ in found) == 1.0
+
+
+def test_a_memory_of_a_search_is_rewarded_too():
+    env = gym.make("MemSearchQA-v0", memory_mode="rewrite", disable_env_checker=True)
+    env = RewardWrapper(env, [ReMemR1()])
+    _, info = env.reset(seed=0)
+    answer = info["privileged"]["target"]
+    assert env.step(f"<mem>{answer}</mem><think></think><search>x</search>")[1] == 1.0
+
+
+def test_questions_that_are_asked_one_by_one_leave_the_memory_its_recall(tmp_path):
+    tokenizer = load_tokenizer()
+    sources = [open_tasks("world-test")]
+    draft = multi(sources, objectives=2, count=2, tokenizer=tokenizer, split="test", seed=0)
+    write_task_set(tmp_path / "multi", draft, Card("multi"), tokenizer)
+    env = gym.make("MemChunkQA-v0", tasks=str(tmp_path / "multi"), ask="each", disable_env_checker=True)
+    env = RewardWrapper(env, ["IGPO", "ReMemR1"], "lexical")
+    _, info = env.reset(seed=0)
+    target = info["privileged"]["target"]
+    while not info["metrics"]["turns"]:
+        info = env.step(target)[4]
+    signals = info["signals"]
+    assert signals["rememr1"] == [1.0] + [0.0] * (info["turn"] - 1)
+    # Two answers and the memory before them: the question is another one after each of these turns.
+    assert signals["igpo"][0] > 0.0
+    assert signals["igpo"][-3:] == [0.0] * 3
+
+
+# Learners.
+
+
+def collected(method):
+    """A group of three episodes of one task, the first of which is right; a reply is one token."""
+    group = play_group(
+        gym.make("MemChunkQA-v0", tasks="world-test"), [gold], [""], ["noise"],
+        task=0, methods=[method], scorer="lexical",
+    )  # fmt: skip
+    for turn in (turn for episode in group for turn in episode.turns):
+        turn.reply = replace(turn.reply, ids=POLICY.encode("a"), logprobs=np.zeros(1))
+    return group
+
+
+@pytest.mark.parametrize(
+    ("method", "scale", "advantage"),
+    [
+        (IGPO(gamma=0.5, normalize="joint"), "std", partial(igpo, gamma=0.5, normalize="joint")),
+        (ReMemR1(alpha=0.5), "none", partial(rememr1, alpha=0.5, scale="none")),
+    ],
+)
+def test_the_learner_takes_the_methods_own_advantage_with_its_settings(method, scale, advantage):
+    group = collected(method)
+    wanted = advantage([one.signals[method.name] for one in group], [1.0, 0.0, 0.0])
+    found = group_advantages(group, POLICY, method, ComparisonSettings(scale=scale))
+    for tokens, turns in zip(found, wanted, strict=True):
+        close(tokens, turns)  # one token a turn
+    default = group_advantages(group, POLICY, type(method)())
+    assert not np.allclose(np.concatenate(default), np.concatenate(found))

@@ -31,11 +31,11 @@ import pyarrow.parquet as pq
 
 from memenvs.build import worldgen
 from memenvs.build.contexts import keep_contexts
+from memenvs.build.conversations import conversations
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
 from memenvs.build.ruler import ruler
 from memenvs.build.sources import SOURCES
-from memenvs.build.stories import conversations, stories
 from memenvs.tasks.taskset import Task, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -52,7 +52,6 @@ MAKERS: dict[str, Callable[..., Draft]] = {
     **{name: functools.partial(ruler, kind=name) for name in ("vt", "cwe", "fwe")},
     "aggregate": aggregate,
     "mrcr_world": functools.partial(conversations, needles=4, prose=PROSE),
-    "babi_world": functools.partial(stories, prose=PROSE),
 }
 
 

@@ -87,7 +87,7 @@ class Haystack:
         return np.searchsorted(ends, shares * ends[-1])
 
     def hide(
-        self, item: int, order: Ints, places: Ints, pieces: Ints | None = None
+        self, item: int, order: Ints, places: Ints, pieces: Ints
     ) -> tuple[tuple[int, ...], tuple[int, ...], Shares]:
         """The documents of a task, and of each of its pieces the document and where it begins.
 
@@ -95,12 +95,11 @@ class Haystack:
             item: number of the task.
             order: (N,) its sentences, of `take`.
             places: (P,) rising, 0 to N: how many sentences come before each.
-            pieces: (P,) which of the task's pieces is at each place; None: in their order.
+            pieces: (P,) which of the task's pieces is at each place.
 
         Returns:
             documents; (P,) numbers of the pieces; (P,) shares of the characters.
         """
-        pieces = np.arange(self._each) if pieces is None else pieces
         own = len(self._sizes) + item * self._each + np.arange(self._each)
         documents, begins = interleave(order, own[pieces], places, self._chars)
         depths = np.empty(self._each)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
+from memenvs.build.conversations import conversations
 from memenvs.build.draft import TEXTS, Draft, item_rng
 from memenvs.build.examples import Pool, among_distractors
-from memenvs.build.graphs import graph_walks
 from memenvs.build.haystack import read_prose
 from memenvs.build.holdout import divide
 from memenvs.build.multi import mix, multi
@@ -31,7 +31,6 @@ from memenvs.build.readers.memoryagentbench import read_memoryagentbench
 from memenvs.build.readers.mrcr import read_mrcr
 from memenvs.build.readers.musique import read_musique
 from memenvs.build.ruler import ruler
-from memenvs.build.stories import conversations, stories
 from memenvs.build.worldgen import aggregate, world
 from memenvs.core.data import check, is_plain
 from memenvs.core.files import read_json
@@ -220,10 +219,6 @@ SOURCES = {
     "world": Source("multi-hop questions over an invented world", world),
     "aggregate": Source("counts, extremes, sums over a whole invented world, as CorpusQA's", aggregate),
     "mrcr_world": Source("which of several equal requests was answered how, as in MRCR", conversations),
-    "babi_world": Source("where people and things are, as in bAbI, in a long text", stories),
-    "graphwalks_world": Source(
-        "which nodes a walk over a long list of edges reaches, as in GraphWalks", graph_walks
-    ),
     "multi": Source("several questions of task sets asked at once", multi),
     "mix": Source("tasks of several sets as one, by weights", mix),
 }

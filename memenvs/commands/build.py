@@ -44,8 +44,6 @@ examples:
   memenvs build world --entities 2000 --num-tasks 512 --documents 50 --out data/world
   memenvs build aggregate --tokens 1000000 --num-tasks 100 --out data/aggregate1M
   memenvs build mrcr_world --needles 4 --tokens 64000 --out data/mrcr64k
-  memenvs build babi_world --kind qa1 qa2 qa3 --tokens 64000 --out data/babi64k
-  memenvs build graphwalks_world --kind bfs --depth 2 3 --tokens 64000 --out data/walks64k
   memenvs build multi --source data/world --objectives 4 --out data/world4
   memenvs build mix --source data/world data/aggregate1M --weights 3 1 --out data/mixed
   memenvs build sokoban --size 6 --boxes 1 --min-solution 5 --levels 10000 --out levels.npz

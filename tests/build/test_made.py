@@ -4,10 +4,9 @@ import functools
 
 import pytest
 
-from memenvs.build.graphs import graph_walks
+from memenvs.build.conversations import conversations
 from memenvs.build.niah import niah
 from memenvs.build.ruler import ruler
-from memenvs.build.stories import conversations, stories
 from memenvs.build.write import write_task_set
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
@@ -26,8 +25,6 @@ MAKERS = {
     "cwe": functools.partial(ruler, kind="cwe"),
     "fwe": functools.partial(ruler, kind="fwe"),
     "conversations": functools.partial(conversations, prose=PROSE),
-    "stories": functools.partial(stories, prose=PROSE),
-    "graphs": graph_walks,
 }
 PARTS = {"vt": 1, "cwe": 4, "fwe": 8, "conversations": 2}  # documents that come together
 each = pytest.mark.parametrize("name", MAKERS)
@@ -50,7 +47,7 @@ def texts(draft):
     ]
 
 
-@pytest.mark.parametrize("name", sorted({*MAKERS} - {"graphs"}))  # whose edges it takes for 8 tokens or more
+@pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("tokens", [1500, 4096])
 def test_the_budget_is_met_and_never_exceeded_for_the_text_tokenised_whole(name, tokens, any_tokenizer):
     draft = build(name, count=3, tokens=tokens, tokenizer=any_tokenizer)
@@ -83,7 +80,7 @@ def test_a_written_set_counts_its_texts_marks_its_evidence_and_pays_gold(name, t
     tasks = write_task_set(tmp_path / "set", draft, Card(name), tokenizer)
     assert tasks.card.counts["max_tokens"] == max(tokenizer.counts(texts(draft)))
     reader = Reader(tasks, tokenizer)
-    for task in tasks if name not in ("cwe", "fwe", "conversations", "graphs") else ():
+    for task in tasks if name not in ("cwe", "fwe", "conversations") else ():
         read = reader.context(task.documents)
         found = [read.depth(task.documents.index(number)) for number in task.evidence]
         assert task.meta["depths"] == pytest.approx(found)

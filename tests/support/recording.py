@@ -57,7 +57,6 @@ SOURCES: dict[str, list[str]] = {
     "fwe": ["ruler", "--kind", "fwe", "--tokens", "1500", "--num-tasks", "4"],
     "aggregate": ["aggregate", "--tokens", "9000", "--num-tasks", "8"],
     "mrcr_world": ["mrcr_world", "--needles", "3", "--tokens", "1500", "--num-tasks", "4"],
-    "babi_world": ["babi_world", "--tokens", "1500", "--num-tasks", "5"],
     "mix": ["mix", "--source", "world-test", "world-train", "--weights", "3", "1", "--num-tasks", "12"],
     "sokoban": ["sokoban", "--size", "6", "--boxes", "2", "--levels", "12"],
     "hotpotqa": ["hotpotqa", "--source", "hotpot.json", "--documents", "15"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,8 +158,7 @@ def demonstrations(args: SFTArgs, n_tasks: int) -> list[Episode]:
     ]
     policy = made_policy(make, teacher=True)
     loop = Loop(maker(args.env, args.env_args), policy, concurrency=1, errors="raise")
-    with contextlib.closing(loop):
-        return [episode for (episode,) in loop.play(plan)]
+    return loop.play_all(plan)
 
 
 def _draws(args: SFTArgs, n_tasks: int) -> tuple[list[int], list[int]]:

@@ -54,7 +54,7 @@ def assign_credit(
             for name, credits in episode.credits.items()
         }
         episode.metrics = {OUTCOME: math.fsum(episode.outcomes), **episode.metrics, **unscored}
-        if not episode.error and (missing := missing_outcome(episode, methods)):
+        if not episode.error and (missing := _missing_outcome(episode, methods)):
             episode.fail(missing)
 
 
@@ -177,7 +177,7 @@ def _credit(method: RewardMethod, episodes: Sequence[Episode]) -> None:
             turn.credits[method.name] = [Credit(number, math.nan, reason=episode.error)]
 
 
-def missing_outcome(episode: Episode, methods: Methods) -> str:
+def _missing_outcome(episode: Episode, methods: Methods) -> str:
     """Why the method that replaces the outcome gave none, in a line; empty where it gave one.
 
     Args:

@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from memenvs.core.env import Info, TextEnv, end_of
-from memenvs.core.episode import OUTCOME, Credit, Episode, Reply, Turn, take_credits
+from memenvs.core.episode import OUTCOME, Credit, Episode, Reply, Turn
 from memenvs.envs.render import earned_lines
 from memenvs.wrappers.credit import assign_credit, check_methods, credit_so_far
 from memenvs.wrappers.registry import (
@@ -37,8 +37,9 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     Info:
         As the environment's, with `signals` (each method's raw number of each turn, so far), `credits` (each
-        method's `Credit`s) and, in `metrics`, `outcome` and for each method `NAME_unscored` (its credits
-        without a number). Credits, and the signals of a method that pays at the end, are empty until then.
+        method's `Credit`s), `error` (why a method that replaces the outcome gave none; otherwise empty) and,
+        in `metrics`, `outcome` and for each method `NAME_unscored` (its credits without a number). Credits,
+        and the signals of a method that pays at the end, are empty until then.
 
     A group is one episode here: a method that compares the rollouts of a task uses statistics of earlier
     episodes (its docstring says which). `memenvs.collect` compares real groups.
@@ -74,18 +75,14 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
         self.episode = Episode()
         self._last: tuple[Any, Info] = ("", {})
-        self._paid: dict[str, list[float]] = {}
-        self._pays: dict[str, float] = {}
+        self._paid: dict[str, list[float]] = {}  # by each method; empty where no step may follow
         self._known: dict[ScoreRequest, TokenScores] = {}  # what the last turn was scored by
-        self._ready = False  # for a step: an episode has begun, and its last turn is paid
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RewardWrapper:
         """A copy that shares the scorer, which may hold a model."""
         copied = object.__new__(type(self))
-        memo[id(self)] = copied
-        for name, value in self.__dict__.items():
-            shared = name in ("scorer", "_scorer_spec")
-            copied.__dict__[name] = value if shared else copy.deepcopy(value, memo)
+        memo |= {id(self): copied, id(self.scorer): self.scorer, id(self._scorer_spec): self._scorer_spec}
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,43 +97,33 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode; what methods remember of earlier ones is kept."""
-        self._ready = False
+        self._paid = {}
         observation, info = self.env.reset(seed=seed, options=options)
         check_methods(self.methods, self.scorer, info)
-        self.episode = Episode(
-            env=self.spec.id if self.spec else type(self.unwrapped).__name__,
-            task=str(info["task"]),
-            number=(options or {}).get("task"),
-            seed=-1 if seed is None else seed,
-            replaces_outcome=self.replaces_outcome,
-        )
+        self.episode = Episode(seed=-1 if seed is None else seed, replaces_outcome=self.replaces_outcome)
+        self.episode.number = (options or {}).get("task")
+        self.episode.begin(self.env, info)
         self._last = observation, info
         self._paid = {method.name: [] for method in self.methods}
-        self._pays = {method.name: 0.0 for method in self.methods}
         self._known = {}
-        self._ready = True
         return observation, self.info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
-        if not self._ready:
+        episode, payments, self._paid = self.episode, self._paid, {}
+        if not payments:
             raise gym.error.ResetNeeded("no episode, or an error interrupted its last step; call reset()")
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._ready = False
-        episode, end = self.episode, end_of(terminated, truncated)
-        episode.turns.append(Turn(*self._last, Reply(action), info, end))
+        episode.add(Turn(*self._last, Reply(action), info, end_of(terminated, truncated)))
         self._last = observation, info
-        if end:
-            episode.end, episode.metrics = end, dict(info["metrics"])
-            take_credits(episode)
-            assign_credit([episode], self.methods, self.scorer, "raise", self._known)
-        else:
-            credit_so_far([episode], self.methods, self.scorer, "raise", self._known)
-        own = float(reward) - (info["rewards"].get(OUTCOME, 0.0) if self.replaces_outcome else 0.0)
-        self._pays = {name: self._pay(name, episode.credits[name]) for name in self._paid}
-        paid = [value for value in self._pays.values() if not math.isnan(value)]
-        self._ready = True
-        return observation, math.fsum([own, *paid]), terminated, truncated, self.info
+        give = assign_credit if episode.over else credit_so_far
+        give([episode], self.methods, self.scorer, "raise", self._known)
+        for name, paid in payments.items():
+            paid.append(self._pay(paid, episode.credits[name]))
+        self._paid = payments
+        replaced = info["rewards"].get(OUTCOME, 0.0) if self.replaces_outcome else 0.0
+        pays = [paid[-1] for paid in payments.values() if not math.isnan(paid[-1])]
+        return observation, math.fsum([float(reward) - replaced, *pays]), terminated, truncated, self.info
 
     def render(self) -> Any:
         """What the environment renders; a text shows this wrapper's reward, signals and credits.
@@ -175,17 +162,17 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         for method, own in zip(self.methods, memory["memories"], strict=True):
             method.set_memory(own)
 
-    def _pay(self, name: str, credits: Sequence[Credit]) -> float:
+    def _pay(self, paid: Sequence[float], credits: Sequence[Credit]) -> float:
         """What a method pays at this turn: its credits as far as they are known, less what it has paid.
 
         NaN if it could not measure this turn, or at the end any turn.
         """
         last = len(self.episode.turns) - 1
         due = [credit for credit in credits if self.episode.over or credit.turn == last]
-        known = [credit.value for credit in credits if credit.known]
-        pays = math.fsum([*known, *(-paid for paid in self._paid[name])])
-        self._paid[name].append(pays)
-        return math.nan if due and not any(credit.known for credit in due) else pays
+        if due and not any(credit.known for credit in due):
+            return math.nan
+        known = (credit.value for credit in credits if credit.known)
+        return math.fsum([*known, *(-value for value in paid if not math.isnan(value))])
 
     @property
     def info(self) -> Info:
@@ -194,10 +181,12 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         nothing: dict[str, Any] = {method.name: [] for method in self.methods}
         replaced = {OUTCOME: 0.0} if self.replaces_outcome and OUTCOME in info["rewards"] else {}
         unscored = {f"{name}_unscored": 0.0 for name in nothing}
+        pays = {name: (paid or [0.0])[-1] for name, paid in self._paid.items()}
         return {
             **info,
-            "rewards": {**info["rewards"], **self._pays, **replaced},
+            "rewards": {**info["rewards"], **pays, **replaced},
             "turn_rewards": episode.turn_rewards,
+            "error": episode.error,
             "metrics": {OUTCOME: 0.0, **info["metrics"], **unscored, **episode.metrics},
             "signals": {**info.get("signals", {}), **nothing, **episode.signals},
             "credits": {**info.get("credits", {}), **nothing, **episode.credits},

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.core.arguments import check_arguments, make_env, parameters_of
-from memenvs.core.env import Info, check_text_observations, public_info, task_options
+from memenvs.core.env import Info, check_text_observations, public_info
 from memenvs.wrappers import RewardMethod, RewardWrapper
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
-
-TextEnvironment = gym.Env[str, str]
-
-
-def open_with_pictures(
-    env: str, env_args: Mapping[str, Any] | None, methods: Sequence[Any], scorer: Any
-) -> gym.Env[Any, str]:
-    """As `open_env`; its observations may have a picture beside the text.
-
-    Raises:
-        ValueError: it does not take an argument.
-    """
-    made = make_env(env, plain(env_args or {}))
-    return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 
 def open_env(
@@ -34,50 +20,39 @@ def open_env(
     env_args: Mapping[str, Any] | None = None,
     methods: Sequence[Any] = (),
     scorer: Any = None,
-) -> TextEnvironment:
+    *,
+    pictures: bool = False,
+) -> gym.Env[Any, str]:
     """A text environment, with reward methods around it if there are any.
 
     Args:
-        env: its id.
-        env_args: its arguments.
-        methods: see `memenvs.wrappers.registry.make_methods`.
-        scorer: see `memenvs.wrappers.registry.make_scorer`.
+        env: the environment's id.
+        env_args: the environment's arguments.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them.
+        scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
+        pictures: whether observations may have a picture beside the text.
 
     Raises:
-        ValueError: its observations are not texts, or it does not take an argument.
+        ValueError: the observations are not texts, or the environment does not take an argument.
     """
-    made = open_with_pictures(env, env_args, methods, scorer)
-    check_text_observations(made)
-    return made
+    made = make_env(env, plain(env_args or {}))
+    if not pictures:
+        check_text_observations(made)
+    return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
 
 
-class Draw(NamedTuple):
-    """What a group plays, by a row of a trainer's data.
+def read_draw(row: Mapping[str, Any]) -> tuple[int, int | None]:
+    """The seed and the number of the task that a row of a trainer's data names by `seed`, `task` or both.
 
-    Attributes:
-        seed: of the reset; the task's number where the row has no seed, so that a group shares it.
-        task: number of the task; None: the seed draws it.
-    """
-
-    seed: int
-    task: int | None
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the reset."""
-        return task_options(self.task)
-
-
-def read_draw(row: Mapping[str, Any]) -> Draw:
-    """What a row says that its group plays: `task` (a number), `seed`, or both.
+    Without a seed it is the task's number, so that a group shares it; without a task the seed draws one.
 
     Raises:
-        ValueError: it has neither.
+        ValueError: the row has neither.
     """
-    task, seed = (None if (n := row.get(name)) is None else int(n) for name in ("task", "seed"))
-    if task is None and seed is None:
+    task, seed = (None if row.get(name) is None else int(row[name]) for name in ("task", "seed"))
+    if (known := task if seed is None else seed) is None:
         raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(row) or 'none'}")
-    return Draw(task if seed is None else seed, task)  # type: ignore[arg-type]  # one of them is a number
+    return known, task
 
 
 def read_credit(
@@ -126,6 +101,12 @@ def turn_record(info: Info) -> dict[str, Any]:
             for method, credits in shown["credits"].items()
         }
     return plain(shown)
+
+
+def component_sums(turns: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The sum of each component over the records of `turn_record`, without what is unknown."""
+    names = turns[-1]["rewards"] if turns else ()
+    return {name: math.fsum(turn["rewards"][name] or 0.0 for turn in turns) for name in names}
 
 
 def plain(value: Any) -> Any:

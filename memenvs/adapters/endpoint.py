@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,8 @@ from memenvs.core.asynchronous import in_thread
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.models.endpoint import Completion, TextConversation, ToolConversation, Watch, read_completion
-from memenvs.rollout.collect import begin, step
-from memenvs.rollout.policy import Request
+from memenvs.rollout.collect import Loop
+from memenvs.rollout.policy import Request, loop_policy
 
 
 class EpisodeAgent:
@@ -79,26 +80,32 @@ class EpisodeAgent:
         """
         if not (url := base_url or os.environ.get("OPENAI_BASE_URL")):
             raise ValueError("no address: give base_url, or set OPENAI_BASE_URL")
-        draw = read_draw(data)
+        seed, task = read_draw(data)
         key = api_key or key_in("OPENAI_API_KEY")
         watch = self._watch = self._watch or Watch(url)  # one for all episodes
         client = OpenAIClient(url, timeout=self._timeout, tries=1, key=key)
+        episode = Episode(seed=seed, number=task)
         env, names = await in_thread(open_env, *self._env), []
-        episode = Episode(seed=draw.seed, number=draw.task)
-        try:
-            prompts = self._prompts(env)
-            request: Request | None = await in_thread(begin, env, episode)
-            while request:
-                prompts.observe(request.observation, request.public_info)
-                fields = {**self._body, **prompts.fields, "messages": prompts.messages}
-                name, completion = await in_thread(client.post, "/chat/completions", fields, _read)
-                watch.see(fields, completion)
-                names.append(name)
-                request = await in_thread(step, request, Reply(prompts.read(completion)))
-                paid = episode.turns[-1].info["rewards"].values()
-                on_turn(name, math.fsum(value for value in paid if not math.isnan(value)))
-        finally:
-            env.close()
+        prompts = self._prompts(env)
+
+        def tell() -> None:
+            """What the last turn earned at once."""
+            paid = episode.turns[-1].info["rewards"].values()
+            on_turn(names[-1], math.fsum(value for value in paid if not math.isnan(value)))
+
+        async def reply(request: Request) -> Reply:
+            if names:
+                tell()
+            prompts.observe(request.observation, request.public_info)
+            fields = {**self._body, **prompts.fields, "messages": prompts.messages}
+            name, completion = await in_thread(client.post, "/chat/completions", fields, _read)
+            watch.see(fields, completion)
+            names.append(name)
+            return Reply(prompts.read(completion))
+
+        policy = loop_policy(reply, asyncio.get_running_loop())
+        await in_thread(Loop(lambda: env, policy, errors="raise").play_all, [[episode]])
+        tell()
         return dict(zip(names, episode.turn_rewards, strict=True))
 
 

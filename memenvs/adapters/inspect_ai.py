@@ -7,18 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from memenvs import ENV_IDS
-from memenvs.adapters.common import open_with_pictures, turn_record
+from memenvs.adapters.common import component_sums, open_env, turn_record
 from memenvs.core.env import Info, text_env_of
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.optional import check_version
 from memenvs.models.endpoint import read_content, with_thought
-from memenvs.rollout.collect import begin, step
-from memenvs.rollout.policy import Request
+from memenvs.rollout.collect import Loop
+from memenvs.rollout.policy import Request, TurnPolicy
 from memenvs.sokoban.render import png_url
 
 check_version("inspect-ai", "0.3.285", "0.4", "inspect")
 
-import anyio.to_thread  # noqa: E402  # after the check
+import anyio  # noqa: E402  # after the check
+import anyio.from_thread  # noqa: E402
+import anyio.to_thread  # noqa: E402
 from inspect_ai import Task, task  # noqa: E402
 from inspect_ai.dataset import MemoryDataset, Sample  # noqa: E402
 from inspect_ai.log import transcript  # noqa: E402
@@ -42,7 +44,8 @@ def environment(
         seed: makes every random choice of an episode except its task.
         **env_args: arguments of the environment.
     """
-    made = open_with_pictures(env, env_args, methods, scorer)
+    start = functools.partial(open_env, env, env_args, methods, scorer, pictures=True)
+    made = start()
     samples = []
     for number in range(text_env_of(made).n_tasks):
         _, info = made.reset(seed=seed, options={"task": number})
@@ -50,7 +53,6 @@ def environment(
         asked, target = known.get("question", f"{env}, task {info['task']}"), known.get("target", "")
         samples.append(Sample(input=asked, target=target, id=number, metadata={"task": info["task"]}))
     made.close()
-    start = functools.partial(open_with_pictures, env, env_args, methods, scorer)
     dataset = MemoryDataset(samples, name=env)
     return Task(dataset=dataset, solver=play(start, seed), scorer=episode(), name=env)
 
@@ -79,23 +81,24 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         system = [message for message in state.messages if message.role == "system"]
-        env, episode = start(), Episode(seed=seed, number=state.sample_id)
         state.messages, state.metadata["turns"], read = [*system], [], [*system]
-        try:
-            request: Request | None = await anyio.to_thread.run_sync(begin, env, episode)
-            while request:
-                _log(state, request.info, False)
-                prompt = ChatMessageUser(content=_content(request))
-                state.messages.append(prompt)
-                read = [*(system if request.fresh else read), prompt]
-                state.output = await get_model().generate(read)
-                read.append(state.output.message)
-                state.messages.append(state.output.message)
-                reply = Reply(_reply(env, state.output.message.content))
-                request = await anyio.to_thread.run_sync(step, request, reply)
-            _log(state, episode.turns[-1].info, True)
-        finally:
-            env.close()
+
+        async def reply(request: Request) -> Reply:
+            _log(state, request.info, False)
+            prompt = ChatMessageUser(content=_content(request))
+            state.messages.append(prompt)
+            read[:] = [*(system if request.fresh else read), prompt]
+            state.output = await get_model().generate(read)
+            read.append(state.output.message)
+            state.messages.append(state.output.message)
+            return Reply(_reply(request.env, state.output.message.content))
+
+        policy = TurnPolicy(lambda request: anyio.from_thread.run(reply, request))
+        play_all = Loop(start, policy, errors="raise").play_all
+        episode = Episode(seed=seed, number=state.sample_id)
+        # A thread of its own for each episode, whatever anyio's limit of threads is.
+        await anyio.to_thread.run_sync(play_all, [[episode]], limiter=anyio.CapacityLimiter(1))
+        _log(state, episode.turns[-1].info, True)
         return state
 
     return solve
@@ -110,9 +113,7 @@ def episode() -> Scorer:
     async def score(state: TaskState, target: Target) -> Score:
         turns = state.metadata["turns"]
         last = turns[-1]
-        sums = {
-            f"reward/{name}": sum(turn["rewards"][name] or 0.0 for turn in turns) for name in last["rewards"]
-        }
+        sums = {f"reward/{name}": value for name, value in component_sums(turns).items()}
         summary = {"return": sum(last["turn_rewards"]), "complete": float(last["over"])}
         earned = ", ".join(f"{reward:g}" for reward in last["turn_rewards"])
         explanation = f"The turns earned {earned}." if earned else "No turn was played."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from memenvs.adapters.common import TextEnvironment, open_env, plain, read_draw, turn_record
+from memenvs.adapters.common import component_sums, open_env, plain, read_draw, turn_record
 from memenvs.core.data import convert
+from memenvs.core.env import task_options
 from memenvs.core.optional import check_version
 
 check_version("skyrl-gym", "0.4", "0.5", "skyrl")
@@ -62,22 +62,20 @@ class SkyRLEnv(BaseTextEnv):
             raise ValueError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(names)}")
         self.max_turns = int(self._row.get("max_turns") or 0)  # 0: the environment's own
         self._name, self._step_wise = settings.env, settings.step_wise
-        self._env: TextEnvironment = open_env(
-            settings.env, settings.env_args, settings.methods, settings.scorer
-        )
-        self._earned: Counter[str] = Counter()
+        self._env = open_env(settings.env, settings.env_args, settings.methods, settings.scorer)
+        self._records: list[dict[str, Any]] = []
         self._over = self._done = False
 
     def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:
         """The system messages of `prompt` and the first observation; its user messages are left out."""
-        draw = read_draw(self._row)
-        observation, self._info = self._env.reset(seed=draw.seed, options=draw.options)
-        self.turns, self._earned, self._over, self._done = 0, Counter(), False, False
+        seed, task = read_draw(self._row)
+        observation, self._info = self._env.reset(seed=seed, options=task_options(task))
+        self.turns, self._records, self._over, self._done = 0, [turn_record(self._info)], False, False
         fixed = [message for message in prompt if message["role"] == "system"]
         first = [{"role": "user", "content": observation}]
         self._check_context()
         self._chat = LatestPrompt(fixed, first)
-        return self._chat, turn_record(self._info)
+        return self._chat, self._records[-1]
 
     def _check_context(self) -> None:
         if self._info["context"] == "rewrite" and not self._step_wise:
@@ -91,7 +89,7 @@ class SkyRLEnv(BaseTextEnv):
         observation, reward, terminated, truncated, self._info = self._env.step(action)
         self.turns += 1
         self._over = terminated or truncated
-        self._earned.update({name: value for name, value in self._info["rewards"].items() if value == value})
+        self._records.append(turn_record(self._info))
         self._done = self._over or 0 < self.max_turns <= self.turns
         self._check_context()
         message = self._info["feedback"] if self._info["context"] == "append" else observation
@@ -102,12 +100,12 @@ class SkyRLEnv(BaseTextEnv):
             observations=[] if self._done else [{"role": "user", "content": message}],
             reward=float(reward),
             done=self._done,
-            metadata=turn_record(self._info),
+            metadata=self._records[-1],
         )
 
     def get_metrics(self) -> dict[str, float]:
         """Metrics of the episode; zeros where it was cut."""
-        components = {f"reward/{name}": self._earned[name] for name in self._info["rewards"]}
+        components = {f"reward/{name}": value for name, value in component_sums(self._records).items()}
         summary = {"return": sum(self._info["turn_rewards"]), "cut": float(self._done and not self._over)}
         return {**self._info["metrics"], **summary, **components}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, ClassVar
@@ -128,18 +127,13 @@ class EpisodeRollout:
                 "class Trainer(TurnAdvantages, GRPOTrainer)"
             )
         self.policy = TRLPolicy(trainer)
-        seeds, tasks = read_groups(prompts, size)
-        limit = trainer.max_completion_length
         plan = [
             [Episode(seed=seed, group=seed, member=member, number=task) for member in range(size)]
-            for seed, task in zip(seeds, tasks, strict=True)
+            for seed, task in read_groups(prompts, size)
         ]
-        policy = as_policy(self.policy, limit)
+        policy = as_policy(self.policy, trainer.max_completion_length)
         loop = Loop(self._make_env, policy, self.methods, self._scorer, concurrency=self._concurrency)
-        with contextlib.closing(loop):
-            for _ in loop.play(plan):
-                pass  # the records are filled in place
-        self.episodes = [episode for group in plan for episode in group]
+        self.episodes = loop.play_all(plan)
         rows = []
         for episode in self.episodes:
             own = [trl_row(sample, episode.end != "failed") for sample in episode.samples]
@@ -319,9 +313,9 @@ class ToolEnv:
         Raises:
             ValueError: neither is given, so that the members of a group would play different tasks.
         """
-        draw = read_draw({"task": task, "seed": seed})
+        seed, task = read_draw({"task": task, "seed": seed})
         replaces = getattr(self._env, "replaces_outcome", False)
-        self._episode = Episode(seed=draw.seed, number=draw.task, replaces_outcome=replaces)
+        self._episode = Episode(seed=seed, number=task, replaces_outcome=replaces)
         self._request = begin(self._env, self._episode)
         prompt: str = self._env.unwrapped.tool_use().prompt()
         return prompt
@@ -441,8 +435,8 @@ class TRLPolicy(ChatPolicy):
         return Reply(self._tokens.reply_text(ids), ids, nats, finished)
 
 
-def read_groups(prompts: Sequence[Any], size: int) -> tuple[list[int], list[int | None]]:
-    """The seeds and the numbers of tasks of whole groups, from prompts that each come `size` times.
+def read_groups(prompts: Sequence[Any], size: int) -> list[tuple[int, int | None]]:
+    """The seed and the number of the task of each group, from prompts that each come `size` times.
 
     A prompt may be a chat of one message, as `memenvs build --export rows` writes it.
 
@@ -457,8 +451,7 @@ def read_groups(prompts: Sequence[Any], size: int) -> tuple[list[int], list[int 
         draws.append(read_draw({named[1]: named[2]}))
     blocks = [set(draws[first : first + size]) for first in range(0, len(draws), size)]
     check_groups(prompts, size, whole=all(len(block) == 1 for block in blocks))
-    groups = [block.pop() for block in blocks]
-    return [draw.seed for draw in groups], [draw.task for draw in groups]
+    return [block.pop() for block in blocks]
 
 
 def check_groups(rollouts: Sized, size: int, whole: bool = True) -> None:

@@ -9,7 +9,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from memenvs.adapters.common import TextEnvironment, open_env, turn_record
+import gymnasium as gym
+
+from memenvs.adapters.common import component_sums, open_env, turn_record
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.env import TextEnv
 from memenvs.core.episode import Episode, Reply
@@ -55,7 +57,7 @@ class MemTasksetConfig(vf.TasksetConfig):
     scorer: Any = None
     seed: int = 0
 
-    def open(self) -> TextEnvironment:
+    def open(self) -> gym.Env[str, str]:
         """The environment."""
         return open_env(self.env, self.env_args, self.methods, self.scorer)
 
@@ -171,7 +173,7 @@ class MemEnv(vf.Env[MemEnvConfig]):
     def _record(self, episode: Episode, traces: Sequence[tuple[Any, slice]], appends: bool) -> None:
         """Give every trace its turns, metrics and rewards."""
         turns = [turn_record(turn.info) for turn in episode.turns]
-        last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}, "rewards": {}}
+        last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}}
         rewards = last["turn_rewards"]
         states = list(itertools.accumulate(rewards))
         for trace, own in traces:
@@ -180,8 +182,9 @@ class MemEnv(vf.Env[MemEnvConfig]):
             trace.record_metrics({**last["metrics"], "complete": float(episode.over)})
             credited = own if self.config.credit == "turn" else slice(None)
             if appends:
-                for name in last["rewards"]:
-                    trace.record_reward(name, sum(turn["rewards"][name] or 0.0 for turn in turns[credited]))
+                sums = component_sums(turns[credited])
+                for name in component_sums(turns):
+                    trace.record_reward(name, sums.get(name, 0.0))
             else:  # a turn without a reply has earned nothing
                 trace.record_reward(self.config.credit, sum(rewards[credited]))
 

@@ -8,23 +8,29 @@ with VERL_USE_EXTERNAL_MODULES=memenvs.adapters.verl in every process.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
-from collections.abc import Awaitable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
-from memenvs.adapters.common import plain, read_draw
-from memenvs.adapters.groups import LoopSampler, Meetings, RolloutGroup, Sampled, chat_tokens, token_values
+from memenvs.adapters.common import open_env, plain, read_credit, read_draw
+from memenvs.adapters.servers import Sampled, server_policy
+from memenvs.baselines.advantages import group_advantages
 from memenvs.core.asynchronous import in_thread
-from memenvs.core.episode import Episode, Sample
+from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.optional import check_version, require
+from memenvs.credit import place_rewards
 from memenvs.models import Ids
-from memenvs.models.chat import ChatPolicy
-from memenvs.wrappers.registry import MethodSpec, ScorerSpec
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.rollout.collect import Loop
+from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 from memenvs.wrappers.scorers.protocol import PairScorer, TokenPair
 
@@ -37,7 +43,16 @@ torch: Any = require("torch", "verl")
 AS_PAID = "memenvs_as_paid"
 
 
-MEETINGS = Meetings()
+@dataclass
+class Meeting:
+    """The rollouts of a prompt: how many have come and, once all have, the rows of each."""
+
+    members: int = 0
+    played: asyncio.Future[list[list[TurnOutput]]] | None = None
+
+
+OPEN: dict[str, Meeting] = {}
+"""The prompts whose rollouts are coming in."""
 
 
 class EpisodeLoop(agent_loop.AgentLoopBase):
@@ -101,7 +116,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         filtering = algorithm.get("filter_groups") or {}
         if credit is not None and filtering.get("enable") and filtering["metric"] == "reward":
             raise ValueError("filter_groups would compare sums of advantages; set its metric to success")
-        self._tokens = chat_tokens(self.tokenizer, json.dumps(plain(self.apply_chat_template_kwargs)))
+        self._tokens = _chat_tokens(self.tokenizer, json.dumps(plain(self.apply_chat_template_kwargs)))
         self._env, self._settings, self._episodes = env, settings, episodes
         self._methods, self._scorer, self._credit = plain(methods), plain(scorer), plain(credit)
 
@@ -111,12 +126,15 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if info.get("split") is None:
             raise ValueError('the dataset needs extra_info={"task": …, "split": "train" or "test"}')
         read_draw(info)
-        loop = asyncio.get_running_loop()
-
-        def play(members: list[None]) -> Awaitable[list[list[TurnOutput]]]:
-            return in_thread(self._play, loop, len(members), sampling_params, row)
-
-        return await MEETINGS.play(row["uid"], None, play)  # verl starts the n rollouts at once
+        meeting = OPEN.setdefault(row["uid"], Meeting())
+        place, meeting.members = meeting.members, meeting.members + 1
+        await asyncio.sleep(0)  # verl starts the n rollouts at once, so the others come in now
+        if meeting.played is None:
+            del OPEN[row["uid"]]
+            loop = asyncio.get_running_loop()
+            played = in_thread(self._play, loop, meeting.members, sampling_params, row)
+            meeting.played = asyncio.ensure_future(played)
+        return (await meeting.played)[place]
 
     def _play(
         self, loop: Any, size: int, sampling_params: Mapping[str, Any], row: Mapping[str, Any]
@@ -137,33 +155,40 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             return Sampled(output.token_ids, output.log_probs)
 
         limits = self.rollout_config
-        sampler = LoopSampler(generate, loop, self._tokens, limits.prompt_length, limits.response_length)
+        policy = server_policy(generate, loop, self._tokens, limits.prompt_length, limits.response_length)
         scorer, template = self._scorer, None
         if scorer == "policy":
             pairs = pair_scorer(self.tokenizer, limits.get("max_model_len"))
             scorer, template = PolicyScorer(self.server_manager, loop, pairs), self._tokens.template
-        group = RolloutGroup(self._env, self._settings)
-        if training:
-            group = group._replace(methods=self._methods, credit=self._credit)
+        methods, credit = (self._methods, self._credit) if training else ((), None)
         shared: dict[str, Any] = {"group": seed, "seed": seed, "number": task, "step": step}
         episodes = [Episode(**shared, phase="train" if training else "eval", member=i) for i in range(size)]
-        group.play(sampler, episodes, scorer, template)
-        found = []
+        make_env = functools.partial(open_env, self._env, self._settings)
+        rollouts = Loop(make_env, policy, methods, make_scorer(scorer, template), concurrency=size)
+        rollouts.play_all([episodes])
+        encoder: Any = ChatPolicy(self._tokens)
+        if credit is not None and (usable := valid(episodes)):
+            how = read_credit(credit, rollouts.methods)
+            for episode, values in zip(usable, group_advantages(usable, encoder, *how), strict=True):
+                episode.advantages = values
+        rows_of_group = []
         for episode, answers in zip(episodes, outputs, strict=True):
+            if episode.error:
+                warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
             rows = rows_of(episode, min(self._tokens.ends))
             weights = weights_of(answers, step)
             if isinstance(scorer, PolicyScorer):
                 weights["score_global_steps"] = sorted(scorer.versions)
-            for one in rows:
-                one.extra_fields |= weights
+            for output in rows:
+                output.extra_fields |= weights
                 if not sampling_params.get("logprobs"):
-                    one.response_logprobs = None
-            found.append(rows)
+                    output.response_logprobs = None
+            rows_of_group.append(rows)
         if self._episodes is not None:
             with EpisodeWriter(self._episodes) as writer:
                 for episode in episodes:
-                    writer.write(episode, ChatPolicy(self._tokens))
-        return found
+                    writer.write(episode, encoder)
+        return rows_of_group
 
 
 @core_algos.register_adv_est(AS_PAID)
@@ -174,8 +199,14 @@ def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[
 
 
 @cache
+def _chat_tokens(tokenizer: Any, chat_args: str) -> ChatTokens:
+    """Made once a process, although verl asks for it at every rollout; `chat_args` is JSON."""
+    return ChatTokens(tokenizer, chat_args=json.loads(chat_args))
+
+
+@cache
 def pair_scorer(tokenizer: Any, window: int | None) -> PairScorer:
-    """Made once a process, like `chat_tokens`; a server makes one token more than it is asked to score."""
+    """Made once a process too; a server makes one token more than it is asked to score."""
     return PairScorer(tokenizer, None if window is None else window - 1, None)
 
 
@@ -241,10 +272,13 @@ def rows_of(episode: Episode, end: int) -> list[TurnOutput]:
         episode: has ended.
         end: a token to fill such a row with.
     """
-    if (values := token_values(episode)) is not None:
-        samples, parts = episode.samples, episode.split(values)
-    else:
+    if not valid([episode]):
         samples, parts = [Sample.of((np.array([end, end]), None, -1))], [np.zeros(0)]
+    elif len(episode.advantages):
+        samples, parts = episode.samples, episode.split(episode.advantages)
+    else:
+        values = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
+        samples, parts = episode.samples, episode.split(values)
     total = float(sum(episode.turn_rewards))
     metrics = {**episode.metrics, "return": total}
     metrics |= {"success": float(episode.success), "failed": float(bool(episode.error))}
@@ -276,8 +310,8 @@ def weights_of(outputs: Sequence[Any], step: int) -> dict[str, Any]:
         outputs: the servers' answers.
         step: the trainer's, for an episode without answers, since verl needs a number.
     """
-    found: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
     for name, choose in (("min_global_steps", min), ("max_global_steps", max)):
         versions = [output.extra_fields.get(name) for output in outputs]
-        found[name] = choose((one for one in versions if one is not None), default=step)
-    return found
+        weights[name] = choose((version for version in versions if version is not None), default=step)
+    return weights

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memenvs.adapters.common import TextEnvironment, open_env
+import gymnasium as gym
+
+from memenvs.adapters.common import open_env
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import checked
 from memenvs.core.env import text_env_of
@@ -237,7 +239,7 @@ def verifiers(*, environment: EnvOptions, package: PackageOptions) -> None:
     _write(package.out, files, f"pip install -e {package.out}")
 
 
-def _open(environment: EnvOptions, package: PackageOptions) -> tuple[TextEnvironment, dict[str, Any]]:
+def _open(environment: EnvOptions, package: PackageOptions) -> tuple[gym.Env[str, str], dict[str, Any]]:
     """The environment, and what the files of every package say about it."""
     methods, name = read_methods(package.methods), Path(package.out).name
     env = open_env(environment.env, environment.env_args, methods, package.scorer)

@@ -22,7 +22,7 @@ MAX_REPLY_CHARS = 1_000_000
 
 Info = dict[str, Any]
 End = Literal["", "terminated", "truncated"]
-_HIDDEN = ("privileged", "events", "signals")  # entries of an info that a policy does not see
+_HIDDEN = ("privileged", "events", "signals", "error")  # entries of an info that a policy does not see
 Text = str | Callable[[], str]  # a text, or a function that makes it when it is first read
 
 
@@ -362,9 +362,9 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
 def public_info(info: Info) -> Info:
     """What a policy may see of an info: all but what only a trainer may see.
 
-    Without `privileged`, `events` and the `signals` of reward methods, which rest on the right answer, and
-    with the reason of a credit only up to its colon, after which it may quote a judge that has read the
-    answer.
+    Without `privileged`, `events`, and the `signals` and the `error` of reward methods, which rest on the
+    right answer, and with the reason of a credit only up to its colon, after which it may quote a judge that
+    has read the answer.
     """
     shown = {name: value for name, value in info.items() if name not in _HIDDEN}
     if "credits" in info:
@@ -413,6 +413,11 @@ def made(text: Text) -> str:
     return text() if callable(text) else text
 
 
+def env_name(env: gym.Env[Any, Any]) -> str:
+    """The id of an environment, or the name of its class if it was not made by its id."""
+    return env.spec.id if env.spec else type(env.unwrapped).__name__
+
+
 def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:
     """The text environment inside wrappers.
 
@@ -420,8 +425,7 @@ def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:
         ValueError: the environment is of another kind.
     """
     if not isinstance(inner := env.unwrapped, TextEnv):
-        name = env.spec.id if env.spec else type(inner).__name__
-        raise ValueError(f"{name} is not a text environment: its actions are {inner.action_space}")
+        raise ValueError(f"{env_name(env)} is not a text environment: its actions are {inner.action_space}")
     return inner
 
 
@@ -443,9 +447,9 @@ def prepare_together(plays: Iterable[tuple[Any, str]], *, may_fail: bool) -> Non
 def check_text_observations(env: gym.Env[Any, Any]) -> None:
     """Raise a one-line `ValueError` unless a language model can read the observations, which are texts."""
     if not isinstance(env.observation_space, UnicodeText):
-        name = env.spec.id if env.spec else type(env.unwrapped).__name__
         raise ValueError(
-            f"{name} has observations that are not texts; give a text environment, such as MemSokoban-v0"
+            f"{env_name(env)} has observations that are not texts; give a text environment, such as "
+            "MemSokoban-v0"
         )
 
 

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import gymnasium as gym
 import msgspec
 import numpy as np
 from msgspec import field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memenvs.core.env import End, Info
+from memenvs.core.env import End, Info, env_name
 from memenvs.core.errors import one_line
 from memenvs.core.spaces import replace_surrogates
 
@@ -230,11 +231,29 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     metrics: dict[str, float] = field(default_factory=dict)
     measured: dict[str, list[float]] = field(default_factory=dict)
     replaces_outcome: bool = False
-    length_penalty: float = 0.0
+    length_penalty: float = 0  # no 0.0, which after a pickle is another object, and then written to files
     advantages: Floats = field(default_factory=_no_floats)
 
     def __reduce__(self) -> Any:
         return _made_again, (msgspec.structs.asdict(self), self.__dict__)
+
+    def begin(self, env: gym.Env[Any, Any], info: Info) -> None:
+        """Note what a reset of an environment began, by the info that came with it."""
+        self.env, self.task = env_name(env), str(info["task"])
+
+    def add(self, turn: Turn) -> None:
+        """Record a turn; with the last one also the end, and the credit of a `RewardWrapper` below."""
+        self.turns.append(turn)
+        if not turn.end:
+            return
+        self.end, self.metrics = turn.end, dict(turn.info["metrics"])
+        for number, played in enumerate(self.turns):
+            for name, signals in turn.info.get("signals", {}).items():
+                played.signals[name] = signals[number]
+            for name, credits in turn.info.get("credits", {}).items():
+                played.credits[name] = [credit for credit in credits if credit.turn == number]
+        if turn.info.get("error"):
+            self.fail(turn.info["error"])
 
     def fail(self, error: object) -> None:
         """End the episode with an error."""
@@ -472,19 +491,6 @@ def new_text(observation: Any, info: Info) -> str:
 def observation_text(observation: Any) -> str:
     """The text of an observation, which may have a picture beside it."""
     return replace_surrogates(observation["text"] if isinstance(observation, dict) else observation)
-
-
-def take_credits(episode: Episode) -> None:
-    """Take the signals and credits that a `RewardWrapper` around the environment put into the last info."""
-    last = episode.turns[-1].info
-    if "credits" not in last:
-        return
-    signals, credits = last.get("signals", {}), last.get("credits", {})
-    for number, turn in enumerate(episode.turns):
-        turn.signals |= {name: values[number] for name, values in signals.items()}
-        turn.credits |= {
-            name: [credit for credit in given if credit.turn == number] for name, given in credits.items()
-        }
 
 
 def valid(episodes: Sequence[Episode]) -> list[Episode]:

@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from msgspec.structs import replace
 
-from memenvs.core.env import MAX_REPLY_CHARS, Info, TextEnv, end_of
-from memenvs.core.episode import Episode, Ids, Reply, TokenSpans, Turn, observation_text, take_credits
+from memenvs.core.env import MAX_REPLY_CHARS, Info, end_of, text_env_of
+from memenvs.core.episode import Episode, Ids, Reply, TokenSpans, Turn, observation_text
 from memenvs.core.files import locked, path_in_errors
 from memenvs.core.spaces import clean_text, replace_surrogates
 
@@ -100,8 +100,7 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env[Any, Any], path: str | Path) -> None:
-        if not isinstance(env.unwrapped, TextEnv):
-            raise ValueError(f"env must be a text environment, got {type(env.unwrapped).__name__}")
+        text_env_of(env)  # raises for another kind
         RecordConstructorArgs.__init__(self, path=str(path))
         gym.Wrapper.__init__(self, env)
         self._path = Path(path)
@@ -114,24 +113,17 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; an unfinished one is not written."""
         self._last = observation, info = self.env.reset(seed=seed, options=options)
-        inner: Any = self.env.unwrapped
-        self._episode = Episode(
-            env=self.spec.id if self.spec else type(inner).__name__,
-            task=str(info["task"]),
-            number=inner.episode.task,
-            seed=-1 if seed is None else seed,
-        )
+        number = text_env_of(self.env).episode.task
+        self._episode = Episode(number=number, seed=-1 if seed is None else seed)
+        self._episode.begin(self.env, info)
         return observation, info
 
     def step(self, action: str) -> tuple[Any, Any, bool, bool, Info]:
         """Play a reply; the last one of an episode writes the episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        end = end_of(terminated, truncated)
-        self._episode.turns.append(Turn(*self._last, Reply(action), info, end))
+        self._episode.add(Turn(*self._last, Reply(action), info, end_of(terminated, truncated)))
         self._last = observation, info
-        if end:
-            self._episode.end, self._episode.metrics = end, dict(info["metrics"])
-            take_credits(self._episode)
+        if self._episode.over:
             with EpisodeWriter(self._path) as writer:
                 writer.write(self._episode)
         return observation, reward, terminated, truncated, info

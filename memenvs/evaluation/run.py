@@ -18,7 +18,7 @@ import numpy as np
 import memenvs
 from memenvs.core.arguments import make_env
 from memenvs.core.data import Count, NonNegative, Seed, checked
-from memenvs.core.env import text_env_of
+from memenvs.core.env import env_name, text_env_of
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.episode_file import with_spans
 from memenvs.core.files import path_in_errors, write_json, write_text
@@ -107,7 +107,7 @@ def evaluate(
     check_clients(track)
     make = functools.partial(make_env, env, dict(env_args or {})) if isinstance(env, str) else env
     first = make()
-    name = first.spec.id if first.spec else type(first.unwrapped).__name__
+    name = env_name(first)
     inner = text_env_of(first)
     sees = callable(policy) or policy in _BLIND or str(policy).startswith("openai:")
     if not (sees or isinstance(first.observation_space, UnicodeText)):

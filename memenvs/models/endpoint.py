@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import gymnasium as gym
 
 from memenvs.core.data import is_whole
-from memenvs.core.env import Info, text_env_of
+from memenvs.core.env import Info, env_name, text_env_of
 from memenvs.core.errors import ServerError
 from memenvs.core.servers import OpenAIClient
 from memenvs.core.spaces import replace_surrogates
@@ -274,8 +274,7 @@ class ToolConversation(Prompts):
         super().__init__(env)
         self.fields = {"tools": text_env_of(env).tools()}
         if not self.fields["tools"]:
-            name = env.spec.id if env.spec else type(env.unwrapped).__name__
-            raise ValueError(f"{name} has no tools; leave `tools` out")
+            raise ValueError(f"{env_name(env)} has no tools; leave `tools` out")
         self._call: dict[str, str] = {}
         self._fault = ""
 

@@ -12,11 +12,11 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import end_of, prepare_together
-from memenvs.core.episode import Episode, Reply, Turn, take_credits
+from memenvs.core.env import end_of, prepare_together, task_options
+from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.errors import error_line
 from memenvs.rollout.policy import Answer, Policy, Request, as_policy
-from memenvs.wrappers.credit import Errors, assign_credit, check_methods, missing_outcome
+from memenvs.wrappers.credit import Errors, assign_credit, check_methods
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
 
 MakeEnv = Callable[[], gym.Env[Any, str]]
@@ -49,7 +49,7 @@ def collect(
     scorer: ScorerSpec = None,
     *,
     env_args: Mapping[str, Any] | None = None,
-    tasks: Sequence[int | None] | None = None,
+    tasks: Sequence[int | None] = (),
     concurrency: Count = 64,
     max_new_tokens: Count = 512,
     errors: Errors = "fail",
@@ -72,8 +72,8 @@ def collect(
             the rollouts of a task compare the n episodes of a group.
         scorer: gives methods log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
         env_args: arguments of an environment given by its id.
-        tasks: the number of each group's task, as of `memenvs.rollout.order.draw_tasks`; where it is None the
-            seed draws the task.
+        tasks: the number of each group's task, as of `memenvs.rollout.order.draw_tasks`; where it is None, or
+            there are none, the seed draws the task.
         concurrency: episodes that are played at once.
         max_new_tokens: most tokens of a model's reply.
         errors: what an error of the environment, the policy or the scorer does.
@@ -88,23 +88,13 @@ def collect(
     seeds = [int(seed) for seed in seeds]
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds must all be different, since each names a group, got {seeds}")
-    numbers = [None] * len(seeds) if tasks is None else tasks
-    plan = [
-        [Episode(seed=seed, group=seed, member=member, number=number) for member in range(n)]
-        for seed, number in zip(seeds, numbers, strict=True)
-    ]
-    loop = Loop(
-        maker(env, env_args),
-        as_policy(policy, max_new_tokens),
-        methods,
-        scorer,
-        concurrency=concurrency,
-        errors=errors,
-    )
-    with contextlib.closing(loop):
-        for _ in loop.play(plan):
-            pass  # the records are filled in place
-    return [episode for group in plan for episode in group]
+    plan = [[Episode(seed=seed, group=seed, member=member) for member in range(n)] for seed in seeds]
+    for group, number in zip(plan, tasks, strict=True) if tasks else ():
+        for episode in group:
+            episode.number = number
+    replies, make_env = as_policy(policy, max_new_tokens), maker(env, env_args)
+    loop = Loop(make_env, replies, methods, scorer, concurrency=concurrency, errors=errors)
+    return loop.play_all(plan)
 
 
 def maker(env: str | gym.Env[Any, str] | MakeEnv, env_args: Mapping[str, Any] | None = None) -> MakeEnv:
@@ -170,7 +160,7 @@ class Loop:
         seed draws the task).
         """
         self._open, self._playing = [], 0
-        waiting = (episode for group in self._opened(groups) for episode in group)
+        waiting = self._waiting(groups)
         requests = self._begin(waiting)
         while self._open:
             if self._playing:
@@ -184,6 +174,13 @@ class Loop:
             with self.timer("environment"):
                 ended = self._ended()
             yield from ended
+
+    def play_all(self, groups: Sequence[Group]) -> list[Episode]:
+        """Fill the records of groups, close the environments, and return the records in their order."""
+        with contextlib.closing(self):
+            for _ in self.play(groups):
+                pass
+        return [episode for group in groups for episode in group]
 
     def close(self) -> None:
         """Close the environments."""
@@ -202,10 +199,11 @@ class Loop:
         self._made.append(env)
         return env
 
-    def _opened(self, groups: Iterable[Group]) -> Iterator[Group]:
+    def _waiting(self, groups: Iterable[Group]) -> Iterator[Episode]:
+        """The episodes in their order; a group is open from its first one on."""
         for group in groups:
             self._open.append(group)
-            yield group
+            yield from group
 
     def _begin(self, waiting: Iterator[Episode]) -> list[Request]:
         """Begin episodes while there is room; their first turns."""
@@ -260,10 +258,8 @@ def begin(env: gym.Env[Any, str], episode: Episode, rng: np.random.Generator | N
         rng: generator of the replies; by default the episode's own.
     """
     seed = None if episode.seed < 0 else episode.seed
-    options = None if episode.number is None else {"task": episode.number}
-    observation, info = env.reset(seed=seed, options=options)
-    episode.env = env.spec.id if env.spec else type(env.unwrapped).__name__
-    episode.task = str(info["task"])
+    observation, info = env.reset(seed=seed, options=task_options(episode.number))
+    episode.begin(env, info)
     return Request(env, episode, observation, info, episode_rng(episode) if rng is None else rng)
 
 
@@ -281,18 +277,10 @@ def step(request: Request, reply: Reply | Exception) -> Request | None:
         observation, _, terminated, truncated, info = request.env.step(reply.text)
     except Exception:
         info = {**before, "feedback": "", "rewards": dict.fromkeys(before["rewards"], 0.0)}
-        episode.turns.append(Turn(shown, before, reply, info))
+        episode.add(Turn(shown, before, reply, info))
         raise
-    end = end_of(terminated, truncated)
-    episode.turns.append(Turn(shown, before, reply, info, end))
-    if not end:
-        return Request(request.env, episode, observation, info, request.rng)
-    episode.end, episode.metrics = end, dict(info["metrics"])
-    take_credits(episode)
-    if request.env.has_wrapper_attr("methods"):  # of a `RewardWrapper` around the environment
-        if missing := missing_outcome(episode, request.env.get_wrapper_attr("methods")):
-            episode.fail(missing)
-    return None
+    episode.add(Turn(shown, before, reply, info, end_of(terminated, truncated)))
+    return None if episode.over else Request(request.env, episode, observation, info, request.rng)
 
 
 @contextlib.contextmanager

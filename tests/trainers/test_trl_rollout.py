@@ -303,10 +303,8 @@ class TestWhatBreaks:
 
     def test_a_prompt_names_a_task_by_its_number_or_by_a_seed(self):
         chat = [{"role": "user", "content": "task 3"}]  # as `memenvs build --export rows` writes it
-        assert read_groups(["task 5", "task 5", "seed 6", "seed 6", chat, chat], 2) == (
-            [5, 6, 3],
-            [5, None, 3],
-        )
+        prompts = ["task 5", "task 5", "seed 6", "seed 6", chat, chat]
+        assert read_groups(prompts, 2) == [(5, 5), (6, None), (3, 3)]
 
     @pytest.mark.parametrize("prompts", [["seed 1"] * 3, ["seed 1", "seed 2"]])
     def test_a_batch_that_cuts_a_group_is_refused(self, prompts):

@@ -123,7 +123,8 @@ def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> 
     env = gym.make(
         "MemSearchQA-v0",
         tasks=args.tasks,
-        memory_mode=["rewrite", {"max_memory": args.max_memory}],
+        memory_mode="rewrite",
+        max_memory=args.max_memory,
         tokenizer=TOKENIZER,
     )
     inner: Any = env.unwrapped

@@ -114,7 +114,7 @@ SETTINGS = {
     "search": Setting("MemSearchQA-v0", SEARCH, TRAINING, searches, ENDS),
     "search-memory": Setting(
         "MemSearchQA-v0",
-        SEARCH | {"memory_mode": ["rewrite", {"max_memory": 96}]},
+        SEARCH | {"memory_mode": "rewrite", "max_memory": 96},
         TRAINING,
         searches,
         ENDS,

@@ -10,8 +10,8 @@ from msgspec import Meta
 from memenvs.core.data import Count, checked
 from memenvs.core.optional import check_version
 from memenvs.core.spaces import clean_text
-from memenvs.envs.memory import MODES, RECALLED, Memory
-from memenvs.envs.searching import show_passages
+from memenvs.envs.memory import MODES, Memory, recalled_block
+from memenvs.envs.passages import show_passages
 from memenvs.retrieval.load import load_retriever
 from memenvs.retrieval.protocol import LRUCache
 from memenvs.tasks.tokens import load_tokenizer
@@ -79,13 +79,10 @@ def _add_memory(server: MCPServer, mode_name: StoreMode, limit: int, tokenizer: 
     memories, lock = LRUCache[str, Memory](MEMORIES), threading.Lock()
 
     def shown(memory: Memory, query: str) -> str:
-        recalled = RECALLED.format(memory.recalled).strip() if memory.recalled else ""
-        parts = [memory.notice, mode.show(memory, query), recalled]
+        parts = [memory.notice, mode.show(memory, query), recalled_block(memory.recalled).strip()]
         return "\n".join(filter(None, parts)) or "The memory is empty."
 
-    rule = mode.rule.format(text="The text", limit=limit)
-
-    @server.tool(description=f"Change the memory; returns what it is now. {rule}")
+    @server.tool(description=f"Change the memory; returns what it is now. {mode.asks('The text')}")
     def write_memory(text: str, memory: Name = "main") -> str:
         with lock:
             store = memories.get([memory]).get(memory) or Memory()

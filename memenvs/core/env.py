@@ -199,14 +199,14 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         return [tool.schema for tool in use.tools] if use else []
 
     @staticmethod
-    def prepare(plays: Iterable[tuple[Any, str]], *, may_fail: bool = False) -> None:
+    def prepare(plays: Iterable[tuple[Any, str]]) -> None:
         """Do work for several environments at once that each would do in `step`, such as a search. Optional.
 
-        `memenvs.collect` and a `TextVectorEnv` call it before they step the environments.
+        `memenvs.collect` and a `TextVectorEnv` call it before they step the environments. What fails is left
+        to each environment's own `step`.
 
         Args:
             plays: environments whose `prepare` this is, unwrapped, and the reply that each plays next.
-            may_fail: an error leaves the work to each environment's own `step`.
         """
 
     def _context(self) -> Literal["append", "rewrite"]:
@@ -429,19 +429,18 @@ def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:
     return inner
 
 
-def prepare_together(plays: Iterable[tuple[Any, str]], *, may_fail: bool) -> None:
+def prepare_together(plays: Iterable[tuple[Any, str]]) -> None:
     """Call `TextEnv.prepare` once for all environments that have the same one.
 
     Args:
         plays: environments without their wrappers, and the reply that each plays next.
-        may_fail: see `TextEnv.prepare`.
     """
     calls: dict[Any, list[tuple[Any, str]]] = {}
     for env, reply in plays:
         if hasattr(env, "prepare"):
             calls.setdefault(env.prepare, []).append((env, reply))
-    for prepare, own in calls.items():
-        prepare(own, may_fail=may_fail)
+    for prepare, together in calls.items():
+        prepare(together)
 
 
 def check_text_observations(env: gym.Env[Any, Any]) -> None:

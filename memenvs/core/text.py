@@ -32,7 +32,12 @@ class Template:
     """
 
     def __init__(
-        self, text: str, *, required: Collection[str], optional: Collection[str] = (), name: str = "template"
+        self,
+        text: str,
+        *,
+        required: Collection[str] = (),
+        optional: Collection[str] = (),
+        name: str = "template",
     ) -> None:
         for place in required:
             if f"{{{place}}}" not in text:

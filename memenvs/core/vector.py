@@ -22,5 +22,5 @@ class TextVectorEnv(SyncVectorEnv[Any, Any]):
         """Play one reply in each environment; see `SyncVectorEnv.step`."""
         begins = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
         plays = zip(self.envs, actions, begins, strict=True)
-        prepare_together(((env.unwrapped, action) for env, action, over in plays if not over), may_fail=False)
+        prepare_together((env.unwrapped, action) for env, action, over in plays if not over)
         return super().step(actions)

@@ -14,7 +14,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
 from memenvs.core.terminal import GREEN
 from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
-from memenvs.envs.memory import MAX_OWN_TEXT, MODES, RECALLED, Memory, ModeName, Shown
+from memenvs.envs.memory import MAX_OWN_TEXT, MODES, Memory, ModeName, Shown, recalled_block
 from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.tasks.context import Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
@@ -112,18 +112,12 @@ class ReadingEpisode(EpisodeState):
     Attributes:
         documents: document numbers in reading order.
         memory: the memory now.
-        memory_span: where the last reply wrote to it, [start, end) in characters; None if it wrote nothing.
-        written: the text at `memory_span`.
-        overflows: memories that were cut at `max_memory`.
         shown: what each prompt so far showed of the memory.
         replies: the part that counts of the reply to each question answered so far.
     """
 
     documents: tuple[int, ...] = ()
     memory: Memory = field(default_factory=Memory)
-    memory_span: tuple[int, int] | None = None
-    written: str = ""
-    overflows: int = 0
     shown: list[str] = field(default_factory=lambda: [""])
     replies: list[str] = field(default_factory=list)
 
@@ -250,7 +244,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.memory_mode = memory_mode
         self.mode = MODES[memory_mode](self.tokenizer, max_memory, thoughts)
         self.context = "append" if self.mode.appends else "rewrite"
-        self._rule = self.mode.rule.format(text="Your whole reply", limit=max_memory)
+        self._rule = self.mode.asks("Your whole reply")
         if isinstance(template, str):
             if template not in WORDINGS or memory_mode != "rewrite":
                 raise ValueError(
@@ -400,7 +394,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             format=answer_form(self.answer_format, len(answers)),
             rule=self._rule,
             memory=shown.memory,
-            recalled=RECALLED.format(shown.recalled) if shown.recalled else "",
+            recalled=recalled_block(shown.recalled),
             notice=shown.notice and f"{shown.notice} ",
             chunk=chunk,
         )
@@ -413,7 +407,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             **dict.fromkeys(_PLACES, MAX_OWN_TEXT),
             "question": counts["max_question_chars"] + MAX_OWN_TEXT,
             "memory": memory,
-            "recalled": len(RECALLED) + memory,
+            "recalled": MAX_OWN_TEXT + memory,
             "chunk": counts["max_chars"],
             "format": len(answer_form(self.answer_format, self.tasks.max_objectives)),
         }
@@ -475,10 +469,10 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             teacher(here),
             teacher(evidence),
         )
-        span = episode.memory_span and list(episode.memory_span)
-        fields |= {"memory_span": span, "reply": (episode.replies or [""])[-1]}
+        memory = episode.memory
+        fields |= {"memory_span": memory.span and list(memory.span), "reply": (episode.replies or [""])[-1]}
         if self.memory_mode != "rewrite":
-            fields |= {"written": episode.written, "recalled": episode.memory.recalled}
+            fields |= {"written": memory.written, "recalled": memory.recalled}
         return fields
 
     def _appended(self, before: Callable[[], str], here: list[str], evidence: list[str]) -> dict[str, Any]:
@@ -503,16 +497,14 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         start = thought_end(reply, self.thoughts)
         if self.answering:
             self.mode.answered(episode.memory, reply)
-            episode.memory_span, episode.written = None, ""
+            episode.memory.wrote()
             episode.replies.append(self.tokenizer.truncate(reply[start:], self.max_answer)[0])
             episode.end = "terminated" if episode.turn + 1 == reading.turns else ""
             _, answers = reading.asked(episode.turn)
             outcome = {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}
         else:
             outcome = {}
-            done = self.mode.read(episode.memory, reply, start)
-            episode.memory_span, episode.overflows = done.span, episode.overflows + done.cut
-            episode.written = reply[slice(*done.span)] if done.span else ""
+            episode.memory.wrote(reply, self.mode.read(episode.memory, reply, start))
         following = Shown() if episode.end else self._show(episode.turn + 1)
         episode.shown.append("\n".join(filter(None, following)))
         return outcome
@@ -527,7 +519,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             "success": float(means.outcome == 1.0),
             **{name: getattr(means, name) for name in ("em", "f1", "sub_em")},
             "format": min(one.format for one in grades),
-            "memory_overflow": self.episode.overflows,
+            "memory_overflow": self.episode.memory.overflows,
             "turns": len(tokens),
             "prompt_tokens": sum(tokens),
             "prompt_tokens_peak": max(tokens),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
-from memenvs.core.text import Thoughts, first_pair
+from memenvs.core.text import Template, Thoughts, first_pair
 from memenvs.core.words import words
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -26,7 +26,7 @@ NOTES_SHOWN = 5
 LINKS = 3
 """The most earlier notes that a new one is linked with."""
 
-RECALLED = "\n<recalled>\n{}\n</recalled>\n"
+RECALLED = Template("\n<recalled>\n{memory}\n</recalled>\n", required=["memory"])
 """How a prompt shows what was called back."""
 
 NO_THOUGHT = "Your last reply did not open with a closed <think>…</think>, so the memory is unchanged."
@@ -75,6 +75,9 @@ class Memory:
         count: entries written so far, including those that are gone.
         notice: which part of the last reply was not carried out, and why.
         replies: every reply, in the mode where they stay in the prompt.
+        span: where the last reply wrote to the memory, [start, end) in characters; None if it wrote nothing.
+        written: the text at `span`.
+        overflows: replies of which something did not fit the limit.
     """
 
     text: str = ""
@@ -84,6 +87,15 @@ class Memory:
     count: int = 0
     notice: str = ""
     replies: list[str] = field(default_factory=list)
+    span: tuple[int, int] | None = None
+    written: str = ""
+    overflows: int = 0
+
+    def wrote(self, reply: str = "", done: Written | None = None) -> None:
+        """Record what the last reply did to the memory; nothing by default."""
+        self.span = done.span if done else None
+        self.written = reply[slice(*self.span)] if self.span else ""
+        self.overflows += bool(done and done.cut)
 
 
 class Written(NamedTuple):
@@ -117,7 +129,7 @@ class MemoryMode:
     raises. An environment decides which part of a reply is the text.
 
     Attributes:
-        rule: what a prompt asks for; `{limit}` is the limit in tokens.
+        rule: what a prompt asks for; `{text}` names the text, `{limit}` is the limit in tokens.
         in_thought: whether the memory is the thought that opens a reply.
         appends: whether everything stays in the prompt.
 
@@ -138,6 +150,10 @@ class MemoryMode:
         if self.in_thought and thoughts == "keep":
             raise ValueError("memory_mode='mem1' takes the thought for the memory; use thoughts='strip'")
         self.tokenizer, self.limit = tokenizer, limit
+
+    def asks(self, subject: str) -> str:
+        """The rule, as a prompt states it about the text that `subject` names."""
+        return Template(self.rule, optional=["text", "limit"]).fill(text=subject, limit=self.limit)
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
         """Change the memory by a reply; spans are characters of the reply.
@@ -426,6 +442,11 @@ def thought_inside(reply: str, end: int) -> tuple[int, int] | None:
         return None
     opens = reply.lstrip().startswith("<think>")  # otherwise the chat template wrote it
     return (reply.index("<think>") + len("<think>") if opens else 0, closing)
+
+
+def recalled_block(memory: str) -> str:
+    """What a prompt shows of a memory that was called back; nothing where none was."""
+    return RECALLED.fill(memory=memory) if memory else ""
 
 
 def rank(query: str, texts: Sequence[str]) -> list[int]:

@@ -1,16 +1,28 @@
-"""Forms of other searching agents: their replies, their searches, their answers, what they are shown."""
+"""How searching agents call, answer and are answered: Search-R1's form, and those of other agents."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from memenvs.core.text import Template, first_pair
-from memenvs.envs.searching import Move, SearchForm, in_form
+from memenvs.core.text import Tagged, Template, first_pair, holds_known_tag, in_order
 from memenvs.tasks.metrics import last_boxed, strip_boxed, wrap_answer
 
 MAX_QUERIES = 5
 """Queries of one call that are run."""
+
+ASK = Template(
+    """\
+Answer the question. Think inside <think>…</think> whenever you learn something. If you lack knowledge, \
+search with <search>query</search>; the results are returned inside <information>…</information>. You may \
+search up to {searches} times. When you know the answer, give it without explanation, as short as possible, \
+inside <answer>…</answer>{several}.
+
+Question: {question}
+""",
+    required=("question",),
+    optional=("searches", "several"),
+)
 
 ASK_RESEARCH = Template(
     """\
@@ -23,7 +35,6 @@ Question: {question}
 """,
     required=("question",),
     optional=("searches", "several"),
-    name="ask",
 )
 
 ASK_DEEP_RESEARCHER = Template(
@@ -46,8 +57,101 @@ Question: {question}
 """,
     required=("question",),
     optional=("searches", "several"),
-    name="ask",
 )
+
+
+ASK_BY_TOOLS = Template(
+    """\
+Answer the question. Look up what you do not know with the tool `{tool}`, at most {searches}. Then give the \
+answer, as short as possible, with the tool `answer`{several}.
+
+Question: {question}
+""",
+    required=("question", "tool", "searches", "several"),
+)
+"""The prompt of an agent that calls tools, in every form."""
+
+
+class Move(NamedTuple):
+    """What a reply does.
+
+    Attributes:
+        kind: `"search"`, `"answer"`, `"summary"` (`memory_mode="compact"`), or `""` where there is none.
+        content: the query or the answer, stripped.
+        well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
+            environments use is inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
+            reply, and the thought may come before or after it.
+        queries: all queries of a search, `content` the first of them; none where the call is wrong.
+        memory: the `<mem>…</mem>` that opens the reply; None where none does.
+        fault: what is wrong with the call of a search.
+    """
+
+    kind: Literal["search", "answer", "summary", ""] = ""
+    content: str = ""
+    well_formed: bool = False
+    queries: tuple[str, ...] = ()
+    memory: Tagged | None = None
+    fault: str = ""
+
+
+class SearchForm:
+    """Search-R1's form: `<search>query</search>`, `<information>…</information>`, `<answer>text</answer>`.
+
+    Attributes:
+        ask: the prompt.
+        hint: feedback on a reply that neither searches nor answers.
+        results: the tag around what a search returns.
+        thoughts: the tag around a thought.
+        tool: the name of the tool that searches.
+    """
+
+    ask: ClassVar[Template] = ASK
+    hint: ClassVar[str] = (
+        "Your reply contained neither <search>query</search> nor <answer>text</answer>. Use one of them."
+    )
+    results: ClassVar[str] = "information"
+    thoughts: ClassVar[str] = "think"
+    tool: ClassVar[str] = "search"
+
+    def read(self, reply: str, *, thought: bool = False) -> Move:
+        """What a reply does; `thought` says that a thought came before it, so it needs none.
+
+        It ends at its first `</search>`, otherwise at its first `</answer>`; the first complete pair in what
+        is left decides, also one inside `<think>`.
+        """
+        kept = reply
+        for closing in ("</search>", "</answer>"):
+            if closing in reply:
+                kept = reply[: reply.index(closing) + len(closing)]
+                break
+        search, answer = first_pair(kept, "search"), first_pair(kept, "answer")
+        if search and not (answer and answer.start < search.start):
+            query = search.text.strip()
+            return Move("search", query, in_form(reply, "search", thought), (query,))
+        if answer:
+            return Move("answer", answer.text.strip(), in_form(reply, "answer", thought))
+        return Move()
+
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+        return f"<search>{query}</search>"
+
+    def answer(self, text: str) -> str:
+        """The part of a reply that answers."""
+        return wrap_answer(text, "tag")
+
+    def show(self, shown: str) -> str:
+        """The feedback of a search; its tag is always closed."""
+        return f"\n\n<{self.results}>{shown}</{self.results}>\n\n"
+
+    def proper(self, moves: list[Move], text: str) -> bool:
+        """Whether an episode that ended by an answer is in form.
+
+        Args:
+            moves: of its replies.
+            text: its replies and what came back.
+        """
+        return all(move.well_formed for move in moves)
 
 
 class ReSearchForm(SearchForm):
@@ -59,28 +163,25 @@ class ReSearchForm(SearchForm):
 
     ask = ASK_RESEARCH
     hint = SearchForm.hint.replace("text", "\\boxed{text}")
+    results = "result"
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
-        """See `SearchForm.read`."""
+        """What a reply does; a search wins over an answer."""
         if search := first_pair(reply, "search"):
             query = search.text.strip()
             return Move("search", query, in_form(reply, "search", thought), (query,))
-        if given := first_pair(reply, "answer"):
-            content = _boxed(given.text)
+        if answer := first_pair(reply, "answer"):
+            content = _boxed(answer.text)
             formed = content is not None and in_form(reply, "answer", thought)
             return Move("answer", (content or "").strip(), formed)
         return Move()
 
     def answer(self, text: str) -> str:
-        """An answer in its box."""
+        """The part of a reply that answers, the answer in a box."""
         return wrap_answer(wrap_answer(text, "boxed"), "tag")
 
-    def show(self, shown: str) -> str:
-        """The feedback of a search."""
-        return f"\n\n<result>{shown}</result>\n\n"
-
     def proper(self, moves: list[Move], text: str) -> bool:
-        """See `SearchForm.proper`."""
+        """Whether an episode that ended by an answer is in form."""
         return all(move.kind for move in moves) and research_format(text)
 
 
@@ -97,11 +198,12 @@ class DeepResearcherForm(SearchForm):
         'Your reply contained neither a valid <tool_call>{"name": "web_search", "arguments": {"query": '
         '["…"]}}</tool_call> nor <answer>text</answer>. Use one of them.'
     )
+    results = "tool_response"
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
-        """See `SearchForm.read`."""
-        if given := first_pair(reply, "answer"):
-            return Move("answer", given.text.strip(), in_form(reply, "answer", thought))
+        """What a reply does; an answer wins over a search."""
+        if answer := first_pair(reply, "answer"):
+            return Move("answer", answer.text.strip(), in_form(reply, "answer", thought))
         if call := first_pair(reply, "tool_call"):
             queries = _queries(call.text)
             if queries:
@@ -109,16 +211,12 @@ class DeepResearcherForm(SearchForm):
         return Move()
 
     def call(self, query: str) -> str:
-        """A call that searches for a query."""
+        """The part of a reply that searches for a query."""
         call = {"name": "web_search", "arguments": {"query": [query]}}
         return f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>"
 
-    def show(self, shown: str) -> str:
-        """The feedback of a search."""
-        return f"\n\n<tool_response>{shown}</tool_response>\n\n"
-
     def proper(self, moves: list[Move], text: str) -> bool:
-        """See `SearchForm.proper`."""
+        """Whether an episode that ended by an answer is in form."""
         return all(move.kind for move in moves) and deep_researcher_format(text)
 
 
@@ -128,6 +226,19 @@ FORMS: dict[str, SearchForm] = {
     "deep_researcher": DeepResearcherForm(),
 }
 """By name: Search-R1 (MT-PPO, MemPO), and two baselines of MemPO, ReSearch and DeepResearcher."""
+
+
+def in_form(reply: str, tag: str, thought: bool) -> bool:
+    """Whether a reply is a thought, one pair of the tag and nothing else, with no known tag inside."""
+    parts = in_order(reply, "think", tag) or (in_order(reply, tag) if thought else None)
+    return parts is not None and not any(holds_known_tag(part.text) for part in parts)
+
+
+def several(objectives: int) -> str:
+    """How a prompt says that several questions are answered; nothing for one."""
+    if objectives == 1:
+        return ""
+    return f": the {objectives} answers in the order of the questions, separated by ;"
 
 
 def research_format(text: str) -> bool:

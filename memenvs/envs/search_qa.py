@@ -2,79 +2,78 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from memenvs.core.arguments import check_arguments, parameters_of
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
+from memenvs.core.spaces import clean_text
 from memenvs.core.text import (
     Tagged,
     Template,
     Thoughts,
+    escape_tags,
     first_pair,
     holds_known_tag,
     open_thought,
     replace_templates,
     thought_end,
 )
-from memenvs.core.tools import ToolUse, as_thought
+from memenvs.core.tools import Tool, ToolUse, as_thought
 from memenvs.envs.memory import (
     MAX_OWN_TEXT,
     MODES,
-    RECALLED,
     Memory,
     MemoryMode,
     ModeName,
     Written,
+    recalled_block,
     thought_inside,
 )
-from memenvs.envs.search_forms import FORMS
-from memenvs.envs.searching import (
-    Move,
-    SearchForm,
-    SearchingEnv,
-    SearchingEpisode,
-    holds_answer,
-    joined,
-    several,
+from memenvs.envs.passages import cut_passages, holds_answer, show_passages
+from memenvs.envs.render import block, reward_line, show_turn
+from memenvs.envs.search_forms import ASK_BY_TOOLS, FORMS, Move, SearchForm, several
+from memenvs.retrieval import Retriever, load_retriever
+from memenvs.tasks.metrics import (
+    Grade,
+    Objectives,
+    get_metric,
+    gold_answer,
+    grade_answer,
+    multi_objective,
+    wrap_answer,
 )
-from memenvs.tasks.metrics import Objectives, multi_objective, wrap_answer
-from memenvs.tasks.taskset import Task, open_questions, tokenizer_of
-from memenvs.tasks.tokens import TextTokenizer
+from memenvs.tasks.taskset import Task, TaskSet, open_questions, tokenizer_of
 
-SearchModeName = Literal[ModeName, "compact"]
-
-_WITH_MEMORY = """\
+ASK_WITH_MEMORY = Template(
+    """\
 Answer the question with the help of a search engine. Of the earlier turns you see {shown}. {rule} Then \
-either search with %s, or, when you know the answer, give it as short as possible %s{several}. You have \
-{turns} turns left.
+{actions}{several}. You have {turns} turns left.
 
 Question: {question}
 
 <mem>
 {memory}
 </mem>
-{recalled}{notice}{recent}"""
-
-ASK_WITH_MEMORY = Template(
-    _WITH_MEMORY % ("<search>query</search>", "inside <answer>…</answer>"),
+{recalled}{notice}{recent}""",
     required=("question", "memory", "recent"),
-    optional=("turns", "several", "shown", "rule", "recalled", "notice", "max_memory"),
-    name="ask",
+    optional=("turns", "several", "shown", "rule", "actions", "recalled", "notice", "max_memory"),
 )
 
-ASK_WITH_MEMORY_BY_TOOLS = Template(
-    _WITH_MEMORY % ("the tool `search`", "with the tool `answer`"),
-    required=ASK_WITH_MEMORY.required,
-    optional=ASK_WITH_MEMORY.optional,
-    name="ask",
+ACTIONS = (
+    "either search with <search>query</search>, or, when you know the answer, give it as short as possible "
+    "inside <answer>…</answer>"
+)
+ACTIONS_BY_TOOLS = (
+    "either search with the tool `search`, or, when you know the answer, give it as short as possible with "
+    "the tool `answer`"
 )
 
-IN_MEM = "Open every reply with <mem>…</mem>. {rule} Then think inside <think>…</think>."
+IN_MEM = Template(
+    "Open every reply with <mem>…</mem>. {rule} Then think inside <think>…</think>.", required=["rule"]
+)
 """How a prompt asks for a memory that is not a thought."""
 
 SHOWN: dict[Literal[1, 3, "all"], str] = {
@@ -86,14 +85,16 @@ SHOWN: dict[Literal[1, 3, "all"], str] = {
 
 LAST = "No searches are left: answer now.\n\n"
 
-SUMMARIZE = (
+SUMMARIZE = Template(
     "\n\nThis conversation is too long to continue. Write a summary of what you have learned so far and what "
     "you still need to find, in up to {limit} tokens. You will continue from the question and your summary, "
-    "and see nothing else of this conversation.\n"
+    "and see nothing else of this conversation.\n",
+    required=["limit"],
 )
 """What `memory_mode="compact"` puts behind the turn that fills the context."""
 
-SUMMARY = """
+SUMMARY = Template(
+    """
 Your summary of the conversation so far:
 
 <summary>
@@ -101,43 +102,41 @@ Your summary of the conversation so far:
 </summary>
 
 You have {turns} turns left.
-"""
+""",
+    required=["summary", "turns"],
+)
 """What follows the question in a prompt that continues from a summary."""
 
 
 @dataclass
-class SearchEpisode(SearchingEpisode):
+class SearchEpisode(EpisodeState):
     """An episode of searching.
 
     Attributes:
+        history: each turn's reply and feedback.
+        events: the events of each turn, under `SearchQAEnv.event_names`.
+        passages: contents of the passages that the last turn showed, in whole or in part.
+        found: contents of the passages in which an accepted answer has been shown.
+        answer: the answer given; None without one.
         memory: the memory now.
         shown: the memory as the prompt shows it.
-        memory_span: where the last reply wrote to it, [start, end) in characters; None if it wrote nothing.
-        written: the text at `memory_span`.
-        behind_memory: the last reply without its `<mem>…</mem>`.
-        overflows: memories that were cut at `max_memory`.
         prompts: each fresh prompt so far, with the number of turns before it; later turns follow it.
         summaries: numbers of the turns that wrote a summary, from 0.
         tokens: of the observation, where it is limited; 0 behind a fresh prompt.
         full: whether the next reply is a summary.
-        searches: searches run.
-        found: contents of the passages in which an accepted answer has been shown.
-        well_formed: replies that were.
     """
 
+    history: list[tuple[str, str]] = field(default_factory=list)
+    events: list[dict[str, float]] = field(default_factory=list)
+    passages: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    answer: str | None = None
     memory: Memory = field(default_factory=Memory)
     shown: str = ""
-    memory_span: tuple[int, int] | None = None
-    written: str = ""
-    behind_memory: str = ""
-    overflows: int = 0
     prompts: list[tuple[int, str]] = field(default_factory=list)
     summaries: list[int] = field(default_factory=list)
     tokens: int = 0
     full: bool = False
-    searches: int = 0
-    found: list[str] = field(default_factory=list)
-    well_formed: int = 0
 
     @property
     def played(self) -> int:
@@ -154,11 +153,6 @@ class SearchEpisode(SearchingEpisode):
         """The turns that follow the last fresh prompt."""
         return self.history[self.prompts[-1][0] :]
 
-    def wrote(self, done: Written) -> None:
-        """Record what the last reply wrote to the memory."""
-        self.memory_span, self.overflows = done.span, self.overflows + done.cut
-        self.written = self.history[-1][0][slice(*done.span)] if done.span else ""
-
 
 class WholeMemory(MemoryMode):
     """MemPO: the memory is the inside of `<mem>`; a reply without one empties it.
@@ -173,229 +167,223 @@ class WholeMemory(MemoryMode):
         memory.text = ""
 
     def write_block(self, memory: Memory, text: str) -> Written:
-        """See `MemoryMode.write_block`."""
+        """Change the memory by a text with space around it."""
         span, cut = super().write_block(memory, text)
         return Written((0, span[1] if span and cut else len(text)), cut)
 
 
 class Conversation:
-    """ReAct: no memory, every turn stays in the prompt.
+    """What prompts hold of an episode, here every turn (ReAct), and what a reply writes for later turns.
+
+    It has no state: the environment holds the settings and the memory mode, the episode the memory.
 
     Attributes:
         context: how most observations follow the one before; see `TextEnv`.
         max_turns: turns in which a search is run, by default.
-        opening: what a reply that has nothing to say begins with.
     """
 
     context: ClassVar[Literal["append", "rewrite"]] = "append"
     max_turns: ClassVar[int] = 4
-    opening = "<think></think>"
 
-    def bind(self, env: SearchQAEnv, mode: type[MemoryMode], counter: TextTokenizer) -> Template:
-        """Belong to an environment; returns the template of its prompts."""
-        self.env = env
+    def template(self, env: SearchQAEnv) -> Template:
+        """The template of a fresh prompt."""
         return env.form.ask
 
-    def read(self, reply: str) -> Move:
+    def opening(self, env: SearchQAEnv) -> str:
+        """What a reply begins with that has nothing to say."""
+        return f"<{env.form.thoughts}></{env.form.thoughts}>"
+
+    def read(self, env: SearchQAEnv, reply: str) -> Move:
         """What a reply does."""
-        return self.env.form.read(open_thought(reply))
+        return env.form.read(open_thought(reply))
 
-    def prompt(self) -> str:
+    def prompt(self, env: SearchQAEnv) -> str:
         """A fresh prompt."""
-        return self.env.fill(self.env._task)
+        return env.fill(env.template)
 
-    def tool_use(self) -> ToolUse:
-        """See `TextEnv.tool_use`."""
-        return self.env._tool_use("search", self.env.max_turns, self.env.form.hint)
+    def tool_prompt(self, env: SearchQAEnv) -> str:
+        """A fresh prompt for an agent that calls tools."""
+        often = "once" if env.max_turns == 1 else f"{env.max_turns} times"
+        return env.fill(ASK_BY_TOOLS, tool=env.form.tool, searches=often)
 
-    def end_turn(self, reply: str, move: Move) -> None:
-        """Change the memory by the last reply of the history, and add a fresh prompt if the mode has one."""
+    def compose(self, env: SearchQAEnv, thought: str, content: str, act: str) -> str:
+        """The reply of an agent that calls tools."""
+        return as_thought(thought, content, act, env.form.thoughts)
 
-    def scoring_prompts(self, passages: str) -> dict[str, Any]:
-        """See `SearchingEnv._scoring_prompts`; a teacher reads `passages`."""
-        return self.env._appended_fields(self.env.episode.prompts[0][1], self.env._observe(), passages)
+    def end_turn(self, env: SearchQAEnv, move: Move) -> None:
+        """Change the memory by the last reply of the history, and add a fresh prompt if there is one."""
+
+    def scoring_prompts(self, env: SearchQAEnv, passages: str) -> dict[str, Any]:
+        """The scoring fields but `question` and the targets; a teacher reads `passages`."""
+        return env._appended_fields(env.episode.prompts[0][1], env._observe(), passages)
 
 
-@checked
-@dataclass
 class Summaries(Conversation):
     """Compaction: the prompt grows up to a number of tokens; then a summary takes the place of all turns.
 
     The turn after the one that fills the context asks for the summary. It runs no search, takes no answer,
-    and does not count towards the limit of turns. The whole reply behind its thought is the summary. The
-    settings are described under `memory_mode` of `SearchQAEnv`.
+    and does not count towards the limit of turns. The whole reply behind its thought is the summary.
     """
-
-    at: Count = 4096
-    max_memory: Count = 1024
-    thoughts: Thoughts = "strip"
 
     context = "rewrite"
     max_turns = 16
 
-    def bind(self, env: SearchQAEnv, mode: type[MemoryMode], counter: TextTokenizer) -> Template:
-        """See `Conversation.bind`."""
-        self.mode = mode(counter, self.max_memory, self.thoughts)
-        self.request = SUMMARIZE.format(limit=self.max_memory)
-        return super().bind(env, mode, counter)
-
-    def read(self, reply: str) -> Move:
+    def read(self, env: SearchQAEnv, reply: str) -> Move:
         """A summary where one was asked for; it is well formed if it says something."""
-        if not self.env.episode.full:
-            return super().read(reply)
-        return Move("summary", well_formed=bool(reply[thought_end(reply, self.thoughts) :].strip()))
+        if not env.episode.full:
+            return super().read(env, reply)
+        return Move("summary", well_formed=bool(reply[thought_end(reply, env.thoughts) :].strip()))
 
-    def tool_use(self) -> ToolUse:
-        """See `Conversation.tool_use`; a summary follows the prompt."""
-        use = super().tool_use()
+    def tool_prompt(self, env: SearchQAEnv) -> str:
+        """A fresh prompt for an agent that calls tools; the last summary follows it."""
+        prompts = env.episode.prompts
+        return super().tool_prompt(env) + prompts[-1][1].removeprefix(prompts[0][1])
 
-        def ask() -> str:
-            prompts = self.env.episode.prompts
-            return use.prompt() + prompts[-1][1].removeprefix(prompts[0][1])
-
-        return replace(use, prompt=ask)
-
-    def end_turn(self, reply: str, move: Move) -> None:
-        """See `Conversation.end_turn`."""
-        env, episode = self.env, self.env.episode
-        episode.wrote(Written(None))
+    def end_turn(self, env: SearchQAEnv, move: Move) -> None:
+        """Keep a summary, or ask for one if the context is full."""
+        episode, memory = env.episode, env.episode.memory
+        reply, feedback = episode.history[-1]
+        memory.wrote()
         if move.kind == "summary":
-            episode.wrote(self.mode.read(episode.memory, reply, thought_end(reply, self.thoughts)))
+            memory.wrote(reply, env.mode.read(memory, reply, thought_end(reply, env.thoughts)))
             episode.full, episode.tokens = False, 0
             episode.summaries.append(len(episode.history) - 1)
-            left = env.last_turn - episode.played
-            prompt = episode.prompts[0][1] + SUMMARY.format(summary=episode.memory.text, turns=left)
+            summary = SUMMARY.fill(summary=memory.text, turns=env.last_turn - episode.played)
             last = LAST if episode.played >= env.max_turns else ""
-            episode.prompts.append((len(episode.history), prompt + last))
+            episode.prompts.append((len(episode.history), episode.prompts[0][1] + summary + last))
         elif not episode.end:
-            feedback = episode.history[-1][1]
             prompt = "" if episode.tokens else episode.prompts[-1][1]
             episode.tokens += sum(env.tokenizer.counts([prompt, reply + feedback]))
-            episode.full = episode.tokens >= self.at
+            episode.full = episode.tokens >= env.compact_at
             if episode.full:
-                episode.history[-1] = (reply, feedback + self.request)
+                episode.history[-1] = (reply, feedback + self._request(env))
 
-    def scoring_prompts(self, passages: str) -> dict[str, Any]:
-        """See `Conversation.scoring_prompts`; the prompts for the answer hold the summary and no turns."""
-        env, episode = self.env, self.env.episode
-        start, now, summary = episode.prompts[0][1], env._observe(), episode.memory.text
-        turns, request = episode.searching, self.request if episode.full else ""
+    def scoring_prompts(self, env: SearchQAEnv, passages: str) -> dict[str, Any]:
+        """The prompts for the answer hold the summary and no turns."""
+        episode, memory = env.episode, env.episode.memory
+        start, now, summary = episode.prompts[0][1], env._observe(), memory.text
+        turns, request = episode.searching, self._request(env)
+        asked = request if episode.full else ""
 
         def with_summary(text: str) -> str:
-            return start + SUMMARY.format(summary=text, turns=env.last_turn)
+            return start + SUMMARY.fill(summary=text, turns=env.last_turn)
 
         return env._rewritten_fields(
             summary,
             lambda: with_summary(summary),
             lambda: with_summary(""),
-            lambda: now.removesuffix(request) + passages + request,
+            lambda: now.removesuffix(asked) + passages + asked,
         ) | {
-            "memory_span": episode.memory_span and list(episode.memory_span),
-            "written": episode.written,
-            "prompt_with_history": lambda: start + joined(turns).replace(self.request, ""),
+            "memory_span": memory.span and list(memory.span),
+            "written": memory.written,
+            "prompt_with_history": lambda: start + joined(turns).replace(request, ""),
         }
 
+    def _request(self, env: SearchQAEnv) -> str:
+        return SUMMARIZE.fill(limit=env.mode.limit)
 
-@checked
-@dataclass
+
 class Rewritten(Conversation):
-    """A fresh prompt at every turn: the memory that the agent wrote, and its last turns.
-
-    The settings are described under `memory_mode` of `SearchQAEnv`.
-    """
-
-    keep_turns: Literal[1, 3, "all"] = 1
-    max_memory: Count = 1024
-    thoughts: Thoughts = "strip"
+    """A fresh prompt at every turn: the memory that the agent wrote, and its last turns."""
 
     context = "rewrite"
     max_turns = 16
 
-    def bind(self, env: SearchQAEnv, mode: type[MemoryMode], counter: TextTokenizer) -> Template:
-        """See `Conversation.bind`."""
-        self.env, self.mode = env, mode(counter, self.max_memory, self.thoughts)
-        rule = mode.rule.format(text="Its content", limit=self.max_memory)
-        self.opening = "<think></think>" if mode.in_thought else "<mem></mem><think></think>"
-        self._fixed = {
-            "shown": SHOWN[self.keep_turns],
-            "max_memory": str(self.max_memory),
-            "rule": rule if mode.in_thought else IN_MEM.format(rule=rule),
-        }
+    def template(self, env: SearchQAEnv) -> Template:
+        """The template of a fresh prompt."""
         return ASK_WITH_MEMORY
 
-    def read(self, reply: str) -> Move:
-        """See `Conversation.read`."""
-        return read_reply(reply, self.thoughts, self.mode.in_thought)
+    def opening(self, env: SearchQAEnv) -> str:
+        """What a reply begins with that has nothing to say."""
+        return "<think></think>" if env.mode.in_thought else "<mem></mem><think></think>"
 
-    def prompt(self) -> str:
-        """See `Conversation.prompt`."""
-        return self._prompt(self.env.template)
+    def read(self, env: SearchQAEnv, reply: str) -> Move:
+        """What a reply does."""
+        return read_reply(reply, env.thoughts, env.mode.in_thought)
 
-    def tool_use(self) -> ToolUse:
-        """See `Conversation.tool_use`; the text of a message that calls a tool opens with the memory."""
-        use = super().tool_use()
-        compose = as_thought if self.mode.in_thought else _memory_first
-        return replace(use, prompt=lambda: self._prompt(ASK_WITH_MEMORY_BY_TOOLS), compose=compose)
+    def prompt(self, env: SearchQAEnv) -> str:
+        """A fresh prompt."""
+        return self._fill(env, env.template, **self._now(env))
 
-    def _prompt(self, template: Template) -> str:
-        places = {**self._fixed, **self._places(), "recent": self._recent(), "turns": self._left()}
-        return self.env.fill(self.env._task, template, **places)
+    def tool_prompt(self, env: SearchQAEnv) -> str:
+        """A fresh prompt for an agent that calls tools."""
+        return self._fill(env, ASK_WITH_MEMORY, actions=ACTIONS_BY_TOOLS, **self._now(env))
 
-    def end_turn(self, reply: str, move: Move) -> None:
-        """See `Conversation.end_turn`."""
-        episode, memory, block = self.env.episode, self.env.episode.memory, move.memory
+    def compose(self, env: SearchQAEnv, thought: str, content: str, act: str) -> str:
+        """The reply of an agent that calls tools; the text of its message opens with the memory."""
+        memory, rest = "", content
+        if not env.mode.in_thought and (written := first_pair(content, "mem")):
+            memory = content[written.start : written.end]
+            rest = without(content, written)
+        return memory + as_thought(thought, rest, act)
+
+    def end_turn(self, env: SearchQAEnv, move: Move) -> None:
+        """Change the memory, and add a fresh prompt."""
+        episode, memory, written = env.episode, env.episode.memory, move.memory
         memory.recalled = memory.notice = ""
-        episode.behind_memory = reply
-        if block is None:
-            self.mode.missing(memory)
-            episode.wrote(Written(None))
+        if written is None:
+            env.mode.missing(memory)
+            memory.wrote()
         else:
-            episode.behind_memory = reply[: block.start] + reply[block.end :]
-            closing = "</think>" if self.mode.in_thought else "</mem>"
-            start = block.end - len(closing) - len(block.text)
-            episode.wrote(self.mode.write_block(memory, block.text).shift(start))
-        asked = move.content if move.kind == "search" else ""
-        episode.shown = self.mode.show(memory, f"{self.env._task.question} {asked}")
-        episode.prompts.append((len(episode.history), "" if episode.end else self.prompt()))
+            closing = "</think>" if env.mode.in_thought else "</mem>"
+            start = written.end - len(closing) - len(written.text)
+            done = env.mode.write_block(memory, written.text).shift(start)
+            memory.wrote(episode.history[-1][0], done)
+        query = move.content if move.kind == "search" else ""
+        episode.shown = env.mode.show(memory, f"{env._task.question} {query}")
+        episode.prompts.append((len(episode.history), "" if episode.end else self.prompt(env)))
 
-    def scoring_prompts(self, passages: str) -> dict[str, Any]:
-        """See `Conversation.scoring_prompts`."""
-        episode, turns = self.env.episode, self.env.last_turn  # one number, so that prompts share a prefix
-        places, recent, left = self._places(), self._recent(), self._left()
+    def scoring_prompts(self, env: SearchQAEnv, passages: str) -> dict[str, Any]:
+        """The prompts for the answer hold the memory and no turns."""
+        episode, memory, now = env.episode, env.episode.memory, {**env.asked, **self._now(env)}
         history = joined(episode.history)
-        fill = functools.partial(self.env.fill, self.env._task, **self._fixed)
-        blank = {"memory": "", "recalled": "", "notice": "", "recent": "", "turns": turns}
-        fields = self.env._rewritten_fields(
+        later = {**now, "turns": env.last_turn, "recent": ""}  # one number, so that prompts share a prefix
+        blank = {**later, "memory": "", "recalled": "", "notice": ""}
+        fill = functools.partial(self._fill, env, env.template)
+        fields = env._rewritten_fields(
             episode.shown,
-            lambda: fill(**places, recent="", turns=turns),
+            lambda: fill(**later),
             lambda: fill(**blank),
-            lambda: fill(**places, recent=recent + passages, turns=left),
+            lambda: fill(**{**now, "recent": f"{now['recent']}{passages}"}),
         ) | {
-            "memory_span": episode.memory_span and list(episode.memory_span),
+            "memory_span": memory.span and list(memory.span),
             "prompt_with_history": lambda: fill(**{**blank, "recent": history}),
         }
-        if not isinstance(self.mode, WholeMemory):
-            fields |= {"written": episode.written, "recalled": episode.memory.recalled}
+        if not isinstance(env.mode, WholeMemory):
+            fields |= {"written": memory.written, "recalled": memory.recalled}
         return fields
 
-    def _left(self) -> int:
-        return self.env.last_turn - len(self.env.episode.history)
+    def _fill(self, env: SearchQAEnv, template: Template, **values: object) -> str:
+        rule = env.mode.asks("Its content")
+        return env.fill(
+            template,
+            **{
+                "shown": SHOWN[env.keep_turns],
+                "max_memory": env.mode.limit,
+                "rule": rule if env.mode.in_thought else IN_MEM.fill(rule=rule),
+                "actions": ACTIONS,
+                **values,
+            },
+        )
 
-    def _recent(self) -> str:
-        """The turns that a prompt repeats; the memory of the last reply is above them."""
-        episode = self.env.episode
-        recent = episode.history if self.keep_turns == "all" else episode.history[-self.keep_turns :]
-        return joined(recent[:-1]) + (episode.behind_memory + recent[-1][1] if recent else "")
-
-    def _places(self) -> dict[str, str]:
-        """What a prompt shows of the memory."""
-        memory = self.env.episode.memory
+    def _now(self, env: SearchQAEnv) -> dict[str, object]:
+        """What a prompt shows now: the memory, the turns it repeats, the turns left."""
+        episode, memory = env.episode, env.episode.memory
+        turns = episode.history if env.keep_turns == "all" else episode.history[-env.keep_turns :]
+        recent = joined(turns[:-1])
+        if turns:  # the memory of the last reply is shown above it
+            reply, feedback = turns[-1]
+            recent += without(reply, self.read(env, reply).memory) + feedback
         return {
-            "memory": self.env.episode.shown,
-            "recalled": RECALLED.format(memory.recalled) if memory.recalled else "",
+            "memory": episode.shown,
+            "recalled": recalled_block(memory.recalled),
             "notice": f"\n{memory.notice}\n" if memory.notice else "",
+            "recent": recent,
+            "turns": env.last_turn - len(episode.history),
         }
 
+
+SearchModeName = Literal[ModeName, "compact"]
 
 SEARCH_MODES: dict[str, tuple[type[Conversation], type[MemoryMode]]] = {
     **{name: (Rewritten, mode) for name, mode in MODES.items()},
@@ -406,7 +394,7 @@ SEARCH_MODES: dict[str, tuple[type[Conversation], type[MemoryMode]]] = {
 """What `memory_mode` names: what prompts hold, and how a memory is written."""
 
 
-class SearchQAEnv(SearchingEnv[SearchEpisode]):
+class SearchQAEnv(TextEnv[str, SearchEpisode]):
     """Answer a question by searching over many turns (Search-R1; MT-PPO section 5; MemPO).
 
     Action:
@@ -424,8 +412,8 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         `memory_mode="rewrite"`: a fresh prompt each time (`info["context"]` is `"rewrite"`) with the
         question, the memory that the agent wrote, and its last `keep_turns` turns, which are whole replies
         (the memory of the last one is shown above) and their results. `memory_mode="compact"`: as `"react"`,
-        until the observation has `at` tokens and ends with a request for a summary. The next observation is a
-        fresh prompt with the question and the summary, and grows again.
+        until the observation has `compact_at` tokens and ends with a request for a summary. The next
+        observation is a fresh prompt with the question and the summary, and grows again.
 
     Reward:
         `outcome`: the metric of the answer, at the turn that gives it.
@@ -468,11 +456,12 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         memory_mode: `"react"` (ReAct): no memory, the prompt grows. `"rewrite"` (MemPO): every reply rewrites
             the memory, and each turn has a fresh prompt, as with `"callback"`, `"mem1"` (the thought at the
             start of a reply is the memory, without `<mem>`), `"structured"` and `"a_mem"`; see `ChunkQAEnv`.
-            `"compact"`: the prompt grows until a summary replaces it. Or `[name, settings]`:
-            `max_memory` (1024), tokens of memory kept, a longer one is truncated; `thoughts`, which thought
-            may come before the memory: `"strip"`, `"opened"` or `"keep"` (none may), as for `ChunkQAEnv`;
-            `keep_turns` (1, 3 or `"all"`), turns that a fresh prompt repeats; and for
-            `"compact"` `at` (4096): a summary is requested once an observation has this many tokens.
+            `"compact"`: the prompt grows until a summary replaces it.
+        max_memory: tokens of memory kept, or of a summary; a longer one is truncated.
+        thoughts: which thought may come before the memory: `"strip"`, `"opened"` or `"keep"` (none may); see
+            `ChunkQAEnv`.
+        keep_turns: turns that a fresh prompt repeats below the memory: 1, 3 or `"all"`.
+        compact_at: with `"compact"`, a summary is requested once an observation has this many tokens.
         form: format of calls and answers: `"search_r1"`, or, if the prompt grows, `"research"` (ReSearch: the
             results are in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see
@@ -490,11 +479,21 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         v0: first.
     """
 
-    event_names = ("searched", "retrieved", "retrieved_new", "well_formed", "searches")
+    unhashed = ("render_mode", "tasks")
+    event_names: ClassVar[tuple[str, ...]] = (
+        *("searched", "retrieved", "retrieved_new"),
+        *("well_formed", "searches"),
+    )
     metric_names = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
         *("memory_overflow", "searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
+    forms: ClassVar[Mapping[str, SearchForm]] = FORMS
+    max_answer: int = 64  # tokens of the answer that count, for each of the task's questions
+    _task: Task
+    _evidence: list[str]  # contents of the documents that the answer needs, where they are known
+    _target: str
+    _found: Mapping[str, list[str]] = {}  # what `prepare` found for the queries of the next step
 
     @checked
     def __init__(
@@ -505,124 +504,208 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         max_turns: Count | None = None,
         final_answer_turn: bool = True,
         max_information: Count = 500,
-        memory_mode: SearchModeName | tuple[SearchModeName, dict[str, Any]] = "react",
+        memory_mode: SearchModeName = "react",
+        max_memory: Count = 1024,
+        thoughts: Thoughts = "strip",
+        keep_turns: Literal[1, 3, "all"] = 1,
+        compact_at: Count = 4096,
         form: Literal["search_r1", "research", "deep_researcher"] = "search_r1",
         template: dict[str, str] | None = None,
         tokenizer: str | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        name, settings = (memory_mode, {}) if isinstance(memory_mode, str) else memory_mode
-        kind, mode = SEARCH_MODES[name]
-        check_arguments(f"memory_mode {name!r}", settings, parameters_of(kind))
-        if kind is Rewritten and form != "search_r1":
+        self.questions = open_questions(tasks)
+        self.metric = self.questions.metric if metric is None else metric
+        get_metric(self.metric)
+        if retriever is None:
+            if not isinstance(self.questions, TaskSet) or not self.questions.n_documents:
+                raise ValueError(
+                    f"{tasks} has questions but no documents: pass retriever='lexical:CORPUS.jsonl.gz', "
+                    "'dense:INDEX_DIR' or 'http://host:port'"
+                )
+            retriever = f"lexical:{self.questions.path}"
+        self.retriever = load_retriever(retriever)
+        self.k, self.max_information = k, max_information
+        self.tokenizer = tokenizer_of(self.questions, tokenizer)
+        conversation, mode = SEARCH_MODES[memory_mode]
+        if conversation is Rewritten and form != "search_r1":
             raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='react' or 'compact'")
-        self.form: SearchForm = FORMS[form]
-        self.memory = kind(**settings)
-        self.context = self.memory.context
-        self.max_turns = max_turns or self.memory.max_turns
+        self.form = self.forms[form]
+        self.mode = mode(self.tokenizer, max_memory, thoughts)
+        self.thoughts, self.keep_turns, self.compact_at = thoughts, keep_turns, compact_at
+        self.conversation = conversation()
+        self.context = conversation.context
+        self.opening = self.conversation.opening(self)
+        self.max_turns = max_turns or conversation.max_turns
         self.last_turn = self.max_turns + final_answer_turn
-        self.max_information = max_information
-        own = self.memory.bind(self, mode, tokenizer_of(open_questions(tasks), tokenizer))
-        self.opening = self.memory.opening
-        self.template = replace_templates({"ask": own}, template)["ask"]
-        super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
+        self.template = replace_templates({"ask": self.conversation.template(self)}, template)["ask"]
+        super().__init__(len(self.questions), self._longest(), render_mode)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SearchQAEnv:
-        env = super().__deepcopy__(memo)
-        env.memory = copy.copy(self.memory)
-        env.memory.env = env
-        return env
+    # The search.
+
+    @staticmethod
+    def prepare(plays: Iterable[tuple[Any, str]]) -> None:
+        """Search for the queries of several environments by one call for each retriever and k.
+
+        Where a call fails, each environment searches by itself.
+
+        Args:
+            plays: unwrapped environments, which need not search, and the reply that each plays next.
+        """
+        calls: dict[tuple[int, int], list[tuple[SearchQAEnv, str]]] = {}
+        for env, reply in plays:
+            for query in env.queries_of(clean_text(reply, MAX_REPLY_CHARS)):
+                calls.setdefault((id(env.retriever), env.k), []).append((env, query))
+        for (_, k), group in calls.items():
+            try:
+                results = _search_contents(group[0][0].retriever, [query for _, query in group], k)
+            except Exception:
+                continue
+            for (env, query), passages in zip(group, results, strict=True):
+                env._found = {**env._found, query: passages}
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
-        return self.memory.read(reply).queries if self.episode.played < self.max_turns else ()
+        move = self.conversation.read(self, reply)
+        return move.queries if self.episode.played < self.max_turns else ()
 
-    def call(self, query: str) -> str:
-        """The part of a reply that searches for a query."""
-        return self.form.call(query)
-
-    def answer(self, text: str) -> str:
-        """The part of a reply that answers."""
-        return self.form.answer(text)
+    def find(self, *queries: str) -> list[str]:
+        """Contents of the best `k` passages of each query."""
+        found, self._found = dict(self._found), {}
+        if missing := [query for query in dict.fromkeys(queries) if query not in found]:
+            found |= dict(zip(missing, _search_contents(self.retriever, missing, self.k), strict=True))
+        return [passage for query in queries for passage in found[query]]
 
     def tool_use(self) -> ToolUse:
-        """See `TextEnv.tool_use`."""
-        return self.memory.tool_use()
+        """A tool that searches and one that answers."""
+        search = Tool(self.form.tool, "Look something up.", "query", "What to look up.", self.form.call)
+        meaning, ends = "The answer, as short as possible.", "Give the final answer, which ends the episode."
+        answer = Tool("answer", ends, "answer", meaning, self.form.answer)
+        prompt = functools.partial(self.conversation.tool_prompt, self)
+        compose = functools.partial(self.conversation.compose, self)
+        return ToolUse((search, answer), prompt, self.form.hint, compose)
 
-    def fill(self, task: Task, template: Template | None = None, /, **values: object) -> str:
-        """The prompt about a task, by the environment's template or another one."""
-        asked = {"question": task.question, "several": several(len(task.answers))}
-        return (template or self.template).fill(**asked, searches=self.max_turns, **values)
+    # The episode.
+
+    def task_set(self) -> tuple[str, str]:
+        """The questions' name and hash."""
+        return self.questions.name, self.questions.hash
+
+    def _task_id(self) -> str:
+        return self._task.id
 
     def _begin(self, task: int) -> SearchEpisode:
-        self._set_task(task)
+        questions = self.questions
+        self._task = questions[task]
+        self._evidence = _evidence(questions, task) if isinstance(questions, TaskSet) else []
+        self._target = gold_answer(self._task.answers, self.metric)
         self._episode = episode = SearchEpisode(task)
-        episode.prompts.append((0, self.memory.prompt()))
+        episode.prompts.append((0, self.conversation.prompt(self)))
         return episode
 
     def _observe(self) -> str:
         return self.episode.prompts[-1][1] + joined(self.episode.since_prompt)
 
+    def _feedback(self) -> str:
+        return self.episode.history[-1][1]
+
     def _context(self) -> Literal["append", "rewrite"]:
         return "append" if self.context == "append" or self.episode.since_prompt else "rewrite"
 
-    def _longest(self, question: int, objectives: int) -> int:
+    def fill(self, template: Template, **values: object) -> str:
+        """A prompt about the task."""
+        return template.fill(**{**self.asked, "searches": self.max_turns, **values})
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """What a prompt asks."""
+        return {"question": self._task.question, "several": several(len(self._task.answers))}
+
+    def _longest(self) -> int:
+        """Characters of the longest observation."""
+        objectives = max(len(task.answers) for task in self.questions)
         turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information + MAX_OWN_TEXT  # a reply and its feedback
         history, digits = (self.last_turn + 1) * turn, len(str(self.last_turn))
-        own = dict.fromkeys(("shown", "rule", "notice", "max_memory"), MAX_OWN_TEXT)
-        counts = {"question": question, "several": len(several(objectives)), "turns": digits}
-        parts = {"searches": digits, "memory": turn, "recalled": turn, "recent": history}
-        return self.template.longest(**counts, **own, **parts) + history + turn
-
-    def _scoring_prompts(self) -> dict[str, Any]:
-        return self.memory.scoring_prompts(self.form.show(self._passages) if self._passages else "")
+        prompt = self.template.longest(
+            question=max(len(task.question) for task in self.questions),
+            several=len(several(objectives)),
+            turns=digits,
+            searches=digits,
+            memory=turn,
+            recalled=turn,
+            recent=history,
+            **dict.fromkeys(("shown", "rule", "actions", "notice", "max_memory"), MAX_OWN_TEXT),
+        )
+        return prompt + history + turn
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, move = self.episode, self.memory.read(reply)
+        episode, move = self.episode, self.conversation.read(self, reply)
         # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
         searched = bool(move.queries) and episode.played < self.max_turns
         passages = self.find(*move.queries) if searched else []
-        shown, parts = self._show_passages(passages, self.max_information)
+        parts = cut_passages(passages, self.tokenizer, self.max_information)
         retrieved, each = holds_answer(parts, self._task.answers)
         new = [
             text for text, holds in zip(passages, each, strict=True) if holds and text not in episode.found
         ]
         episode.found += new
-        episode.searches += searched
-        episode.retrieved |= retrieved
-        episode.well_formed += move.well_formed
-        events = (searched, retrieved, bool(new), move.well_formed, episode.searches)
-        episode.events = dict(zip(self.event_names, map(float, events), strict=True))
-        feedback = {"search": self.form.show(shown), "": f"\n{self.form.hint}\n"}.get(move.kind, "")
-        played = episode.played + (move.kind != "summary")
+        episode.passages = [text for text, part in zip(passages, parts, strict=True) if part.strip()]
+        events = self._events(move, searched, retrieved, bool(new))
+        episode.events.append({name: float(value) for name, value in events.items()})
         if move.kind == "answer":
-            self._give_answer(move.content)
-        elif played >= self.last_turn:
+            limit = self.max_answer * len(self._task.answers)
+            episode.answer, _ = self.tokenizer.truncate(escape_tags(move.content), limit)
+            episode.end = "terminated"
+        elif episode.played + (move.kind != "summary") >= self.last_turn:
             episode.end = "truncated"
-        elif move.kind != "summary" and played >= self.max_turns:
-            feedback += LAST
-        episode.history.append((reply, feedback))
-        self.memory.end_turn(reply, move)
+        episode.history.append((reply, self._respond(move, "".join(parts).strip())))
+        self.conversation.end_turn(self, move)
         return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
+
+    def _events(self, move: Move, searched: bool, retrieved: bool, new: bool) -> dict[str, float]:
+        """The events of the turn that makes a move, under `event_names`."""
+        before = self.episode.events[-1]["searches"] if self.episode.events else 0.0
+        return {
+            "searched": searched,
+            "retrieved": retrieved,
+            "retrieved_new": new,
+            "well_formed": move.well_formed,
+            "searches": before + searched,
+        }
+
+    def _respond(self, move: Move, shown: str) -> str:
+        """The feedback on a move, with the passages that are shown; the episode has ended if it does."""
+        feedback = {"search": self.form.show(shown), "": f"\n{self.form.hint}\n"}.get(move.kind, "")
+        answer_now = move.kind in ("search", "") and self.episode.played + 1 >= self.max_turns
+        return feedback + LAST if answer_now and not self.episode.end else feedback
+
+    def _info(self, rewards: dict[str, float]) -> Info:
+        events = self.episode.events[-1] if self.episode.events else dict.fromkeys(self.event_names, 0.0)
+        return {**super()._info(rewards), "events": dict(events)}
+
+    # The score.
+
+    def _grade(self) -> Grade:
+        return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
 
     def _metrics(self) -> dict[str, float]:
         episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
         turns = len(episode.history)
         sums = Objectives(0.0, 0.0, True)
         if episode.answer is not None:
-            given = wrap_answer(episode.answer, "tag")
-            sums = multi_objective(given, [list(accepted) for accepted in self._task.answers])
+            answer = wrap_answer(episode.answer, "tag")
+            sums = multi_objective(answer, [list(accepted) for accepted in self._task.answers])
         return {
             "success": float(scores.outcome == 1.0),
             **{name: getattr(scores, name) for name in ("em", "f1", "sub_em")},
             "em_sum": sums.em,
             "f1_sum": sums.f1,
             "format": float(episode.answer is not None and self._proper()),
-            "format_share": episode.well_formed / turns,
-            "memory_overflow": episode.overflows,
-            "searches": episode.searches,
-            "retrieved": episode.retrieved,
+            "format_share": sum(events["well_formed"] for events in episode.events) / turns,
+            "memory_overflow": episode.memory.overflows,
+            "searches": episode.events[-1]["searches"],
+            "retrieved": max(events["retrieved"] for events in episode.events),
             "turns": turns,
             "prompt_tokens": sum(tokens),
             "prompt_tokens_peak": max(tokens),
@@ -632,7 +715,7 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
         """Whether an episode that was answered is in form, its summaries aside."""
         turns = self.episode.searching
         text = joined((open_thought(reply), feedback) for reply, feedback in turns)
-        return self.form.proper([self.memory.read(reply) for reply, _ in turns], text)
+        return self.form.proper([self.conversation.read(self, reply) for reply, _ in turns], text)
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""
@@ -644,13 +727,58 @@ class SearchQAEnv(SearchingEnv[SearchEpisode]):
             tokens.append(count if turn in fresh else tokens[-1] + count)
         return tokens
 
+    def _privileged(self) -> dict[str, Any]:
+        task, tasks = self._task, self.questions
+        marked: Any = functools.partial(tasks.marked_sentences, task) if isinstance(tasks, TaskSet) else []
+        evidence = show_passages(self._evidence).strip()
+        return {
+            "answers": [list(accepted) for accepted in task.answers],
+            "evidence": list(self._evidence),
+            "sentences": marked,
+            "passages": list(self.episode.passages),
+            "question": task.question,
+            "target": self._target,
+            "target_wrapped": self.form.answer(self._target),
+            **self.conversation.scoring_prompts(self, evidence and self.form.show(evidence)),
+        }
 
-def _memory_first(thought: str, content: str, act: str) -> str:
-    """A reply that opens with the `<mem>…</mem>` of a message; the rest of the message is the thought."""
-    if (block := first_pair(content, "mem")) is None:
-        return as_thought(thought, content, act)
-    rest = content[: block.start] + content[block.end :]
-    return content[block.start : block.end] + as_thought(thought, rest, act)
+    # For others.
+
+    def render(self) -> Any:
+        """The turn as a person reads it."""
+        if self.render_mode is None:
+            return None
+        episode, reply = self.episode, self._last.reply
+        title = f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played"
+        read = block("question", self._task.question, limit=600)
+        if episode.history:
+            read = block("came back", episode.history[-1][1], limit=800)
+        earned = self.reward_lines(reward_line(self._last.rewards))
+        return show_turn(title, reply, earned, [read], episode.end)
+
+    def gold_reply(self) -> str:
+        """The answer at once."""
+        return self.opening + self.form.answer(self._target)
+
+    def n_choices(self, n_answers: int) -> int:
+        """The length of `choices`."""
+        return 2 * n_answers + 1
+
+    def choices(self, answers: Sequence[str]) -> list[str]:
+        """Replies that give each answer, and that search for the question alone and with each answer."""
+        question, form = self._task.question, self.form
+        queries = [question, *(f"{question} {answer}" for answer in answers)]
+        return [self.opening + act for act in (*map(form.answer, answers), *map(form.call, queries))]
+
+
+def joined(history: Iterable[tuple[str, str]]) -> str:
+    """Turns as one text: each reply and the feedback on it."""
+    return "".join(reply + feedback for reply, feedback in history)
+
+
+def without(reply: str, part: Tagged | None) -> str:
+    """A reply without one of its parts."""
+    return reply[: part.start] + reply[part.end :] if part else reply
 
 
 def read_reply(reply: str, thoughts: Thoughts = "strip", in_thought: bool = False) -> Move:
@@ -676,3 +804,17 @@ def read_reply(reply: str, thoughts: Thoughts = "strip", in_thought: bool = Fals
     if written is None or reply[start : written.start].strip():
         return form.read(reply[start:])._replace(well_formed=False)
     return form.read(reply[written.end :], thought=start > 0)._replace(memory=written)
+
+
+@functools.lru_cache(maxsize=4096)
+def _evidence(tasks: TaskSet, number: int) -> list[str]:
+    """Contents of the evidence documents of a task; a group plays the same task many times."""
+    return tasks.shown(tasks[number].evidence)
+
+
+def _search_contents(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:
+    """Contents of the best `k` passages of each query, by one call of the retriever."""
+    hits = retriever.search(queries, k).ids
+    passages = retriever.passages(list(dict.fromkeys(id for ids in hits for id in ids)))
+    contents = {passage.id: passage.contents for passage in passages}
+    return [[contents[id] for id in ids] for ids in hits]

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import replace_surrogates
-from memenvs.core.text import Template, escape_tags, first_pair, in_order, replace_templates
-from memenvs.core.tools import ToolUse, as_thought
-from memenvs.envs.searching import (
-    SearchingEnv,
-    SearchingEpisode,
-    holds_answer,
-    joined,
-    several,
-)
+from memenvs.core.text import Template, escape_tags, first_pair, in_order
+from memenvs.envs.search_forms import Move, SearchForm
+from memenvs.envs.search_qa import SearchQAEnv
 
 TOOL = "wiki_search"
 FIELDS = (("reasoning",), ("tool", "answer"))
@@ -45,18 +36,37 @@ Question: {question}
 """,
     required=("question",),
     optional=("several",),
-    name="ask",
 )
 
 
-@dataclass
-class ToolEpisode(SearchingEpisode):
-    """An episode of one tool call; `called` says whether the tool ran without an error."""
+class ToolForm(SearchForm):
+    """MT-GRPO's form: a JSON call of `wiki_search` in `<tool>`, thoughts in `<reasoning>`."""
 
-    called: bool = False
+    ask = PROMPT
+    hint = NO_TOOL
+    results = "result"
+    thoughts = "reasoning"
+    tool = TOOL
+
+    def read(self, reply: str, *, thought: bool = False) -> Move:
+        """What a reply does; an answer wins over a call."""
+        if answer := first_pair(reply, "answer"):
+            return Move("answer", answer.text.strip())
+        if command := first_pair(reply, "tool"):
+            query, fault = read_call(command.text.strip())
+            return Move("search", query, queries=() if fault else (query,), fault=fault)
+        return Move()
+
+    def call(self, query: str) -> str:
+        """The part of a reply that searches for a query."""
+        return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
+
+    def show(self, shown: str) -> str:
+        """The feedback of a call, without the blank line before it."""
+        return f"<result>\n{shown}\n</result>\n\n"
 
 
-class ToolQAEnv(SearchingEnv[ToolEpisode]):
+class ToolQAEnv(SearchQAEnv):
     """Answer a question with one search call (MT-GRPO's two-turn tool use).
 
     Action:
@@ -109,9 +119,7 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         *("success", "em", "f1", "format", "answer_present", "xml_format", "xml_tags"),
         *("called", "retrieved", "turns"),
     )
-    context = "append"
-    last_turn = 2
-    opening = "<reasoning></reasoning>"
+    forms: ClassVar[Mapping[str, SearchForm]] = {"search_r1": ToolForm()}
 
     @checked
     def __init__(
@@ -125,88 +133,37 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.max_result = max_result
-        self._ask = replace_templates({"ask": PROMPT}, template)["ask"]
-        super().__init__(tasks, retriever, k, tokenizer, metric, render_mode)
+        super().__init__(
+            tasks,
+            retriever,
+            k,
+            max_turns=1,
+            max_information=max_result,
+            template=template,
+            tokenizer=tokenizer,
+            metric=metric,
+            render_mode=render_mode,
+        )
 
-    def queries_of(self, reply: str) -> list[str]:
-        """The query that `step(reply)` will run now, if it runs one."""
-        command = first_pair(reply, "tool")
-        if command is None or self.episode.history or first_pair(reply, "answer"):
-            return []
-        queries: list[str] = []
-        call_tool(command.text.strip(), queries.append)
-        return queries
+    def _events(self, move: Move, searched: bool, retrieved: bool, new: bool) -> dict[str, float]:
+        called = move.kind == "search" and not self.episode.history
+        return {"called": called, "ran": bool(self.episode.passages), "retrieved": retrieved}
 
-    def call(self, query: str) -> str:
-        """The part of a reply that searches for a query."""
-        return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
-
-    def tool_use(self) -> ToolUse:
-        """See `TextEnv.tool_use`."""
-        compose = functools.partial(as_thought, tag="reasoning")
-        return replace(self._tool_use(TOOL, 1, NO_TOOL), compose=compose)
-
-    def _begin(self, task: int) -> ToolEpisode:
-        self._set_task(task)
-        return ToolEpisode(task)
-
-    def _set_task(self, number: int) -> None:
-        super()._set_task(number)
-        task = self._task
-        self._start = self._ask.fill(question=task.question, several=several(len(task.answers)))
-
-    def _observe(self) -> str:
-        return self._start + joined(self.episode.history)
-
-    def _longest(self, question: int, objectives: int) -> int:
-        turn = 2 * MAX_REPLY_CHARS + 64 * self.max_result  # an error may repeat the reply
-        return self._ask.longest(question=question, several=len(several(objectives))) + 2 * turn
-
-    def _scoring_prompts(self) -> dict[str, Any]:
-        result = f"{_result(self._passages)}\n\n" if self._passages else ""
-        return self._appended_fields(self._start, self._observe(), result)
-
-    def _play(self, reply: str) -> dict[str, float]:
-        episode = self.episode
-        episode.events, episode.passages = {}, []
-        answer = first_pair(reply, "answer")
-        feedback = ""
-        if answer is not None:
-            self._give_answer(answer.text.strip())
-        elif episode.history:
-            episode.end = "truncated"
-        else:
-            feedback = f"\n\n{self._respond(reply)}\n\n"
-        episode.history.append((reply, feedback))
-        return {} if answer is None else {"outcome": self._grade().outcome}
-
-    def _respond(self, reply: str) -> str:
-        """The feedback of the first turn."""
-        command = first_pair(reply, "tool")
-        if command is None:
-            return NO_TOOL
-        episode = self.episode
-        result = replace_surrogates(call_tool(command.text.strip(), self._show_found))
-        if not result.strip():
-            episode.events = {"called": 1.0}
-            return EMPTY
-        episode.called = not result.startswith("Error:")
-        episode.retrieved = episode.called and holds_answer([result], self._task.answers)[0]
-        episode.events = {"called": 1.0, "ran": float(episode.called), "retrieved": float(episode.retrieved)}
-        return _result(escape_tags(result))
-
-    def _show_found(self, query: str) -> str:
-        return self._show_passages(self.find(query), self.max_result)[0]
+    def _respond(self, move: Move, shown: str) -> str:
+        if self.episode.history or move.kind == "answer":
+            return ""
+        if shown or move.fault:
+            return "\n\n" + self.form.show(shown or escape_tags(move.fault))
+        return f"\n\n{EMPTY if move.kind else NO_TOOL}\n\n"
 
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()
-        *calls, (last, _) = episode.history
         replies = [reply for reply, _ in episode.history]
+        *calls, last = replies
         forms, tags = list(map(form_score, replies)), list(map(tag_score, replies))
         said, accepted = last_answer(replies), accepted_texts(self._task.answers)
         answered = in_order(last, "reasoning", "answer") is not None
-        called = all(in_order(reply, "reasoning", "tool") is not None for reply, _ in calls)
+        called = all(in_order(reply, "reasoning", "tool") is not None for reply in calls)
         return {
             "success": float(scores.outcome == 1.0),
             "em": scores.em,
@@ -215,9 +172,9 @@ class ToolQAEnv(SearchingEnv[ToolEpisode]):
             "answer_present": float(said is not None and any(text in said for text in accepted)),
             "xml_format": sum(forms) / len(forms),
             "xml_tags": max(0.0, sum(tags) / len(tags)),
-            "called": episode.called,
-            "retrieved": episode.retrieved,
-            "turns": len(episode.history),
+            "called": episode.events[0]["ran"],
+            "retrieved": episode.events[0]["retrieved"],
+            "turns": len(replies),
         }
 
 
@@ -261,36 +218,28 @@ def accepted_texts(answers: Sequence[Sequence[str]]) -> list[str]:
     return ["; ".join(accepted[0] for accepted in answers).strip().lower()]
 
 
-def call_tool(command: str, search: Callable[[str], Any]) -> str:
-    """The result of a JSON tool call, or the text of its error, worded as MT-GRPO's tool environment does.
+def read_call(command: str) -> tuple[str, str]:
+    """The query of a JSON call, and what is wrong with the call, worded as MT-GRPO's tool environment does.
 
     Args:
         command: the content of `<tool>`.
-        search: called with the query of `wiki_search`; what it raises becomes an error text, except
-            `OSError` and `LookupError`, which mean that there is nothing to search.
     """
     try:
         call = json.loads(command)
     except (ValueError, RecursionError):
-        return "Error: Invalid JSON format"
+        return "", "Error: Invalid JSON format"
     if not isinstance(call, dict):
-        return "Error: Tool command must be a JSON object"
+        return "", "Error: Tool command must be a JSON object"
     name, args = call.get("name"), call.get("args", {})
     if not name:
-        return "Error: Tool command must specify 'name'"
+        return "", "Error: Tool command must specify 'name'"
     if isinstance(name, (list, dict)):
-        return f"Error: unhashable type: '{type(name).__name__}'"
+        return "", f"Error: unhashable type: '{type(name).__name__}'"
     if name != TOOL:
-        return f"Error: Unknown tool '{name}'"
-    fault = _fault(args)
-    if fault:
-        return f"Error: {fault}"
-    try:
-        return str(search(args["query"]))
-    except (OSError, LookupError):
-        raise  # an unreachable retriever is the caller's problem, not the agent's
-    except Exception as error:  # what the tool itself refuses is text for the agent
-        return f"Error: {error}"
+        return "", replace_surrogates(f"Error: Unknown tool '{name}'")
+    if fault := _fault(args):
+        return "", replace_surrogates(f"Error: {fault}")
+    return replace_surrogates(args["query"]), ""
 
 
 def _fault(args: Any) -> str:
@@ -304,7 +253,3 @@ def _fault(args: Any) -> str:
     if not isinstance(args["query"], str):
         return f'can only concatenate str (not "{type(args["query"]).__name__}") to str'
     return ""
-
-
-def _result(text: str) -> str:
-    return f"<result>\n{text}\n</result>"

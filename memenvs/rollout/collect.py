@@ -224,7 +224,7 @@ class Loop:
         replies = [
             (request.env.unwrapped, reply.text) for request, reply in answers if isinstance(reply, Reply)
         ]
-        prepare_together(replies, may_fail=self.errors == "fail")
+        prepare_together(replies)
         following: list[Request] = []
         for request, reply in answers:
             after = None

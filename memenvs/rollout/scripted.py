@@ -17,7 +17,8 @@ from memenvs.core.optional import import_object
 from memenvs.core.progress import progress
 from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.envs.searching import SearchingEnv, holds_answer
+from memenvs.envs.passages import holds_answer
+from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.sokoban import GOLD_BUDGET
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.envs.tool_qa import ToolQAEnv
@@ -82,7 +83,7 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
     if isinstance(inner, ChunkQAEnv):
         makers |= {"lexical": lambda: LexicalReader(inner), "careful": lambda: CarefulReader(inner, seed)}
         makers["gold"] = lambda: _gold_reader(inner)
-    elif isinstance(inner, SearchingEnv):
+    elif isinstance(inner, SearchQAEnv):
         makers["lexical"] = lambda: LexicalSearcher(inner)
         makers["gold"] = lambda: _gold_searcher(inner)
         if isinstance(inner, ToolQAEnv):
@@ -218,7 +219,7 @@ class LexicalSearcher:
         env: that it plays.
     """
 
-    def __init__(self, env: SearchingEnv[Any]) -> None:
+    def __init__(self, env: SearchQAEnv) -> None:
         self._env = env
 
     def __call__(self, observation: str, info: Info) -> str:
@@ -226,14 +227,14 @@ class LexicalSearcher:
         env = self._env
         task = env.questions[env.episode.task]
         if info["turn"] == 0:
-            return env.opening + env.call(task.question)
+            return env.opening + env.form.call(task.question)
         lines = []
         for _, passages in _RESULTS.findall(observation):
             _, *parts = _PASSAGE.split(passages)
             for title, text in zip(parts[::2], parts[1::2], strict=True):
                 lines += _sentences(f"{title}: ", text)
         questions = task.question.split("; ") if len(task.answers) > 1 else [task.question]
-        return env.opening + env.answer("; ".join(_answer(one, lines) for one in questions))
+        return env.opening + env.form.answer("; ".join(_answer(one, lines) for one in questions))
 
 
 class CarefulReader:
@@ -306,7 +307,7 @@ class CarefulCaller:
         env = self._env
         if not env.episode.history:
             question = env.questions[env.episode.task].question
-            return f"<reasoning>I look it up.</reasoning>\n{env.call(question)}"
+            return f"<reasoning>I look it up.</reasoning>\n{env.form.call(question)}"
         read = split_sentences(" ".join(env.episode.history[-1][1].split()))
         answers = env.privileged()["answers"]
         said = next((passage for passage in read if holds_answer([passage], answers)[0]), "")
@@ -318,13 +319,13 @@ def _gold_reader(env: ChunkQAEnv) -> Agent:
     return lambda observation, info: env.gold_reply() if env.evidence_shown else env.noting(env.notes())
 
 
-def _gold_searcher(env: SearchingEnv[Any]) -> Agent:
+def _gold_searcher(env: SearchQAEnv) -> Agent:
     """Searches for the question, and answers at the next turn."""
 
     def reply(observation: str, info: Info) -> str:
         if env.episode.history or env.last_turn == 1:
             return env.gold_reply()
-        return env.opening + env.call(env.questions[env.episode.task].question)
+        return env.opening + env.form.call(env.questions[env.episode.task].question)
 
     return reply
 

@@ -156,7 +156,7 @@ class Setting:
         search = {"retriever": f"lexical:{self.folder / 'all'}", "k": 1, "max_information": 200}
         sizes = {"max_turns": turns(objectives), "tokenizer": str(self.model)}
         shared = {"tasks": str(self.folder / f"{part}-{objectives}"), **search, **sizes}
-        return {**shared, "memory_mode": ["rewrite", {"keep_turns": keep_turns}], "template": TEMPLATE}
+        return {**shared, "memory_mode": "rewrite", "keep_turns": keep_turns, "template": TEMPLATE}
 
     def flags(self, part: str) -> list[str]:
         """Flags of every learner."""

@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from memenvs.core.episode import Episode
+from memenvs.envs.search_forms import SearchForm
 from memenvs.envs.search_qa import LAST
-from memenvs.envs.searching import SearchForm
 from research.demonstrations import demonstration, pairs_of
 from research.reproduce.world_tasks import Names
 

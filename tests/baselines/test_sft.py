@@ -63,7 +63,7 @@ def test_an_episode_that_rewrites_is_a_sequence_a_turn(policy):
 
 
 def test_an_episode_with_summaries_begins_a_sequence_behind_each():
-    settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 100}], "max_turns": 2}
+    settings = {"tasks": "world-test", "memory_mode": "compact", "compact_at": 100, "max_turns": 2}
     search = "<think></think><search>town</search>"
     (shown,) = collect("MemSearchQA-v0", lambda observation, info: search, [1], env_args=settings)
     # two searches, a summary behind each, and the turn for an answer

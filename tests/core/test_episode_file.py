@@ -216,7 +216,7 @@ def test_a_growing_episode_is_written_once_and_read_whole(tmp_path):
 
 
 def test_an_episode_that_starts_over_in_between_is_read_with_the_context_of_each_turn(tmp_path):
-    settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 100}], "max_turns": 2}
+    settings = {"tasks": "world-test", "memory_mode": "compact", "compact_at": 100, "max_turns": 2}
     env = RecordEpisodes(gym.make("MemSearchQA-v0", **settings), tmp_path / "e.jsonl")
     told = []
 

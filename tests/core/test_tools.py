@@ -194,11 +194,9 @@ def test_thoughts_are_in_the_reply_and_are_sent_back(name, tmp_path):
 @pytest.mark.parametrize("thoughts", ["strip", "keep"])
 def test_a_memory_in_the_message_is_kept_and_each_turn_is_fresh(thoughts, tmp_path):
     memory = calls(("search", QUERY))[0] | {"content": "<mem>a note</mem>So:", "reasoning_content": "hm"}
-    mode = ["rewrite", {"thoughts": thoughts}]
     with calling(memory) as stub:
-        line, bodies = play(
-            stub, tmp_path, "MemSearchQA-v0", tasks="world-test", memory_mode=mode, max_turns=2
-        )
+        settings = {"memory_mode": "rewrite", "thoughts": thoughts, "max_turns": 2}
+        line, bodies = play(stub, tmp_path, "MemSearchQA-v0", tasks="world-test", **settings)
     assert line["replies"][0] == "<mem>a note</mem><think>hm\nSo:</think><search>chemist Berava</search>"
     assert all(len(body["messages"]) == 1 for body in bodies)
     assert "<mem>\na note\n</mem>" in bodies[1]["messages"][0]["content"]
@@ -213,9 +211,9 @@ def test_a_summary_is_a_message_without_a_call(tmp_path):
             return 200, "Berava is a chemist."
         return 200, "", {"message": LOST | calls(("search", QUERY))[0]}
 
-    mode = ["compact", {"at": 100}]
+    settings = {"memory_mode": "compact", "compact_at": 100, "max_turns": 2}
     with ChatStub(reply) as stub:
-        _, bodies = play(stub, tmp_path, "MemSearchQA-v0", tasks="world-test", memory_mode=mode, max_turns=2)
+        _, bodies = play(stub, tmp_path, "MemSearchQA-v0", tasks="world-test", **settings)
     assert [len(body["messages"]) for body in bodies] == [1, 3, 1, 3, 1]
     fresh = bodies[2]["messages"][0]["content"]
     assert "with the tool `search`" in fresh

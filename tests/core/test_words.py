@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memenvs.core.words import units, words
-from memenvs.envs.searching import holds_answer
+from memenvs.envs.passages import holds_answer
 from memenvs.tasks.mentions import spelling
 
 

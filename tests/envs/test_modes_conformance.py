@@ -43,7 +43,7 @@ MODES = {
     },
     "Searching-compact-v0": (
         SEARCHING,
-        {"tasks": "world-test", "memory_mode": ["compact", {"at": 400, "max_memory": 40}]},
+        {"tasks": "world-test", "memory_mode": "compact", "compact_at": 400, "max_memory": 40},
     ),
     **{
         f"Searching-{form}-v0": (SEARCHING, {"tasks": "world-test", "form": form})

@@ -112,7 +112,7 @@ def test_the_target_of_a_level_is_a_shortest_solution_in_the_words_of_its_moves(
 
 @pytest.mark.parametrize("keep_turns", [1, 3, "all"])
 def test_the_prompts_of_a_search_with_a_memory_hold_it_alone_or_the_turns_alone(keep_turns):
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode=["rewrite", {"keep_turns": keep_turns}])
+    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode="rewrite", keep_turns=keep_turns)
     _, info = env.reset(options={"task": 1})
     first = env.step(SEARCH.format("one"))[4]["privileged"]
     observation, *_, info = env.step(SEARCH.format("two"))

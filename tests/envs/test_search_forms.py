@@ -9,7 +9,7 @@ from reference_values import cases
 from memenvs.core.text import first_pair
 from memenvs.envs.search_forms import FORMS, MAX_QUERIES, deep_researcher_format, research_format
 from memenvs.tasks.metrics import METRICS
-from memenvs.wrappers import FormatGate
+from memenvs.wrappers import FormatGate, RewardWrapper
 
 pytest.importorskip("bm25s")
 
@@ -164,7 +164,7 @@ def test_a_reply_that_does_nothing_gets_a_hint_and_the_episode_is_out_of_form(fo
 )
 def test_the_gate_pays_the_outcome_in_form_at_the_last_turn(improper, wrong, replies, paid):
     env = gym.make("MemSearchQA-v0", tasks="world-test", form="deep_researcher", metric="set_f1")
-    env = FormatGate(env, improper=improper, wrong=wrong)
+    env = RewardWrapper(env, [FormatGate(improper=improper, wrong=wrong)])
     env.reset(seed=0, options={"task": 0})
     for reply in replies:
         *_, info = env.step(env.unwrapped.gold_reply() if reply == "gold" else reply)

@@ -7,9 +7,10 @@ import pytest
 from reference_values import cases
 
 from memenvs import collect
+from memenvs.core.text import escape_tags
+from memenvs.envs.passages import cut_passages, holds_answer, show_passages
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import LAST, SearchQAEnv, read_reply
-from memenvs.envs.searching import cut_passages, escape_tags, holds_answer, show_passages
 from memenvs.models import ScriptedPolicy
 from memenvs.retrieval import Hits, Passage
 from memenvs.tasks.tokens import load_tokenizer
@@ -39,7 +40,7 @@ class Shelf:
 @pytest.fixture
 def make(tmp_path, monkeypatch):
     shelf = Shelf()
-    monkeypatch.setattr("memenvs.envs.searching.load_retriever", lambda spec: shelf)
+    monkeypatch.setattr("memenvs.envs.search_qa.load_retriever", lambda spec: shelf)
 
     def build(*records, **kwargs):
         records = records or (
@@ -234,7 +235,7 @@ def test_a_prompt_with_a_memory_shows_the_question_the_memory_and_the_whole_last
 
 
 def test_a_memory_over_the_limit_is_cut_at_a_token_and_counted(make):
-    env = make(memory_mode=["rewrite", {"max_memory": 5}])
+    env = make(memory_mode="rewrite", max_memory=5)
     first, _ = env.reset(seed=0)
     assert "in up to 5 tokens" in first
     reply = "<mem> " + "note " * 50 + "</mem>" + search("Seine")
@@ -273,7 +274,7 @@ def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening)
     ],
 )
 def test_a_memory_that_does_not_open_the_reply_is_not_read(make, thoughts, reply, searched):
-    env = make(memory_mode=["rewrite", {"thoughts": thoughts}])
+    env = make(memory_mode="rewrite", thoughts=thoughts)
     env.reset(seed=0)
     told = env.step(reply)[4]["privileged"]
     assert (told["memory"], told["memory_span"], env.shelf.calls) == ("", None, searched)
@@ -304,7 +305,7 @@ def test_another_template_is_used_and_its_braces_kept(make, memory_mode, text, s
     ("keep", "seen"), [(1, [True, False, False, False]), (3, [True] * 3 + [False]), ("all", [True] * 4)]
 )
 def test_kept_turns_stay_in_the_prompt_with_their_own_memories(make, keep, seen):
-    env = make(memory_mode=["rewrite", {"keep_turns": keep}])
+    env = make(memory_mode="rewrite", keep_turns=keep)
     env.reset(seed=0)
     shown = [env.step("<mem>old</mem>" + search("Seine"))[0]]
     shown += [env.step("<mem>new</mem>" + search("Thames"))[0] for _ in range(3)]
@@ -354,8 +355,8 @@ def test_real_questions_find_their_gold_passage(real_data):
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"memory_mode": ["mem1", {"thoughts": "keep"}]}, "use thoughts='strip'"),
-        ({"memory_mode": ["rewrite", {"keep_turns": 2}]}, "1, 3, all"),
+        ({"memory_mode": "mem1", "thoughts": "keep"}, "use thoughts='strip'"),
+        ({"memory_mode": "rewrite", "keep_turns": 2}, "1, 3, all"),
         ({"form": "research", "memory_mode": "mem1"}, "use memory_mode='react'"),
         ({"template": {"ask": "{memory}"}}, "{question}"),
         ({"template": {"ask": "{question}"}, "memory_mode": "rewrite"}, "{memory}"),
@@ -491,7 +492,7 @@ class TestCompaction:
 
     @pytest.fixture
     def compact(self, make):
-        return lambda at=100, **kwargs: make(memory_mode=["compact", {"at": at, "max_memory": 8}], **kwargs)
+        return lambda at=100, **kwargs: make(memory_mode="compact", compact_at=at, max_memory=8, **kwargs)
 
     def test_the_turn_that_fills_the_context_asks_for_a_summary_and_the_next_prompt_starts_from_it(
         self, compact
@@ -553,7 +554,7 @@ class TestCompaction:
         assert info["metrics"]["memory_overflow"] == 1.0
 
     def test_the_teacher_of_a_summary_reads_the_evidence_before_the_request(self):
-        env = SearchQAEnv("world-test", memory_mode=["compact", {"at": 1}])
+        env = SearchQAEnv("world-test", memory_mode="compact", compact_at=1)
         env.reset(seed=0)
         observation, *_, info = env.step(search("town"))
         told, request = info["privileged"], observation[observation.index("\n\nThis conversation") :]
@@ -565,9 +566,9 @@ class TestCompaction:
     def test_other_forms_are_compacted_too(self, compact, form):
         env = compact(form=form, at=1)
         env.reset(seed=0)
-        env.step("<think>so</think>" + env.call("Seine"))
+        env.step("<think>so</think>" + env.form.call("Seine"))
         env.step("It is Paris.")
-        _, reward, _, _, info = env.step("<think>so</think>" + env.answer("Paris"))
+        _, reward, _, _, info = env.step("<think>so</think>" + env.form.answer("Paris"))
         assert (reward, info["metrics"]["format"]) == (1.0, 1.0)
 
     def test_the_tokens_of_prompts_are_those_of_the_observations(self, make, compact):
@@ -582,7 +583,7 @@ class TestCompaction:
             assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.02)
 
     def test_each_part_of_the_conversation_is_a_training_sequence_and_its_summary_is_credited(self):
-        settings = {"tasks": "world-test", "memory_mode": ["compact", {"at": 400}], "max_turns": 4}
+        settings = {"tasks": "world-test", "memory_mode": "compact", "compact_at": 400, "max_turns": 4}
         policy = ScriptedPolicy(
             lambda text: "A town." if "Write a summary" in text[-400:] else search("town")
         )

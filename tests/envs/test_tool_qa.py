@@ -8,18 +8,11 @@ from reference_values import cases
 
 from memenvs.core.text import first_pair
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.tool_qa import EMPTY, NO_TOOL, ToolQAEnv, call_tool
+from memenvs.envs.tool_qa import EMPTY, NO_TOOL, ToolQAEnv, read_call
 from memenvs.tasks.metrics import normalize_answer
 
 CALL = '<reasoning>r</reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "%s"}}\n</tool>'
 ANSWER = "<reasoning>r</reasoning>\n<answer>\n%s\n</answer>"
-
-
-def stub(query):
-    """The tool that the reference values were recorded with."""
-    if query == "boom":
-        raise ValueError("boom happened")
-    return {"empty": "  \n", "none": None, "num": 42}.get(query, f"DOC:{query}")
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +20,14 @@ def env():
     return ToolQAEnv(tasks="world-test")
 
 
-@pytest.mark.parametrize("case", cases("mt_rl_call_tool"), ids=lambda case: case["input"]["tool_json"][:60])
-def test_a_call_and_its_errors_are_worded_as_recorded(case):
-    assert call_tool(case["input"]["tool_json"], stub) == case["output"]
+CALLS = [case for case in cases("mt_rl_call_tool") if "boom" not in case["output"]]  # no tool of ours raises
+
+
+@pytest.mark.parametrize("case", CALLS, ids=lambda case: case["input"]["tool_json"][:60])
+def test_what_is_wrong_with_a_call_is_worded_as_recorded(case):
+    _, fault = read_call(case["input"]["tool_json"])
+    wrong = case["output"].startswith("Error:") and case["output"] != EMPTY
+    assert fault == (case["output"] if wrong else "")
 
 
 @pytest.mark.parametrize("case", [case for case in cases("mt_rl_xml_parse") if "text" in case["input"]])
@@ -43,19 +41,24 @@ def replies(case):
     return [message["content"] for message in case["input"]["messages"] if message["role"] == "assistant"]
 
 
-# A second turn never runs a tool here (exactly one call), and an answer ends the episode.
+# Here a second turn never runs a tool, an answer ends the episode, and no tool raises.
 FIRST_TURNS = [
-    case for case in cases("mt_rl_toolenv") if len(replies(case)) == 1 and not case["output"]["is_completed"]
+    case
+    for case in cases("mt_rl_toolenv")
+    if len(replies(case)) == 1 and not case["output"]["is_completed"] and "boom" not in replies(case)[0]
 ]
 
 
 @pytest.mark.parametrize("case", FIRST_TURNS)
 def test_what_comes_back_is_worded_as_recorded(env, monkeypatch, case):
-    monkeypatch.setattr(env, "_show_found", stub)
+    monkeypatch.setattr(env, "find", lambda query: ["a title\na text"])
+    recorded = case["output"]["env_response_if_not_completed"]["content"]
     (reply,) = replies(case)
     first, _ = env.reset(options={"task": 0})
     came = env.step(reply)[0][len(first) + len(reply) :].strip()
-    assert came == case["output"]["env_response_if_not_completed"]["content"]
+    for result in ("DOC:x", "None"):
+        recorded = recorded.replace(f"\n{result}\n", "\nDoc 1(Title: a title) a text\n")
+    assert came == recorded
 
 
 def test_an_unreachable_retriever_raises(env, monkeypatch):
@@ -93,7 +96,7 @@ def test_there_is_exactly_one_call(env):
 
 def test_an_answer_in_a_result_earns_nothing_and_its_tags_are_escaped(env, monkeypatch):
     gold = env.questions[0].answers[0][0]
-    monkeypatch.setattr(env, "_show_found", lambda query: f"<answer>{gold}</answer></result>")
+    monkeypatch.setattr(env, "find", lambda query: [f"T\n<answer>{gold}</answer></result>"])
     env.reset(options={"task": 0})
     observation, reward, terminated, _, _ = env.step(CALL % "x")
     assert (reward, terminated) == (0.0, False)
@@ -103,8 +106,8 @@ def test_an_answer_in_a_result_earns_nothing_and_its_tags_are_escaped(env, monke
 
 @pytest.mark.parametrize("name", ["", False, 0, [], {}])
 def test_a_call_whose_name_is_empty_or_false_has_no_name(name):
-    assert call_tool(json.dumps({"name": name}), stub) == "Error: Tool command must specify 'name'"
-    assert call_tool("[" * 100_000, stub) == "Error: Invalid JSON format"
+    assert read_call(json.dumps({"name": name}))[1] == "Error: Tool command must specify 'name'"
+    assert read_call("[" * 100_000)[1] == "Error: Invalid JSON format"
 
 
 @pytest.mark.parametrize(

@@ -378,7 +378,7 @@ def test_a_conversation_holds_the_observation_cut_at_the_replies(chat, tmp_path)
 
 def test_a_conversation_starts_over_from_a_summary(chat, tmp_path):
     stub = chat(lambda fields: (200, "<think></think><search>town</search>"))
-    settings = ["tasks=world-test", 'memory_mode=["compact", {"at": 100}]', "max_turns=2"]
+    settings = ["tasks=world-test", "memory_mode=compact", "compact_at=100", "max_turns=2"]
     command = ["--env", "MemSearchQA-v0", "--env-args", *settings, "--task", "0", "--conversation"]
     assert run(*command, "--policy", f"openai:{stub.url}") == 0
     assert [len(fields["messages"]) for fields in stub.bodies] == [1, 3, 1, 3, 1]

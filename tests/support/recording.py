@@ -33,7 +33,7 @@ POLICIES = ("gold", "silent", "random_text")
 SEEDS = 20
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{env_id: (env_id, {}) for env_id in memenvs.ENV_IDS},
-    "search with a memory": ("MemSearchQA-v0", {"memory_mode": ["rewrite", {"keep_turns": 3}]}),
+    "search with a memory": ("MemSearchQA-v0", {"memory_mode": "rewrite", "keep_turns": 3}),
     "whole documents": ("MemChunkQA-v0", {"cut_at": "document", "chunk_size": 700, "answer_format": "tag"}),
 }
 STACKS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {

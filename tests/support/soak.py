@@ -41,7 +41,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.envs.memory import MODES, Memory
 from memenvs.envs.search_forms import FORMS
 from memenvs.envs.search_qa import read_reply
-from memenvs.envs.tool_qa import call_tool, form_score, tag_score
+from memenvs.envs.tool_qa import form_score, read_call, tag_score
 from memenvs.models import ScriptedPolicy
 from memenvs.models.endpoint import ToolConversation, read_completion
 from memenvs.tasks import metrics
@@ -57,12 +57,12 @@ from memenvs.wrappers.scorers import ScoreRequest
 from memenvs.wrappers.stepsearch import matches
 
 QA = {"tasks": "world-test"}
-SEARCH_MODES = [*MODES, ["compact", {"at": 600, "max_memory": 100}]]
 ENVS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in memenvs.ENV_IDS),
     *(("MemChunkQA-v0", {**QA, "chunk_size": 1500, "memory_mode": mode}) for mode in MODES),
     *(("MemChunkQA-v0", {**QA, "chunk_size": 1500, "ask": ask}) for ask in ("each", "later")),
-    *(("MemSearchQA-v0", {**QA, "memory_mode": mode}) for mode in SEARCH_MODES),
+    *(("MemSearchQA-v0", {**QA, "memory_mode": mode}) for mode in MODES),
+    ("MemSearchQA-v0", {**QA, "memory_mode": "compact", "compact_at": 600, "max_memory": 100}),
     *(("MemSearchQA-v0", {**QA, "form": form}) for form in FORMS),
 ]
 STACKS: list[list[Any]] = [
@@ -292,7 +292,7 @@ def parsers(names: str) -> dict[str, Reader]:
         "multi_objective": lambda text: metrics.multi_objective(text, [ANSWERS, ANSWERS]),
         "light_strip": metrics.light_strip,
         "full_strip": metrics.full_strip,
-        "call_tool": lambda text: call_tool(text, len),
+        "read_call": read_call,
         "form_score": form_score,
         "tag_score": tag_score,
         "GiGPO's similarity": lambda text: similar_states([[text, text[1:]], [f"{text} b"]], 0.9),

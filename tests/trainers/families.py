@@ -21,7 +21,13 @@ FAMILIES = {
     "sokoban": {"env": "MemSokoban-v0"},
     "compact": {
         "env": "MemSearchQA-v0",
-        "env_args": {"tasks": "world-test", "k": 1, "max_turns": 4, "memory_mode": ["compact", {"at": 300}]},
+        "env_args": {
+            "tasks": "world-test",
+            "k": 1,
+            "max_turns": 4,
+            "memory_mode": "compact",
+            "compact_at": 300,
+        },
     },
 }
 COMPACTED = [

@@ -150,7 +150,7 @@ def test_mempos_credit_is_a_span_of_the_action():
 
 def test_an_answer_that_a_document_holds_earns_nothing(monkeypatch):
     env = RewardWrapper(gym.make("MemToolQA-v0", tasks="world-test"), [ToolRewards])
-    monkeypatch.setattr(env.unwrapped, "_show_found", lambda query: "<answer>sheaf</answer>")
+    monkeypatch.setattr(env.unwrapped, "find", lambda query: ["T\n<answer>sheaf</answer>"])
     call = '<tool>{"name": "wiki_search", "args": {"query": "x"}}</tool>'
     info = play(env, [call, "nothing"], options={"task": 2})[-1][4]
     assert info["metrics"]["outcome"] == 0.0

@@ -246,15 +246,13 @@ def run_command(
         name: of the learner.
 
     Returns:
-        The exit status: 0 after `--help` too; 2, and one line on standard error, for what is wrong before
+        The exit status: 2, and one line on standard error, for what is wrong before
         the training begins, and for a full disk or a server that does not answer during it.
     """
     prog = f"memenvs train {name}"
     try:
         with reader_may_stop():
             args = read_args(kind, sys.argv[1:] if argv is None else argv, prog)
-        if args is None:
-            return 0
         run = prepare(args)
     except USER_ERRORS as error:
         return report_error(prog, error)
@@ -265,8 +263,8 @@ def run_command(
     return 0
 
 
-def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
-    """The arguments on a command line; None if `--help` has shown the flags in their groups, and examples.
+def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
+    """The arguments on a command line.
 
     With `--recipe` the flags of a file are the defaults, and the command line overrides them: a
     `dict[str, Any]` name by name, and `{}` clears it. Of another flag that is repeated the last counts.
@@ -295,10 +293,8 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A | None:
         recipe = str(begun)
     if recipe:
         of_recipe = run_flags(Path(recipe), prog) if recipe.endswith(".json") else recipe_flags(recipe)
-        values = parse(options, of_recipe, f"recipe {recipe}", values, plain)
+        values = parse(options, of_recipe, f"{prog} --recipe {recipe}", values, plain)
     given = parse(options, argv, prog, values, plain)
-    if given is None:
-        return None
     flags, before = (
         {name: value for group in vars(one).values() for name, value in vars(group).items()}
         for one in (given, values)

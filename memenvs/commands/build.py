@@ -299,8 +299,6 @@ def main(argv: Sequence[str]) -> int:
     started = time.perf_counter()
     try:
         bound = parse(_OTHERS.get(name) or _of_source(name), argv[1:], f"{prog} {name}")
-        if bound is None:
-            return 0
         with path_in_errors(bound.keywords["out"]):
             said = bound()
     except USER_ERRORS as error:

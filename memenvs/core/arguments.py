@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import functools
 import importlib
 import inspect
-import io
 import json
-import re
 import shlex
-import sys
-import textwrap
 import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,8 +22,8 @@ from gymnasium.envs.registration import (
 )
 
 from memenvs.core.data import described, fits, is_plain, shown
-from memenvs.core.errors import USER_ERRORS, one_line
-from memenvs.core.terminal import _COLOUR, report_error
+from memenvs.core.errors import USER_ERRORS
+from memenvs.core.terminal import report_error
 
 T = TypeVar("T")
 
@@ -48,11 +43,13 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
         prog: the command as a user types it, such as "memenvs play".
 
     Returns:
-        The exit status: 0 after `--help`; 2 and one line on standard error for `USER_ERRORS`.
+        The exit status: 2 after one line on standard error for `USER_ERRORS`.
+
+    Raises:
+        SystemExit: as `parse`.
     """
     try:
-        bound = parse(command, argv, prog)
-        return 0 if bound is None else bound() or 0
+        return parse(command, argv, prog)() or 0
     except BrokenPipeError:
         raise
     except USER_ERRORS as error:
@@ -66,7 +63,7 @@ def parse(
     defaults: Any = None,
     repeatable: Collection[str] = (),
 ) -> Any:
-    """A function bound to the options of a command line; None if `--help` was shown. See `run_command`.
+    """A function bound to the options of a command line (`run_command`).
 
     Args:
         command: a function, or a dataclass, which is made.
@@ -76,7 +73,8 @@ def parse(
         repeatable: options of which the last counts, where others may be given once.
 
     Raises:
-        ValueError: an option is unknown, missing, given twice, or cannot be read.
+        SystemExit: tyro showed the help (status 0), or which option is unknown, missing or wrong (2).
+        ValueError: an option is given twice.
     """
     import tyro
 
@@ -91,18 +89,10 @@ def parse(
     if defaults is None:
         target, defaults = deferred(command), tyro.MISSING_NONPROP
         markers.append(tyro.conf.FlagCreatePairsOff)  # a default that is set can be turned off
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(target, args=argv, prog=prog, config=markers, registry=registry, default=defaults)
-    except SystemExit as end:
-        if end.code:
-            raise ValueError(
-                f"{_in_one_line(complaint.getvalue())}; `{prog} --help` shows every option"
-            ) from None
-    examples = inspect.cleandoc(command.__doc__ or "").partition("Examples:\n")[2].partition("\n\n")[0]
-    sys.stdout.write(f"\nexamples:\n{examples}\n" if examples else "")
-    return None
+    about = (inspect.getdoc(command) or "").partition("\n\nArgs:")[0]  # with examples, which tyro leaves out
+    return tyro.cli(
+        target, args=argv, prog=prog, description=about, config=markers, registry=registry, default=defaults
+    )
 
 
 def deferred(function: Callable[..., T]) -> Callable[..., functools.partial[T]]:
@@ -128,22 +118,6 @@ def _named_values(info: Any) -> Any:
         is_instance=lambda value: value is None or isinstance(value, Mapping),
         str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in (value or {}).items()],
     )
-
-
-def _in_one_line(box: str) -> str:
-    """What is wrong, and which option was meant, from the box that tyro draws around an error."""
-    sections: list[list[str]] = [[]]  # the first is the title, or empty
-    for line in (line.strip("│").rstrip() for line in _COLOUR.sub("", box).splitlines()):
-        if line[:1] in "╭╰" or (line.strip() and set(line.strip()) <= {"─", "-"}):
-            sections.append([])
-        else:
-            sections[-1].append(line)
-    lines = textwrap.dedent("\n".join(sections[1])).splitlines()
-    text = re.sub("^Error parsing (?!--)[^:]*: ", "", one_line(" ".join(lines))).removesuffix(".")
-    if text.startswith("Missing from"):
-        text = f"missing {', '.join(line.strip() for line in lines if re.match(' {4}[^ ]', line))}"
-    meant = [more[1].split()[0] for more in sections[2:] if "Perhaps" in "".join(more[:1])]
-    return f"{text}; did you mean {meant[0]}?" if meant else text
 
 
 class Parameter(NamedTuple):

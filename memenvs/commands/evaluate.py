@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -73,32 +73,25 @@ def run(
         track: experiment trackers that get the means: tensorboard, wandb, mlflow, trackio; needs --out.
 
     Returns:
-        0; 1 if an episode failed; 130 if it was interrupted.
+        0; 1 if an episode failed.
     """
-    if policy.policy is None:
-        raise ValueError("no policy is given; add --policy, as in --policy lexical")
-    try:
-        summary = evaluate(
-            environment.env,
-            policy.policy,
-            env_args=environment.env_args,
-            tasks=task,
-            samples=samples,
-            seed=seed,
-            concurrency=concurrency,
-            workers=workers,
-            out=out,
-            texts=texts,
-            options=models,
-            methods=read_methods(policy.methods),
-            scorer=policy.scorer,
-            price=price,
-            track=track,
-        )
-    except KeyboardInterrupt:
-        kept = f"finished episodes are in {out}" if out else "nothing was kept without --out"
-        show(f"memenvs evaluate run: interrupted; {kept}\n", sys.stderr)
-        return 130
+    summary = evaluate(
+        environment.env,
+        policy.required(),
+        env_args=environment.env_args,
+        tasks=task,
+        samples=samples,
+        seed=seed,
+        concurrency=concurrency,
+        workers=workers,
+        out=out,
+        texts=texts,
+        options=models,
+        methods=read_methods(policy.methods),
+        scorer=policy.scorer,
+        price=price,
+        track=track,
+    )
     show_page(str(summary))
     if not summary.failed:
         return 0
@@ -140,32 +133,21 @@ def suite(
         format: latex prints a tabular with the rules of booktabs.
 
     Returns:
-        0; 1 if an episode failed; 130 if it was interrupted.
+        0; 1 if an episode failed.
     """
-    if policy.policy is None:
-        raise ValueError("no policy is given; add --policy, as in --policy lexical")
     if policy.methods or policy.scorer:
         raise ValueError("a suite has no reward methods; leave --methods and --scorer out")
-
-    def build_tasks(words: Sequence[str]) -> int:
-        with contextlib.redirect_stdout(sys.stderr):
-            return build.main(words)
-
-    try:
+    with contextlib.redirect_stdout(sys.stderr):  # what builds say
         result = play_suite(
             suite,
-            policy.policy,
+            policy.required(),
             out=out,
-            build=build_tasks,
+            build=build.main,
             source=source,
             samples=samples,
             concurrency=concurrency,
             options=models,
-            say=lambda line: sys.stderr.write(f"{line}\n"),
         )
-    except KeyboardInterrupt:
-        sys.stderr.write(f"memenvs evaluate suite: interrupted; finished episodes are in {out}\n")
-        return 130
     show_page(suite_table([result], format))
     return int(any(score.failed for score in result.scores.values()))
 
@@ -239,8 +221,8 @@ def table(table: Table, *, out: Path | None = None) -> None:
         table: What the table shows.
         out: also write the table to this file.
     """
-    made = table()
-    show_page(made)
+    page = table()
+    show_page(page)
     if out:
         with path_in_errors(out):
-            write_text(out, made)
+            write_text(out, page)

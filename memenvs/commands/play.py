@@ -26,9 +26,8 @@ from memenvs.core.terminal import BOLD, RESET, show
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
 from memenvs.envs.sokoban_grid import SokobanGridEnv
-from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import ModelOptions, choose_policy
-from memenvs.evaluation.run import completed
+from memenvs.evaluation.run import check_methods, choose_scorer, completed
 from memenvs.models.policy import TokenPolicy
 from memenvs.rollout.collect import begin, step
 from memenvs.rollout.policy import Agent, Policy, Request, made_policy, replies_to

@@ -60,28 +60,21 @@ def view(
         out: file ….html, or a folder; by default a temporary folder that is opened in the browser.
         serve: serve the report on this machine only, and read the files again at every reload.
         port: port for --serve; 0 picks a free one.
-        terminal: list the episodes in the terminal, or show the one given by --episode.
-        failures: list only the episodes that failed or did not succeed, in --terminal.
-        episode: number of an episode in the list of --terminal.
+        terminal: list the episodes in the terminal.
+        failures: list only the episodes that failed or did not succeed, in the terminal.
+        episode: show this episode of the list in the terminal.
         limit: characters of a text that --terminal shows.
         curves: draw the logs of training runs to --out, by default curves.png and curves.svg.
-        metrics: metrics that --curves draws; by default return, success, losses, …
-        smooth: smooth --curves by a moving average; weight of the earlier values, below 1.
+        metrics: draw the curves of these metrics; by default return, success, losses, …
+        smooth: smooth the curves by a moving average; weight of the earlier values, below 1.
     """
+    terminal, curves = terminal or failures or episode is not None, curves or bool(metrics or smooth)
     ways = {"--serve": serve, "--terminal": terminal, "--curves": curves}
-    chosen = [name for name, given in ways.items() if given]
+    chosen = [name for name, way in ways.items() if way]
     if len(chosen) > 1 or (out and chosen and not curves):
         raise ValueError(f"{', '.join(chosen)}{' and --out' * bool(out)} cannot be combined; give one")
     if not paths:
         raise ValueError("no PATH is given; name a file of episodes or the folder of a run")
-    for option, value, needed, given in (
-        ("--episode", episode, "--terminal", terminal),
-        ("--failures", failures or None, "--terminal", terminal),
-        ("--metrics", metrics, "--curves", curves),
-        ("--smooth", smooth, "--curves", curves),
-    ):
-        if value is not None and not given:
-            raise ValueError(f"{option} is an option of {needed}; give both")
     if curves:
         _write_curves(paths, out or "curves", metrics, smooth or 0.0)
     elif terminal:
@@ -100,25 +93,25 @@ def view(
 
 
 def _write_curves(paths: Sequence[str], out: str, metrics: Sequence[str] | None, smooth: float) -> None:
-    made = write_curves(paths, out, metrics, smooth)
-    text = f"{', '.join(map(str, made.files))}: {', '.join(made.metrics)}\n"
-    for label, runs in made.lines.items():
+    curves = write_curves(paths, out, metrics, smooth)
+    text = f"{', '.join(map(str, curves.files))}: {', '.join(curves.metrics)}\n"
+    for label, runs in curves.lines.items():
         text += f"  {label}: {', '.join(runs)}\n"
-        if label in made.cut:
-            text += f"    plotted up to step {made.cut[label]}, which all of them have reached\n"
+        if label in curves.cut:
+            text += f"    plotted up to step {curves.cut[label]}, which all of them have reached\n"
     show(text)
 
 
 def _show_in_terminal(paths: Sequence[str], number: int | None, limit: int, failures: bool) -> None:
     files = {path: list(read_episodes(path)) for path in find_files(paths)}
-    episodes = [episode for some in files.values() for episode in some]
+    episodes = [episode for in_file in files.values() for episode in in_file]
     if number is None:
         numbers = itertools.count()
-        for path, some in files.items():
+        for path, in_file in files.items():
             listed = [
-                (number, one)
-                for one, number in zip(some, numbers, strict=False)
-                if not failures or one.error or one.metrics.get("success", 1.0) < 1.0
+                (number, episode)
+                for episode, number in zip(in_file, numbers, strict=False)
+                if not failures or episode.error or episode.metrics.get("success", 1.0) < 1.0
             ]
             show(f"{path}\n" * (len(files) > 1) + listing(listed))
     elif 0 <= number < len(episodes):

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import shlex
+import sys
 import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,7 +44,7 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
         prog: the command as a user types it, such as "memenvs play".
 
     Returns:
-        The exit status: 2 after one line on standard error for `USER_ERRORS`.
+        The exit status: 2 after one line on standard error for `USER_ERRORS`, 130 after Ctrl-C.
 
     Raises:
         SystemExit: as `parse`.
@@ -54,6 +55,9 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
         raise
     except USER_ERRORS as error:
         return report_error(prog, error)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{prog}: interrupted\n")
+        return 130
 
 
 def parse(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from memenvs.evaluation.log import EvaluatedRun, read_run
 from memenvs.evaluation.summary import markdown_table, metric_interval, show_number
 from memenvs.tasks.taskset import Task, open_questions
 
-_MOST_VALUES, _RANGES = 8, 4  # a number with more values than that is cut into ranges
+_MOST_VALUES, _RANGES = 8, 4  # a number with more values is cut into ranges
 _SCORES = ("success", "em", "f1")
 
 
@@ -39,8 +39,12 @@ def scores_by(field: str, run: str | Path, *, metrics: Sequence[str] | None = No
         if name not in played.means:
             known = ", ".join(closest_first(name, played.means))
             raise ValueError(f"{played.name} has no metric {name!r}; its metrics: {known}")
+    values = _values(played, field)
+    numbers = all(isinstance(value, (int, float)) for value in values.values())
+    labels = _ranges(values) if numbers and len({*values.values()}) > _MOST_VALUES else _texts(values)
     rows = []
-    for label, tasks in _groups(_values(played, field)).items():
+    for label in dict.fromkeys(labels.values()):
+        tasks = [task for task in labels if labels[task] == label]
         cells = [label, f"{len(tasks):,}"]
         for name in names:
             means = [played.means[name][task] for task in tasks if task in played.means[name]]
@@ -54,8 +58,8 @@ def _values(run: EvaluatedRun, field: str) -> dict[int, Any]:
     """The field of each task that has it, by the task's number."""
     if field == "tokens" and "prompt_tokens" in run.means:
         return dict(run.means["prompt_tokens"])
-    env, given = run.setting["env"], run.setting["env_args"]
-    arguments = {one.name: one.default for one in env_parameters(env) or ()} | given
+    env, env_args = run.setting["env"], run.setting["env_args"]
+    arguments = {parameter.name: parameter.default for parameter in env_parameters(env) or ()} | env_args
     if "tasks" not in arguments:
         raise ValueError(f"tasks of {env} have no field {field!r}")
     questions = open_questions(arguments["tasks"])
@@ -76,23 +80,18 @@ def _depth(task: Task) -> float:
     return float(np.mean(places)) / max(1, len(task.documents) - 1)
 
 
-def _groups(values: Mapping[int, Any]) -> dict[str, list[int]]:
-    """Tasks by their value, or by the range of a number with many values."""
-    distinct = sorted(set(map(_label, values.values())))
-    are_numbers = all(isinstance(value, (int, float)) for value in values.values())
-    groups: dict[str, list[int]] = {}
-    if not are_numbers or len(distinct) <= _MOST_VALUES:
-        for label in distinct:
-            groups[label] = [task for task, value in values.items() if _label(value) == label]
-        return groups
+def _texts(values: dict[int, Any]) -> dict[int, str]:
+    """The value of each task as a text, in the order of the texts."""
+    texts = {
+        task: ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        for task, value in values.items()
+    }
+    return dict(sorted(texts.items(), key=lambda pair: pair[1]))
+
+
+def _ranges(values: dict[int, float]) -> dict[int, str]:
+    """The range of each task's number, in rising order; ranges hold about as many tasks each."""
     edges = np.unique(np.quantile([*values.values()], np.linspace(0, 1, _RANGES + 1)))
-    for low, high in itertools.pairwise(edges):
-        last = high == edges[-1]
-        inside = [task for task, value in values.items() if low <= value < high or (last and value == high)]
-        if inside:
-            groups[f"{show_number(low)} to {show_number(high)}"] = inside
-    return groups
-
-
-def _label(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    places = {task: int(np.searchsorted(edges[1:-1], value, "right")) for task, value in values.items()}
+    names = [f"{show_number(low)} to {show_number(high)}" for low, high in itertools.pairwise(edges)]
+    return {task: names[k] for task, k in sorted(places.items(), key=lambda pair: pair[1])}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Meta
 
 from memenvs.core.arguments import closest_first
-from memenvs.core.data import Seed, checked
+from memenvs.core.data import checked
 from memenvs.core.files import names_apart, resolved, write_json, write_text
 from memenvs.credit import ATOL, RTOL, Array
-from memenvs.evaluation.log import EvaluatedRun, read_run
+from memenvs.evaluation.log import EvaluatedRun, check_alike, read_run
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
 from memenvs.evaluation.summary import COUNTS, NORMAL, Interval, bootstrap, show_number, table_text
 from memenvs.rollout.scripted import policy_label
@@ -24,6 +23,7 @@ from memenvs.rollout.scripted import policy_label
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must share: the setting of the evaluation without the policy, and the samples of a task."""
 
+RESAMPLES = 10_000
 _ROW, _PANEL = 0.21, 0.55  # inches of a plot: a row, and the rest of a panel
 
 
@@ -39,7 +39,6 @@ class MetricDifference(NamedTuple):
         wins: tasks where the run's mean is higher, whether or not higher is better.
         ties: tasks where they are equal.
         losses: tasks where it is lower.
-        resampled: whether the interval is the bootstrap's, not Tango's; see `paired_interval`.
     """
 
     metric: str
@@ -50,7 +49,6 @@ class MetricDifference(NamedTuple):
     wins: int
     ties: int
     losses: int
-    resampled: bool
 
 
 @dataclass(frozen=True)
@@ -83,13 +81,12 @@ class PairedComparison:
         """The columns, the rows and a line on each run."""
         base, rows = self.runs[0], list[list[str]]()
         for metric, group in itertools.groupby(self.differences, lambda row: row.metric):
-            found = list(group)
-            rows.append([metric, base.name, show_number(found[0].baseline), "", "", ""])
-            for row in found:
-                interval = row.difference.span() + ("" if row.resampled else " *")
+            of_runs = list(group)
+            rows.append([metric, base.name, show_number(of_runs[0].baseline), "", "", ""])
+            for row in of_runs:
                 counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
-                change = show_number(row.difference.mean, "+")
-                rows.append(["", row.run, show_number(row.mean), change, interval, counts])
+                change = [show_number(row.difference.mean, "+"), row.difference.span()]
+                rows.append(["", row.run, show_number(row.mean), *change, counts])
         columns = ["metric", "run", "mean", "difference", "95% interval", "win/tie/loss"]
         notes = list[str]()
         for run in self.runs:
@@ -179,28 +176,20 @@ class PairedComparison:
 def compare(
     runs: Sequence[str | Path],
     *,
-    baseline: str | Path | None = None,
     metrics: Sequence[str] | None = None,
     common: bool = False,
     allow: Sequence[str] = (),
-    resamples: Annotated[int, Meta(ge=100)] = 10_000,
-    seed: Seed = 0,
 ) -> PairedComparison:
-    """Compare runs of `evaluate` with a baseline, paired by task.
+    """Compare runs of `evaluate` with the first one, paired by task.
 
     A task's value is the mean over its finished episodes, as in `summarise`, so a run's mean is that of its
-    summary. Differences of tasks are resampled (paired bootstrap; Koehn, EMNLP 2004). The interval is the
-    percentile interval (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13), except for
-    shares with the same difference on every task; see `paired_interval`.
+    summary. The intervals are those of `paired_interval`.
 
     Args:
-        runs: two or more folders that `evaluate` wrote with `out`.
-        baseline: run that the others are compared with; None: the first.
+        runs: two or more folders that `evaluate` wrote with `out`, the baseline first.
         metrics: names of metrics; None: those that all runs have.
         common: compare the tasks that every run finished and leave out the others.
         allow: what may differ besides the policy: a name of `MATCHED`, or one value as in `"env_args.k"`.
-        resamples: number of bootstrap resamples, at least 100.
-        seed: seed of the bootstrap, 0 to 2**32 - 1.
 
     Raises:
         ValueError: a run has not ended, runs differ in more than their policy or finished different tasks, or
@@ -211,19 +200,14 @@ def compare(
     if len(set(map(resolved, folders))) < max(2, len(folders)):
         listed = ", ".join(map(str, runs)) or "none"
         raise ValueError(f"a comparison needs two or more different runs, got {listed}")
-    known = [read_run(path, name) for path, name in zip(folders, names_apart(folders), strict=True)]
-    if baseline is not None:
-        places = [k for k, run in enumerate(known) if str(baseline) in (run.name, str(folders[k]))]
-        if not places:
-            names = ", ".join(run.name for run in known)
-            raise ValueError(f"baseline must be one of the runs {names}, got {str(baseline)!r}")
-        known.insert(0, known.pop(places[0]))
-    allowed = _allowed_differences(known, allow)
+    base, *others = [read_run(path, name) for path, name in zip(folders, names_apart(folders), strict=True)]
+    known = (base, *others)
+    allowed = check_alike(known, MATCHED, allow)
     if failures := [run.name for run in known if not run.finished]:
         raise ValueError(
             f"no episode of {failures[0]} finished, so there is nothing to compare; play it again"
         )
-    shared = [name for name in known[0].means if all(name in run.means for run in known)]
+    shared = [name for name in base.means if all(name in run.means for run in others)]
     for name in metrics or ():
         if name not in shared:
             listed = ", ".join(closest_first(name, shared))
@@ -231,30 +215,28 @@ def compare(
     rows = []
     for name in dict.fromkeys(shared if metrics is None else metrics):
         tasks = _shared_tasks(known, name, common)
-        before, *others = (np.array([run.means[name][task] for task in tasks]) for run in known)
-        for run, after in zip(known[1:], others, strict=True):
-            interval, resampled = paired_interval(
-                before, after, share=name not in COUNTS, resamples=resamples, seed=seed
-            )
-            equal = np.isclose(after, before, RTOL, ATOL)  # samples summed in another order
-            wins, losses = int(((after > before) & ~equal).sum()), int(((after < before) & ~equal).sum())
+        before = np.array([base.means[name][task] for task in tasks])
+        for run in others:
+            after = np.array([run.means[name][task] for task in tasks])
+            differs = ~np.isclose(after, before, RTOL, ATOL)  # samples summed in another order
+            wins, losses = int(((after > before) & differs).sum()), int(((after < before) & differs).sum())
+            interval = paired_interval(before, after, share=name not in COUNTS)
             means = float(before.mean()), float(after.mean())
-            counts = wins, len(tasks) - wins - losses, losses
-            rows.append(MetricDifference(name, run.name, *means, interval, *counts, resampled))
-    shared_tasks = set.intersection(*(run.measured for run in known))
-    left_out = len(set.union(*(run.measured for run in known)) - shared_tasks)
-    return PairedComparison(
-        tuple(known),
-        tuple(rows),
-        tasks=len(shared_tasks),
-        caption=_caption(known, rows, len(shared_tasks), left_out, allowed, resamples, seed),
-    )
+            rows.append(
+                MetricDifference(name, run.name, *means, interval, wins, len(tasks) - wins - losses, losses)
+            )
+    finished = [run.measured for run in known]
+    tasks_in_all = len(set.intersection(*finished))
+    left_out = len(set.union(*finished)) - tasks_in_all
+    caption = " ".join([_caption(known, tasks_in_all, left_out), *allowed])
+    return PairedComparison(known, tuple(rows), tasks_in_all, caption)
 
 
-def paired_interval(
-    before: Array, after: Array, *, share: bool = False, resamples: int = 10_000, seed: int = 0
-) -> tuple[Interval, bool]:
-    """Mean of the differences of n tasks, its 95% interval, and whether the interval is the bootstrap's.
+def paired_interval(before: Array, after: Array, *, share: bool = False) -> Interval:
+    """Mean of the differences of n tasks, and its 95% interval.
+
+    Differences of tasks are resampled (paired bootstrap; Koehn, EMNLP 2004). The interval is the percentile
+    interval (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13).
 
     Where every value is a share of 0 or 1 and all differences are the same d, every resample gives d too,
     whatever n is. The interval is then Tango's score interval of paired shares (Statistics in Medicine 17,
@@ -266,61 +248,14 @@ def paired_interval(
         before: (n,) of the baseline.
         after: (n,) of the run.
         share: whether the metric is a share, not one of `memenvs.evaluation.summary.COUNTS`.
-        resamples: number of bootstrap resamples.
-        seed: seed of the bootstrap.
     """
     differences = after - before
-    found = bootstrap(differences.tolist(), resamples=resamples, seed=seed)
+    interval = bootstrap(differences.tolist(), resamples=RESAMPLES)
     if not share or len(set(differences)) > 1 or not {0.0, 1.0}.issuperset([*before, *after]):
-        return found, True
-    square = NORMAL**2
-    reach = square / (len(differences) + square) * (1 + abs(found.mean))
-    return Interval(found.mean, max(-1.0, found.mean - reach), min(1.0, found.mean + reach)), False
-
-
-def _allowed_differences(runs: Sequence[EvaluatedRun], allow: Sequence[str]) -> list[str]:
-    """A sentence on each difference from the first run besides the policy.
-
-    Raises:
-        ValueError: with all differences that `allow` does not have, and both values of each.
-    """
-    first, allowed, refused = runs[0], list[str](), dict[str, str]()
-    wanted = _matched_settings(first.setting)
-    for run in runs[1:]:
-        found = _matched_settings(run.setting)
-        for name in wanted | found:
-            one, other = found.get(name, "nothing"), wanted.get(name, "nothing")
-            line = f"{name} is {one} in {run.name} and {other} in {first.name}"
-            if one != other and not {name, name.partition(".")[0]}.isdisjoint(allow):
-                allowed.append(f"{line}.")
-            elif one != other:
-                refused.setdefault(name, line)
-    if refused:
-        raise ValueError(
-            f"the runs differ in more than the policy: {'; '.join(refused.values())}; compare runs of one "
-            f"setting, or allow it with --allow {' '.join(refused)}"
-        )
-    for run in runs[1:]:
-        if renamed := [task for task, own in run.tasks.items() if first.tasks.get(task, own) != own]:
-            raise ValueError(
-                f"task {renamed[0]} is {run.tasks[renamed[0]]!r} in {run.name} and "
-                f"{first.tasks[renamed[0]]!r} in {first.name}; compare runs of one task set"
-            )
-    return allowed
-
-
-def _matched_settings(setting: Mapping[str, Any]) -> dict[str, str]:
-    """What must match, as JSON by name; values of an object by `name.key`.
-
-    A task set with a hash is compared by it, because its folder has another path on another machine.
-    """
-    flat: dict[str, Any] = {}
-    for name in MATCHED:
-        value = setting.get(name)
-        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
-    if "data.tasks" in flat:
-        flat.pop("env_args.tasks", None)
-    return {name: json.dumps(value, ensure_ascii=False, sort_keys=True) for name, value in flat.items()}
+        return interval
+    square, mean = NORMAL**2, interval.mean
+    reach = square / (len(differences) + square) * (1 + abs(mean))
+    return Interval(mean, max(-1.0, mean - reach), min(1.0, mean + reach))
 
 
 def _shared_tasks(runs: Sequence[EvaluatedRun], metric: str, common: bool) -> list[int]:
@@ -337,15 +272,7 @@ def _shared_tasks(runs: Sequence[EvaluatedRun], metric: str, common: bool) -> li
     return sorted(shared)
 
 
-def _caption(
-    runs: Sequence[EvaluatedRun],
-    rows: Sequence[MetricDifference],
-    tasks: int,
-    left_out: int,
-    allowed: Sequence[str],
-    resamples: int,
-    seed: int,
-) -> str:
+def _caption(runs: Sequence[EvaluatedRun], tasks: int, left_out: int) -> str:
     base = runs[0]
     arguments = ", ".join(
         f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
@@ -353,12 +280,8 @@ def _caption(
     )
     samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in runs))
     without = f" ({left_out:,} left out that not every run finished)" if left_out else ""
-    sentences = [
+    return (
         f"Differences from {base.name} on {base.setting['env']}{f' ({arguments})' if arguments else ''}, "
-        f"paired by task: average@{samples} over {tasks:,} tasks{without}.",
-        f"95% percentile intervals of {resamples:,} bootstrap resamples of tasks, seed {seed}.",
-    ]
-    if not all(row.resampled for row in rows):
-        sentences.append("*: the same on every task, Tango's score interval.")
-    sentences.append("Win, tie, loss: tasks where the mean of a metric is higher, equal, lower.")
-    return " ".join([*sentences, *allowed])
+        f"paired by task: average@{samples} over {tasks:,} tasks{without}. 95% intervals over tasks. "
+        "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
+    )

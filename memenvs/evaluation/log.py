@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +54,9 @@ class RunLog:
         self._open = contextlib.ExitStack()
         if folder is None:
             return
-        other = sorted(one.name for one in folder.iterdir() if one.name[0] != ".") if folder.is_dir() else []
+        other = (
+            sorted(path.name for path in folder.iterdir() if path.name[0] != ".") if folder.is_dir() else []
+        )
         if other and not (folder / SETTING).exists():
             raise ValueError(f"{folder} holds {other[0]!r} and no {SETTING}; choose another --out")
         self._unused = None if folder.exists() else folder
@@ -65,7 +67,10 @@ class RunLog:
             for line, episode in read_lines(path) if path.exists() else ():
                 if not episode.error:
                     lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
-            check_folder(folder, setting, begun=bool(lines))
+            if lines:
+                _check_setting(folder, setting)
+            else:  # another setting replaces a mistaken one
+                write_json(folder / SETTING, setting)
             write_text(path, "".join(lines.values()))
             if (folder / COST).exists():
                 self.seconds = float(read_json(folder / COST)["seconds"])
@@ -85,22 +90,8 @@ class RunLog:
             shutil.rmtree(self._unused)
 
 
-def check_folder(folder: Path, setting: dict[str, Any], *, begun: bool) -> None:
-    """Write a folder's setting, or compare it with the setting of its episodes.
-
-    Args:
-        folder: of the run.
-        setting: of the run.
-        begun: whether the folder has an episode; until then another setting replaces a mistaken one.
-
-    Raises:
-        ValueError: they differ.
-    """
-    path = folder / SETTING
-    if not begun:
-        write_json(path, setting)
-        return
-    before = read_json(path, "choose another --out")
+def _check_setting(folder: Path, setting: dict[str, Any]) -> None:
+    before = read_json(folder / SETTING, "choose another --out")
     now = json.loads(json.dumps(setting))  # as a file would hold it
     for name in now | before:
         if before.get(name) != now.get(name):
@@ -181,6 +172,56 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
     )
 
 
+def check_alike(runs: Sequence[EvaluatedRun], names: Sequence[str], allow: Sequence[str]) -> list[str]:
+    """A sentence on each setting in which a run differs from the first one.
+
+    Args:
+        runs: at least one run.
+        names: names of the settings that must be equal.
+        allow: names of settings that may differ: all of one, as `env_args`, or one value, as `env_args.k`.
+
+    Raises:
+        ValueError: another setting differs, or a number is another task in two runs.
+    """
+    first, allowed, refused = runs[0], list[str](), dict[str, str]()
+    wanted = _flat(first.setting, names)
+    for run in runs[1:]:
+        setting = _flat(run.setting, names)
+        for name in wanted | setting:
+            value, before = setting.get(name, "nothing"), wanted.get(name, "nothing")
+            line = f"{name} is {value} in {run.name} and {before} in {first.name}"
+            if value != before and not {name, name.partition(".")[0]}.isdisjoint(allow):
+                allowed.append(f"{line}.")
+            elif value != before:
+                refused.setdefault(name, line)
+    if refused:
+        raise ValueError(
+            f"the runs differ in more than the policy: {'; '.join(refused.values())}; choose runs of one "
+            f"setting, or allow it with --allow {' '.join(refused)}"
+        )
+    for run in runs[1:]:
+        if renamed := [n for n, task in run.tasks.items() if first.tasks.get(n, task) != task]:
+            raise ValueError(
+                f"task {renamed[0]} is {run.tasks[renamed[0]]!r} in {run.name} and "
+                f"{first.tasks[renamed[0]]!r} in {first.name}; choose runs of one task set"
+            )
+    return allowed
+
+
+def _flat(setting: dict[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Settings as JSON by name; values of an object by `name.key`.
+
+    A task set with a hash is compared by it, because its folder has another path on another machine.
+    """
+    flat: dict[str, Any] = {}
+    for name in names:
+        value = setting.get(name)
+        flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+    if "data.tasks" in flat:
+        flat.pop("env_args.tasks", None)
+    return {name: json.dumps(value, ensure_ascii=False, sort_keys=True) for name, value in flat.items()}
+
+
 def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
     """The mean of every metric over each task's episodes, by metric and number of the task.
 
@@ -192,7 +233,7 @@ def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
         for name, value in episode.metrics.items():
             values.setdefault(name, {}).setdefault(pair_of(episode).task, []).append(value)
     return {
-        name: {task: float(np.mean(given)) for task, given in by_task.items()}
+        name: {task: float(np.mean(of_task)) for task, of_task in by_task.items()}
         for name, by_task in values.items()
     }
 

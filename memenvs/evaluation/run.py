@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import sys
 import time
@@ -19,7 +20,7 @@ import memenvs
 from memenvs.core.arguments import make_env
 from memenvs.core.data import Count, NonNegative, Seed, checked
 from memenvs.core.env import env_name, text_env_of
-from memenvs.core.episode import Episode, Reply
+from memenvs.core.episode import Episode
 from memenvs.core.episode_file import with_spans
 from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.processes import Workers, map_jobs
@@ -27,19 +28,21 @@ from memenvs.core.progress import Progress
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.trackers import TrackerName, Trackers, check_clients
 from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog, pair_of, read_tasks, show_tasks
-from memenvs.evaluation.options import check_methods, choose_scorer
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
 from memenvs.evaluation.summary import Summary, summarise, total_cost
 from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.collect import Loop
 from memenvs.rollout.scripted import policy_label
+from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import (
     MethodSpec,
     ScorerSpec,
     make_methods,
+    make_scorer,
     plain_method,
     plain_scorer,
 )
+from memenvs.wrappers.scorers import HFScorer, Scorer
 
 _BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
@@ -138,34 +141,35 @@ def evaluate(
         trackers = Trackers(track, folder or Path(), setting, len(log.episodes), _say)
         stack.push(lambda kind, *_: trackers.close(failed=kind is not None))
         missing = [pair for pair in pairs if pair not in log.episodes]
+        done, failed = len(pairs) - len(missing), 0
+        _say(f"{len(pairs)} episodes: {done} kept, {len(missing)} to play")
         if missing:
             started = time.monotonic()
             if workers == 1:
                 player = Player(make, first, chosen, methods, scorer, seed, concurrency)
                 stack.callback(player.close)
-                played = player.play(missing)
-            else:
-                if not (isinstance(env, str) and isinstance(policy, str)):
-                    raise ValueError(f"workers={workers} needs the environment and the policy by their names")
-                default = asdict(ModelOptions())
-                given = asdict(options or ModelOptions()).items()
-                chosen_options = {name: value for name, value in given if value != default[name]}
-                by_name = {"policy": policy, "options": chosen_options, "concurrency": concurrency}
+                played = stack.enter_context(contextlib.closing(player.play(missing)))
+                batches: Iterable[Iterable[Episode]] = [played]
+            elif isinstance(env, str) and isinstance(policy, str):
+                default, changed = asdict(ModelOptions()), asdict(options or ModelOptions())
+                given = {name: value for name, value in changed.items() if value != default[name]}
+                by_name = {"policy": policy, "options": given, "concurrency": concurrency}
                 play = functools.partial(_play_job, json.dumps({**setting, **by_name}))
                 jobs = [missing[i : i + concurrency] for i in range(0, len(missing), concurrency)]
-                made = stack.enter_context(
-                    contextlib.closing(map_jobs(play, jobs, workers, gpu=policy.startswith("hf:")))
-                )
-                played = (episode for episodes in made for episode in episodes)
-            with contextlib.closing(played):
-                _keep(played, log, len(missing), len(pairs))
+                results = map_jobs(play, jobs, workers, gpu=policy.startswith("hf:"))
+                batches = stack.enter_context(contextlib.closing(results))
+            else:
+                raise ValueError(f"workers={workers} needs the environment and the policy by their names")
+            with Progress(len(pairs), "episodes", done=done, leave=True) as progress:
+                for episode in itertools.chain.from_iterable(batches):
+                    log.keep(episode)
+                    failed += bool(episode.error)
+                    progress.add(failed=failed)
             log.seconds += time.monotonic() - started
-        else:
-            _say(f"{len(pairs)} episodes: {len(pairs)} kept, 0 to play")
         model = f" ({setting['model']})" if setting.get("model") else ""
         title = f"{name}, {policy_label(policy if isinstance(policy, str) else setting['policy'])}{model}"
         episodes = [log.episodes[pair] for pair in pairs]
-        cost = total_cost([one.metrics for one in episodes if not one.error], log.seconds, price)
+        cost = total_cost([episode.metrics for episode in episodes if not episode.error], log.seconds, price)
         summary = replace(summarise(episodes, samples, title=title), cost=cost)
         if folder:
             what = {"setting": setting, "task": show_tasks(numbers)}
@@ -182,29 +186,8 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def _keep(played: Iterable[Episode], log: RunLog, missing: int, total: int) -> None:
-    """Keep each episode as it comes."""
-    failed = 0
-    _say(f"{total} episodes: {total - missing} kept, {missing} to play")
-    with Progress(total, "episodes", done=total - missing, leave=True) as progress:
-        for episode in played:
-            log.keep(episode)
-            failed += bool(episode.error)
-            progress.add(failed=failed)
-
-
 class Player:
-    """Plays pairs of task and sample in one process.
-
-    Args:
-        make: makes an environment.
-        first: such an environment.
-        policy: plays.
-        methods: reward methods.
-        scorer: theirs.
-        seed: of the run.
-        concurrency: episodes played at once.
-    """
+    """Plays pairs of task and sample in one process; `first` is an environment that `make` made."""
 
     def __init__(
         self,
@@ -240,12 +223,7 @@ class Player:
 
 
 def _play_job(run: str, job: Sequence[Pair]) -> list[Episode]:
-    """The episodes of some pairs, in a worker.
-
-    Args:
-        run: JSON of the run's setting, with its policy's name and options and its concurrency.
-        job: the pairs.
-    """
+    """The episodes of some pairs, in a worker; `run` is JSON of what `evaluate` got by name."""
     return list(_player(run).play(job))
 
 
@@ -269,46 +247,35 @@ def _player(run: str) -> Player:
 
 
 def planned(seed: int, pair: Pair) -> Episode:
-    """The record of an episode to play.
-
-    Args:
-        seed: of the run.
-        pair: of task and sample.
-    """
+    """The record of an episode to play, in a run of this seed."""
     reset, _ = np.random.SeedSequence([seed, *pair]).spawn(2)
     drawn = int(reset.generate_state(1)[0])
     return Episode(number=pair.task, member=pair.sample, seed=drawn, group=drawn)  # each is its own group
 
 
 def policy_rng(seed: int, pair: Pair) -> np.random.Generator:
-    """The generator of a policy's replies in an episode; the arguments are those of `planned`."""
+    """The generator of a policy's replies in an episode of a run of this seed."""
     _, policy = np.random.SeedSequence([seed, *pair]).spawn(2)
     return np.random.default_rng(policy)
 
 
 def completed(episode: Episode) -> Episode:
-    """The record of a played episode, with its return and token counts among its metrics.
+    """The record of a played episode of K replies, with more metrics.
 
-    An episode in which a judge or another model gave no score has no return.
+    They are `return`, without which an episode is whose judge or other model gave no score, and where every
+    reply has been counted:
+
+    - `model_prompt_tokens` and `reply_tokens`, summed over the turns; `model_tokens`, both together;
+      `model_tokens_peak`, the most tokens of a prompt and its reply;
+    - `truncated_replies`, the number of replies that ended at their limit.
     """
-    if not episode.error:
-        metrics = {"return": sum(episode.turn_rewards), **episode.metrics, **usage_metrics(episode.replies)}
-        if episode.lacks_score:
-            del metrics["return"]
-        episode.metrics = {name: float(value) for name, value in metrics.items()}
-    return episode
-
-
-def usage_metrics(replies: Sequence[Reply]) -> dict[str, float]:
-    """Sums over an episode's K replies of what was counted at every turn.
-
-    Returns:
-        `model_prompt_tokens` and `reply_tokens`; `model_tokens`, both together; `model_tokens_peak`, the most
-        tokens of a prompt and its reply; `truncated_replies`, replies that ended at their limit.
-    """
-    prompts, tokens = [reply.prompt_tokens for reply in replies], [reply.tokens for reply in replies]
-    read, written = [n for n in prompts if n is not None], [n for n in tokens if n is not None]
-    metrics: dict[str, float] = {}
+    if episode.error:
+        return episode
+    metrics: dict[str, float] = {} if episode.lacks_score else {"return": sum(episode.turn_rewards)}
+    metrics |= episode.metrics
+    replies = episode.replies
+    read = [reply.prompt_tokens for reply in replies if reply.prompt_tokens is not None]
+    written = [reply.tokens for reply in replies if reply.tokens is not None]
     if len(read) == len(replies):
         metrics["model_prompt_tokens"] = sum(read)
     if len(written) == len(replies):
@@ -318,14 +285,12 @@ def usage_metrics(replies: Sequence[Reply]) -> dict[str, float]:
         metrics["model_tokens"], metrics["model_tokens_peak"] = sum(turns), max(turns)
     if all(reply.finished is not None for reply in replies):
         metrics["truncated_replies"] = sum(not reply.finished for reply in replies)
-    return metrics
+    episode.metrics = {name: float(value) for name, value in metrics.items()}
+    return episode
 
 
 def data_hashes(env: Any) -> dict[str, str]:
-    """Hashes of the data that an environment's episodes are made of.
-
-    Args:
-        env: a `TextEnv` without its wrappers.
+    """Hashes of the data that the episodes of a `TextEnv` are made of.
 
     Returns:
         `tasks`: of `TextEnv.task_set`; `retriever`: of the corpus and index of the environment's `retriever`.
@@ -338,3 +303,43 @@ def data_hashes(env: Any) -> dict[str, str]:
     if (retriever := getattr(env, "retriever", None)) is not None:
         hashes["retriever"] = fingerprint(retriever)
     return {name: digest for name, digest in hashes.items() if digest}
+
+
+def check_methods(
+    env: gym.Env[Any, Any], policy: Any, methods: Sequence[MethodSpec], scorer: ScorerSpec
+) -> None:
+    """Refuse reward methods that do not fit, before the policy's model loads; the environment is reset.
+
+    Raises:
+        ValueError: the environment lacks what a method needs, or nothing gives a method its
+            log-probabilities; there is no such scorer, or it has no methods to score for.
+    """
+    if not methods:
+        if scorer is not None:
+            raise ValueError(f"scorer {scorer} is for reward methods; give --methods, or leave it out")
+        return
+    wrapped = RewardWrapper(env, methods, "lexical")  # any scorer: the right one is checked below
+    wrapped.reset(seed=0)
+    is_model = policy.startswith("hf:") if isinstance(policy, str) else hasattr(policy, "model")
+    if scorer == "policy" and not is_model:
+        raise ValueError(
+            "scorer policy is the model that plays, of --policy hf:MODEL; give lexical or hf:MODEL"
+        )
+    asking = [method for method in wrapped.methods if method.asks]
+    if asking and scorer is None and not is_model:
+        name, _ = plain_method(asking[0])
+        raise ValueError(f"{name} needs log-probabilities; add --scorer lexical or --scorer hf:MODEL")
+    if scorer != "policy":
+        make_scorer(scorer)
+
+
+def choose_scorer(scorer: ScorerSpec, model: Any) -> Scorer | None:
+    """The scorer of checked methods.
+
+    Args:
+        scorer: as for `make_scorer`, or `"policy"`; None is the policy if that is a model in this process.
+        model: that model, an `HFPolicy`, which reads prompts in its chat template; or None.
+    """
+    if scorer == "policy" or (scorer is None and hasattr(model, "model")):
+        return make_scorer(HFScorer(model.model, model.tokenizer), model.template)
+    return make_scorer(scorer)

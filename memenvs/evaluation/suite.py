@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -107,7 +108,6 @@ def play_suite(
     samples: int = 1,
     concurrency: int = 16,
     options: ModelOptions | None = None,
-    say: Callable[[str], object] = lambda _: None,
 ) -> SuiteResult:
     """Build the tasks of a suite where they are missing, play them, and write `suite.json`.
 
@@ -122,7 +122,6 @@ def play_suite(
         samples: episodes of each task.
         concurrency: episodes played at once.
         options: of a model.
-        say: gets a line when a part begins.
 
     Raises:
         ValueError: the suite's file is missing, or tasks could not be built.
@@ -150,9 +149,9 @@ def play_suite(
             try:
                 make_policy(policy, env)
             except ValueError:
-                say(f"{part.name}: {policy} does not play {part.env}")
+                sys.stderr.write(f"{part.name}: {policy} does not play {part.env}\n")
                 continue
-        say(part.name)
+        sys.stderr.write(f"{part.name}\n")
         summary = evaluate(
             part.env,
             policy,
@@ -189,7 +188,9 @@ def read_suite(path: str | Path) -> SuiteResult:
 
 
 @functools.wraps(compare)
-def compare_parts(runs: Sequence[str | Path], **options: Any) -> dict[str, PairedComparison]:
+def compare_parts(
+    runs: Sequence[str | Path], *, metrics: Sequence[str] | None = None, **options: Any
+) -> dict[str, PairedComparison]:
     """Compare runs as `compare` does, or results of a suite part by part.
 
     Returns:
@@ -200,21 +201,20 @@ def compare_parts(runs: Sequence[str | Path], **options: Any) -> dict[str, Paire
         ValueError: results of different suites, and as `compare`.
     """
     if not all((Path(run) / RESULT).exists() for run in runs):
-        return {"": compare(runs, **options)}
-    results = [read_suite(Path(run) / RESULT) for run in runs]
-    if len(suites := {(result.suite, result.version) for result in results}) > 1:
-        shown = " and ".join(f"{suite} of version {version}" for suite, version in sorted(suites))
-        raise ValueError(f"results of {shown} cannot be compared; play one suite by all policies")
-    baseline, metrics = options.pop("baseline", None), options.pop("metrics", None)
+        return {"": compare(runs, metrics=metrics, **options)}
+    first, *others = [read_suite(Path(run) / RESULT) for run in runs]
+    for result in others:
+        if (result.suite, result.version) != (first.suite, first.version):
+            raise ValueError(
+                f"results of {first.suite} of version {first.version} and {result.suite} of version "
+                f"{result.version} cannot be compared; play one suite by all policies"
+            )
     return {
         part: compare(
-            [Path(run) / folder_of(part) for run in runs],
-            baseline=None if baseline is None else Path(baseline) / folder_of(part),
-            metrics=metrics or [score.metric],
-            **options,
+            [Path(run) / folder_of(part) for run in runs], metrics=metrics or [score.metric], **options
         )
-        for part, score in results[0].scores.items()
-        if all(part in result.scores for result in results)
+        for part, score in first.scores.items()
+        if all(part in result.scores for result in others)
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ def total_cost(
     """
 
     def count(name: str) -> int | None:
-        counted = [one[name] for one in metrics if name in one]
+        counted = [episode[name] for episode in metrics if name in episode]
         return int(sum(counted)) if metrics and len(counted) == len(metrics) else None
 
     read, written = count("model_prompt_tokens"), count("reply_tokens")
@@ -171,7 +172,7 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> 
     for name, by_task in task_means(finished).items():
         means = [*by_task.values()]
         rows[name] = MetricSummary(
-            metric_interval(name, means), len(means), sum(name in one.metrics for one in finished)
+            metric_interval(name, means), len(means), sum(name in episode.metrics for episode in finished)
         )
     reasons = Counter(episode.error for episode in played if episode.error)
     return Summary(
@@ -185,22 +186,20 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> 
     )
 
 
-def bootstrap(values: Sequence[float], *, resamples: int = 2000, seed: int = 0) -> Interval:
-    """Mean of values, at least one, and its 95% percentile-bootstrap interval; the same for the same seed."""
-    return average_interval([values], resamples=resamples, seed=seed)
+def bootstrap(*samples: Sequence[float], resamples: int = 2000, seed: int = 0) -> Interval:
+    """Mean of the means of samples, and its 95% percentile-bootstrap interval, the same for the same seed.
 
-
-def average_interval(samples: Sequence[Sequence[float]], *, resamples: int = 2000, seed: int = 0) -> Interval:
-    """Mean of the means of several samples, and its 95% interval: each sample is resampled on its own."""
-    rng, means, total = np.random.default_rng(seed), [], np.zeros(resamples)
+    Each sample has at least one value and is resampled on its own.
+    """
+    rng, total = np.random.default_rng(seed), np.zeros(resamples)
     for values in samples:
         array = np.asarray(values, np.float64)
         rows = max(1, _DRAWN // len(array))
         sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
         total += np.concatenate([rng.choice(array, (size, len(array))).mean(axis=1) for size in sizes])
-        means.append(float(array.mean()))
-    low, high = np.quantile(total / len(means), [0.025, 0.975])
-    return Interval(sum(means) / len(means), float(low), float(high))
+    low, high = np.quantile(total / len(samples), [0.025, 0.975])
+    mean = sum(float(np.mean(np.asarray(values, np.float64))) for values in samples) / len(samples)
+    return Interval(mean, float(low), float(high))
 
 
 def wilson(values: Sequence[float]) -> Interval:
@@ -240,23 +239,23 @@ TableFormat = Literal["markdown", "latex"]
 def table_text(
     columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str], form: TableFormat
 ) -> str:
-    """A table with its notes below: Markdown, or for LaTeX a `tabular` with the rules of booktabs."""
-    lines = latex_table(columns, rows) if form == "latex" else markdown_table(columns, rows)
-    below = map(escape_latex, notes) if form == "latex" else notes
-    return "\n".join([*lines, *([""] if notes else []), *below]) + "\n"
+    """A table with its notes below.
+
+    It is Markdown, or for LaTeX a `tabular` with the rules of booktabs; a cell in asterisks is in italics.
+    """
+    if form == "markdown":
+        lines = markdown_table(columns, rows)
+    else:
+        cells = (" & ".join(map(_latex_cell, line)) + r" \\" for line in (columns, *rows))
+        begin = rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
+        lines = [begin, r"\toprule", next(cells), r"\midrule", *cells, r"\bottomrule", r"\end{tabular}"]
+        notes = [escape_latex(note) for note in notes]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
 
 
-def latex_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a `tabular` with the rules of booktabs; a cell in asterisks is in italics."""
-
-    def cell(text: str) -> str:
-        escaped = escape_latex(text)
-        italic = len(text) > 2 and text[0] == text[-1] == "*"
-        return rf"\textit{{{escaped[1:-1]}}}" if italic else escaped
-
-    head, *body = (" & ".join(map(cell, line)) + r" \\" for line in (columns, *rows))
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}"
-    return [begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+def _latex_cell(text: str) -> str:
+    italic = re.fullmatch(r"\*(.+)\*", text)
+    return rf"\textit{{{escape_latex(italic[1])}}}" if italic else escape_latex(text)
 
 
 def escape_latex(text: str) -> str:
@@ -265,11 +264,7 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("50% of eval_200"))
     50\% of eval\_200
     """
-    named = {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-    }
+    named = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(named.get(sign, "\\" + sign if sign in "&%$#_{}" else sign) for sign in text)
 
 

@@ -11,12 +11,12 @@ import msgspec
 
 from memenvs.core.data import checked
 from memenvs.core.files import names_apart
-from memenvs.evaluation.log import RESULTS, EvaluatedRun, read_run
+from memenvs.evaluation.log import RESULTS, EvaluatedRun, check_alike, read_run
 from memenvs.evaluation.summary import (
     COUNTS,
     Interval,
     TableFormat,
-    average_interval,
+    bootstrap,
     metric_interval,
     table_text,
 )
@@ -95,7 +95,7 @@ def main_table(
     """
     chosen, folders = SHAPES[shape], [Path(method) for method in methods]
     rows = {name: _runs(folder) for name, folder in zip(names_apart(folders), folders, strict=True)}
-    runs = [run for found in rows.values() for run in found.items()]
+    runs = [run for by_name in rows.values() for run in by_name.items()]
     known = list(dict.fromkeys(part.run for parts in chosen.columns.values() for part in parts))
     if known and (unknown := sorted({name for name, _ in runs} - {*known})):
         raise ValueError(
@@ -105,9 +105,9 @@ def main_table(
         raise ValueError(f"--published: no numbers are published for these {shape} columns; leave it out")
     if metric is not None or not known:
         chosen = _a_column_for_each(runs, metric or "return")
-    differing = _check_alike(runs, allow)
+    allowed = _check_columns(runs, allow)
     values = {
-        name: [_value(found, parts) for parts in chosen.columns.values()] for name, found in rows.items()
+        name: [_value(by_name, parts) for parts in chosen.columns.values()] for name, by_name in rows.items()
     }
     filled = {k for row in values.values() for k, value in enumerate(row) if value is not None}
     if metric in COUNTS:
@@ -127,14 +127,12 @@ def main_table(
     for name, row in values.items():
         lines.append([name, *(_cell(row[k], chosen.digits, intervals) for k in shown)])
     head = ["Methods", *shown.values()]
-    caption = _caption(
-        [run for _, run in runs], {title: chosen.columns[title] for title in head[1:]}, chosen.unit
-    )
-    if differing:
-        caption += f" Runs of one task set differ in {', '.join(differing)}."
-    if intervals:
-        caption += " In brackets: 95% intervals over tasks."
-    return table_text(head, lines, [caption], format)
+    notes = [
+        _caption([run for _, run in runs], {title: chosen.columns[title] for title in head[1:]}, chosen.unit),
+        *allowed,
+        *(["In brackets: 95% intervals over tasks."] if intervals else []),
+    ]
+    return table_text(head, lines, [" ".join(notes)], format)
 
 
 def _runs(folder: Path) -> dict[str, EvaluatedRun]:
@@ -154,31 +152,22 @@ def _a_column_for_each(runs: Iterable[tuple[str, EvaluatedRun]], metric: str) ->
         tokens = run.means.get("prompt_tokens", {0: 0.0})
         return sum(tokens.values()) / len(tokens)
 
-    names = dict.fromkeys(name for name, _ in sorted(runs, key=lambda one: (length(one[1]), one[0])))
+    names = dict.fromkeys(name for name, _ in sorted(runs, key=lambda pair: (length(pair[1]), pair[0])))
     parts = {name: Part(name, metric, 1.0 if metric in COUNTS else 100.0) for name in names}
     return Shape(columns={**{name: (part,) for name, part in parts.items()}, "Average": (*parts.values(),)})
 
 
-def _check_alike(runs: Iterable[tuple[str, EvaluatedRun]], allow: Sequence[str]) -> list[str]:
-    """What runs of one task set differ in, which must be allowed; they always share tasks."""
-
-    def known(run: EvaluatedRun) -> dict[str, Any]:
-        data = {f"data.{name}": digest for name, digest in run.setting["data"].items()}
-        return {**data, "samples": run.setting["samples"], "tasks": sorted(run.tasks)}
-
-    firsts: dict[str, EvaluatedRun] = {}
-    differing = dict[str, None]()
+def _check_columns(runs: Iterable[tuple[str, EvaluatedRun]], allow: Sequence[str]) -> list[str]:
+    """The sentences of `check_alike` on the runs of each task set, which have the same tasks."""
+    by_name: dict[str, list[EvaluatedRun]] = {}
     for name, run in runs:
-        first = firsts.setdefault(name, run)
-        one, other = known(first), known(run)
-        here = [part for part in one | other if one.get(part) != other.get(part)]
-        if refused := [part for part in here if part not in allow or part in ("data.tasks", "tasks")]:
-            way = f", or allow it with --allow {' '.join(refused)}" if "tasks" not in "".join(refused) else ""
-            raise ValueError(
-                f"{run.name} and {first.name} differ in {', '.join(refused)}; evaluate both alike{way}"
-            )
-        differing |= dict.fromkeys(here)
-    return list(differing)
+        by_name.setdefault(name, []).append(run)
+    sentences = []
+    for first, *others in by_name.values():
+        sentences += check_alike([first, *others], ("data", "samples"), allow)
+        if different := [run.name for run in others if run.tasks.keys() != first.tasks.keys()]:
+            raise ValueError(f"{different[0]} and {first.name} have different tasks; evaluate both alike")
+    return sentences
 
 
 def _value(runs: Mapping[str, EvaluatedRun], parts: Sequence[Part]) -> Interval | None:
@@ -202,8 +191,8 @@ def _value(runs: Mapping[str, EvaluatedRun], parts: Sequence[Part]) -> Interval 
         samples.append([*run.means[metric].values()])
     if len(parts) == 1:
         return Interval(*(parts[0].scale * end for end in metric_interval(parts[0].metric, samples[0])))
-    return average_interval(
-        [[part.scale * one for one in values] for part, values in zip(parts, samples, strict=True)]
+    return bootstrap(
+        *([part.scale * value for value in values] for part, values in zip(parts, samples, strict=True))
     )
 
 

@@ -419,12 +419,6 @@ def test_one_category_of_locomo_can_be_built(built):
     assert (task.id, task.meta["category"]) == ("conv-1-3", "single-hop")
 
 
-def test_a_category_that_there_is_not_is_one_line(tmp_path, capsys):
-    (tmp_path / "lc.json").write_text(json.dumps([RECORDS["locomo"]]))
-    assert build("locomo", tmp_path / "lc.json", tmp_path / "set", "--category", 6) == 2
-    assert "invalid choice '6' for argument '--category'" in one_line(capsys)
-
-
 @pytest.mark.parametrize(
     ("prediction", "answers", "score"),
     [

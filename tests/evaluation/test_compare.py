@@ -9,9 +9,8 @@ from command_line import compare as main
 from made_runs import write_run
 
 from memenvs import evaluate
-from memenvs.evaluation import run as evaluation
 from memenvs.evaluation.compare import MATCHED, compare, paired_interval
-from memenvs.evaluation.log import RESULTS
+from memenvs.evaluation.policies import ModelOptions, choose_policy
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def two(tmp_path):
 
 def refused(arguments, capsys):
     """The one line of a refusal."""
-    assert main([str(argument) for argument in arguments]) == 2
+    assert main(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.count("\n") == 1
@@ -67,20 +66,19 @@ def test_the_interval_is_of_resampled_differences_and_not_of_two_independent_mea
     ],
 )
 def test_a_share_that_differs_alike_on_every_task_has_tangos_interval(before, after, wanted):
-    found, resampled = paired_interval(np.full(12, before), np.full(12, after), share=True)
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
-    assert not resampled
+    interval = paired_interval(np.full(12, before), np.full(12, after), share=True)
+    np.testing.assert_allclose(interval, wanted, atol=1e-4)
 
 
 def test_counts_and_partial_shares_that_differ_alike_are_resampled():
-    assert paired_interval(np.full(9, 2.0), np.full(9, 4.0))[0] == (2.0, 2.0, 2.0)
-    assert paired_interval(np.full(9, 0.5), np.full(9, 0.5), share=True) == ((0.0, 0.0, 0.0), True)
+    assert paired_interval(np.full(9, 2.0), np.full(9, 4.0)) == (2.0, 2.0, 2.0)
+    assert paired_interval(np.full(9, 0.5), np.full(9, 0.5), share=True) == (0.0, 0.0, 0.0)
 
 
 def test_means_that_differ_by_rounding_alone_are_ties(two):
-    one, other = [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]
-    assert np.mean(one) != np.mean(other)
-    (row,) = compare(two({0: one, 1: one}, {0: other, 1: other})).differences
+    before, after = [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]
+    assert np.mean(before) != np.mean(after)
+    (row,) = compare(two({0: before, 1: before}, {0: after, 1: after})).differences
     assert (row.wins, row.ties, row.losses) == (0, 2, 0)
 
 
@@ -96,15 +94,13 @@ def test_the_means_are_those_of_the_summaries_to_the_digit(tmp_path):
     for row in comparison.differences:
         assert row.baseline == summaries["lexical"].metrics[row.metric].interval.mean
         assert row.mean == summaries[row.run].metrics[row.metric].interval.mean
-    assert tuple(run.name for run in comparison.runs) == tuple(summaries)
 
 
-def test_a_failed_episode_is_in_no_mean(two, tmp_path):
-    runs = two({0: [1.0, None], 1: [0.0, 1.0]}, {0: [0.0, 0.0], 1: [None, 1.0]})
-    comparison = compare(runs)
+def test_a_failed_episode_is_in_no_mean(two):
+    comparison = compare(two({0: [1.0, None], 1: [0.0, 1.0]}, {0: [0.0, 0.0], 1: [None, 1.0]}))
     (row,) = comparison.differences
     assert (row.baseline, row.mean) == (0.75, 0.5)
-    assert "- base: policy lexical; 3 episodes finished, 1 failed" in str(comparison)
+    assert (comparison.runs[0].finished, comparison.runs[0].failed) == (3, 1)
 
 
 def test_episodes_outside_the_results_are_not_compared(tmp_path):
@@ -117,21 +113,13 @@ def test_episodes_outside_the_results_are_not_compared(tmp_path):
     assert (row.baseline, row.mean) == (1.0, 0.0)
 
 
-def test_the_baseline_is_the_first_or_the_one_that_is_named(two):
-    runs = two({0: [0.0], 1: [0.0]}, {0: [1.0], 1: [0.5]})
-    assert compare(runs).differences[0].difference.mean == 0.75
-    for name in ("other", runs[1]):
-        comparison = compare(runs, baseline=name)
-        assert (comparison.runs[0].name, comparison.differences[0].difference.mean) == ("other", -0.75)
-
-
 def test_the_metrics_are_those_that_are_asked_for_or_that_every_run_has(tmp_path):
     write_run(tmp_path / "a", {0: [1.0], 1: [0.0]}, metrics=lambda task: {"f1": 0.5, "reply_tokens": 9.0})
     write_run(tmp_path / "b", {0: [1.0], 1: [0.0]}, metrics=lambda task: {"f1": 0.25})
     runs = [tmp_path / "a", tmp_path / "b"]
     assert [row.metric for row in compare(runs).differences] == ["em", "f1"]
     assert [row.metric for row in compare(runs, metrics=["f1"]).differences] == ["f1"]
-    with pytest.raises(ValueError, match=r"one that every run has \(em, f1\), got 'reply_tokens'"):
+    with pytest.raises(ValueError, match="reply_tokens"):
         compare(runs, metrics=["f1", "reply_tokens"])
 
 
@@ -142,42 +130,29 @@ def test_the_table_has_the_baseline_and_a_row_a_run(tmp_path, capsys):
     write_run(tmp_path / "base", {0: [0.0], 1: [1.0], 2: [0.0]})
     write_run(tmp_path / "mid|dle", {0: [0.0], 1: [1.0], 2: [0.0]}, policy="openai:x", model="m")
     write_run(tmp_path / "other", {0: [1.0], 1: [1.0], 2: [1.0]})
-    assert main([str(tmp_path / name) for name in ("base", "mid|dle", "other")]) == 0
+    assert main([tmp_path / name for name in ("base", "mid|dle", "other")]) == 0
     # h = 3.8415 / 6.8415 = 0.5615, a little less
-    assert capsys.readouterr().out.splitlines() == [
-        "Differences from base on MemChunkQA-v0 (tasks=world-test, chunk_size=5000), paired by task: "
-        "average@1 over 3 tasks. 95% percentile intervals of 10,000 bootstrap resamples of tasks, seed 0. "
-        "*: the same on every task, Tango's score interval. Win, tie, loss: tasks where the mean of a metric "
-        "is higher, equal, lower.",
-        "",
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")] == [
         "| metric | run | mean | difference | 95% interval | win/tie/loss |",
         "| --- | --- | --- | --- | --- | --- |",
         "| em | base | 0.333 |  |  |  |",
-        r"|  | mid\|dle | 0.333 | +0.000 | -0.561 to 0.561 * | 0/3/0 |",
+        r"|  | mid\|dle | 0.333 | +0.000 | -0.561 to 0.561 | 0/3/0 |",
         "|  | other | 1.000 | +0.667 | 0.000 to 1.000 | 2/1/0 |",
-        "",
-        "- base: policy lexical; 3 episodes finished, 0 failed",
-        "- mid|dle: policy openai:x (m); 3 episodes finished, 0 failed",
-        "- other: policy lexical; 3 episodes finished, 0 failed",
     ]
 
 
-def test_the_folder_holds_the_table_the_numbers_and_the_pictures(two, tmp_path, capsys):
-    runs = two({0: [0.0], 1: [0.25]}, {0: [1.0], 1: [0.5]}, metrics=None)
-    assert main([*map(str, runs), "--out", str(tmp_path / "out"), "--seed", "5"]) == 0
-    assert "forest.png, forest.svg" in capsys.readouterr().out
+def test_the_folder_holds_the_table_the_numbers_and_the_pictures(two, tmp_path):
+    runs = two({0: [0.0], 1: [0.25]}, {0: [1.0], 1: [0.5]})
+    assert main([*runs, "--out", tmp_path / "out"]) == 0
     written = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert set(written) == {"comparison.md", "comparison.json", "forest.png", "forest.svg"}
-    assert b"seed 5" in written["comparison.md"]
     assert b"](forest.png)" in written["comparison.md"]
-    found = json.loads(written["comparison.json"])
-    assert (found["baseline"], found["tasks"]) == ("base", 2)
-    (row,) = found["differences"]
+    numbers = json.loads(written["comparison.json"])
+    assert (numbers["baseline"], numbers["tasks"]) == ("base", 2)
+    (row,) = numbers["differences"]
     assert row["difference"] == {"mean": 0.625, "low": 0.25, "high": 1.0}
-    assert found["runs"]["other"]["setting"]["policy"] == "silent"
-    assert written["forest.png"].startswith(b"\x89PNG")
-    assert b"</svg>" in written["forest.svg"]
-    main([*map(str, runs), "--out", str(tmp_path / "again"), "--seed", "5"])
+    assert numbers["runs"]["other"]["setting"]["policy"] == "silent"
+    main([*runs, "--out", tmp_path / "again"])
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == written
 
 
@@ -189,8 +164,6 @@ def test_the_forest_plot_has_a_bar_for_each_interval_and_a_line_at_zero(two):
         zero, bar, point = (line.get_xdata() for line in axis.lines)
         assert (list(zero), list(bar), list(point)) == ([0, 0], ends, [sum(ends) / 2])
         assert axis.get_title(loc="left") == label
-        assert [tick.get_text() for tick in axis.get_yticklabels()] == ["other"]
-    assert [text.get_text() for text in em.texts] == ["+0.625  [0.250, 1.000]"]
 
 
 def test_runs_of_any_name_can_be_drawn(tmp_path):
@@ -208,11 +181,9 @@ def test_without_matplotlib_the_numbers_are_written_and_the_extra_is_named(
 ):
     runs = two({0: [0.0], 1: [0.25]}, {0: [1.0], 1: [0.5]})
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    out = tmp_path / "out"
-    assert main([*map(str, runs), "--out", str(out)]) == 0
-    assert {path.name for path in out.iterdir()} == {"comparison.md", "comparison.json"}
-    assert "forest" not in (out / "comparison.md").read_text()
-    assert "[plots]" in capsys.readouterr().out.splitlines()[-1]
+    assert main([*runs, "--out", tmp_path / "out"]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"comparison.md", "comparison.json"}
+    assert "[plots]" in capsys.readouterr().out
 
 
 # What is refused.
@@ -221,46 +192,33 @@ def test_without_matplotlib_the_numbers_are_written_and_the_extra_is_named(
 def test_everything_of_a_setting_but_the_policy_has_to_match(tmp_path):
     evaluate("MemToolQA-v0", "gold", tasks="0", out=tmp_path)
     setting = json.loads((tmp_path / "setting.json").read_text())
-    policy = evaluation.choose_policy("gold", evaluation.ModelOptions()).setting
+    policy = choose_policy("gold", ModelOptions()).setting
     assert {*setting} - {*policy} | {"samples"} == {*MATCHED}
 
 
 @pytest.mark.parametrize(
-    ("change", "name", "line"),
+    ("change", "name"),
     [
-        ({"env_args": {}}, "env_args", "chunk_size is nothing in other and 5000 in base"),
-        (
-            {"env_args": {"tasks": "world-test", "chunk_size": 9}},
-            "env_args.chunk_size",
-            "env_args.chunk_size is 9 in other and 5000 in base",
-        ),
-        ({"data": {"tasks": "ff"}}, "data.tasks", 'data.tasks is "ff" in other and "ab12" in base'),
-        (
-            {"methods": [["OTC", {}]]},
-            "methods",
-            'methods is [["OTC", {}]] in other and null in base',
-        ),
+        ({"env_args": {}}, "env_args"),
+        ({"env_args": {"tasks": "world-test", "chunk_size": 9}}, "env_args.chunk_size"),
+        ({"data": {"tasks": "ff"}}, "data.tasks"),
+        ({"methods": [["OTC", {}]]}, "methods"),
     ],
 )
-def test_runs_that_differ_in_more_than_the_policy_are_refused_unless_it_is_allowed(
-    change, name, line, two, capsys
-):
+def test_runs_that_differ_in_more_than_the_policy_are_refused_unless_it_is_allowed(change, name, two, capsys):
     runs = two({0: [0.0], 1: [1.0]}, {0: [1.0], 1: [1.0]}, **change)
-    said = refused(runs, capsys)
-    assert line in said
-    assert "--allow " in said
-    assert main([*map(str, runs), "--allow", name]) == 0
-    assert f"{line}." in capsys.readouterr().out
+    assert f"--allow {name}" in refused(runs, capsys)
+    assert main([*runs, "--allow", name]) == 0
+    assert f"{name} is" in capsys.readouterr().out or name == "env_args"
 
 
 def test_all_that_differs_is_named_at_once_and_one_permission_is_for_one_difference(two, capsys):
     arguments = {"tasks": "world-test", "chunk_size": 9, "n_documents": 4}
     runs = two({0: [0.0], 1: [1.0]}, {0: [1.0, 1.0], 1: [1.0, 0.0]}, seed=1, env_args=arguments)
     names = ["env_args.chunk_size", "seed", "samples", "env_args.n_documents"]
-    assert refused(runs, capsys).endswith(f"allow it with --allow {' '.join(names)}\n")
-    assert "more than the policy: seed is" in refused([*runs, "--allow", "samples", "env_args"], capsys)
-    assert main([*map(str, runs), "--allow", *names]) == 0
-    assert "average@1/2 over 2 tasks" in capsys.readouterr().out
+    assert refused(runs, capsys).endswith(f"--allow {' '.join(names)}\n")
+    assert refused([*runs, "--allow", "samples", "env_args"], capsys).endswith("--allow seed\n")
+    assert main([*runs, "--allow", *names]) == 0
 
 
 def test_a_task_set_of_the_same_hash_may_be_in_another_folder(two):
@@ -271,43 +229,40 @@ def test_a_task_set_of_the_same_hash_may_be_in_another_folder(two):
 
 def test_tasks_that_one_run_lacks_are_refused_unless_the_common_ones_are_asked_for(two, capsys):
     runs = two({0: [0.0], 1: [1.0], 2: [1.0], 5: [0.0]}, {0: [1.0], 1: [None], 2: [1.0]})
-    said = refused(runs, capsys)
-    assert "other lacks em of 2 tasks that another run has, such as task 1; evaluate all runs" in said
-    assert refused(runs[::-1], capsys) == said
+    assert "other lacks em of 2 tasks" in refused(runs, capsys)
     comparison = compare(runs, common=True)
     (row,) = comparison.differences
     assert (row.baseline, row.mean, comparison.tasks) == (0.5, 1.0, 2)
-    assert "over 2 tasks (2 left out that not every run finished)" in str(comparison)
 
 
-def test_a_number_that_is_another_task_is_refused(two, capsys):
-    runs = two({0: [0.0], 1: [1.0]}, {0: [0.0], 1: [1.0]}, ids="question {}", data={"tasks": "ff"})
-    said = refused([*runs, "--allow", "data"], capsys)
-    assert "task 0 is 'question 0' in other and 'task 0' in base; compare runs of one task set" in said
+@pytest.mark.parametrize(
+    ("other", "options", "said"),
+    [
+        ({"em": {0: [0.0]}, "ids": "question {}", "data": {"tasks": "ff"}}, ["--allow", "data"], "task 0 is"),
+        ({"em": {0: [None]}}, [], "no episode of other finished"),
+        (None, [], "finished `evaluate run`"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(other, options, said, tmp_path, capsys):
+    write_run(tmp_path / "base", {0: [0.0]})
+    if other:
+        write_run(tmp_path / "other", **other)
+    assert said in refused([tmp_path / "base", tmp_path / "other", *options], capsys)
 
 
-def test_a_folder_without_results_is_refused(two, tmp_path, capsys):
-    base, other = two({0: [0.0]}, {0: [1.0]})
+def test_one_run_is_not_compared(two, capsys):
+    base, _ = two({0: [0.0]}, {0: [1.0]})
     for runs in ([base], [base, base]):
-        assert "needs two or more different runs" in refused(runs, capsys)
-    (tmp_path / "empty").mkdir()
-    for path in (tmp_path / "nothing", tmp_path / "empty"):
-        assert "has no results.json; give the --out folder" in refused([base, path], capsys)
-    (tmp_path / "empty" / RESULTS).write_text("{}")
-    assert "results.json: results has no 'setting'; run" in refused([base, tmp_path / "empty"], capsys)
-    said = refused([base, other, "--baseline", "x"], capsys)
-    assert "baseline must be one of the runs base, other, got 'x'" in said
+        assert "two or more" in refused(runs, capsys)
 
 
-def test_a_run_of_failures_alone_is_refused(two, capsys):
-    said = refused(two({0: [0.0]}, {0: [None]}), capsys)
-    assert "no episode of other finished, so there is nothing to compare" in said
+def test_results_of_something_else_are_refused(two, capsys):
+    base, other = two({0: [0.0]}, {0: [1.0]})
+    (other / "results.json").write_text('{"setting": 3}')
+    assert "results.json" in refused([base, other], capsys)
 
 
 def test_a_comparison_may_be_latex(two):
-    made = compare(two({0: [1.0], 1: [0.0]}, {0: [1.0], 1: [1.0]}))
-    lines = made.latex().splitlines()
+    lines = compare(two({0: [1.0], 1: [0.0]}, {0: [1.0], 1: [1.0]})).latex().splitlines()
     assert lines[0] == r"\begin{tabular}{lrrrrr}"
     assert r"em & base & 0.500 &  &  &  \\" in lines
-    assert r"\end{tabular}" in lines
-    assert "win" in made.latex()

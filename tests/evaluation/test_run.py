@@ -16,7 +16,6 @@ from command_line import play
 
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.episode_file import read_episodes
-from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.evaluation.log import Pair, read_tasks
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate, planned, policy_rng
@@ -132,18 +131,6 @@ def test_failures_are_counted_by_their_reason():
     assert (found.metrics, found.failed, found.reasons) == ({}, 3, {"away": 2, "full": 1})
 
 
-def test_the_table_has_a_row_a_metric():
-    table = summarise([record(0, 0, em=1.0, tokens=1234.5)], 1, title="Env, policy")
-    assert str(table).splitlines() == [
-        "Env, policy: average@1 over 1 tasks; 1 episodes finished, 0 failed",
-        "",
-        "| metric | average@1 | 95% interval | episodes |",
-        "| --- | --- | --- | --- |",
-        "| em | 1.000 | 0.207 to 1.000 | 1 |",  # Wilson: 1 / (1 + 3.8415)
-        "| tokens | 1,234.5 | 1,234.5 to 1,234.5 | 1 |",
-    ]
-
-
 # What is played.
 
 
@@ -190,20 +177,6 @@ def test_an_unreachable_retriever_fails_the_episodes_that_search_and_no_others(q
     errors = [line.error for line in lines(tmp_path) if line.error]
     assert 0 < len(errors) == sum(searched) < 12
     assert all(f"no answer from {away.url}" in error for error in errors)
-
-
-def test_an_environment_that_does_not_begin_fails_its_episode(monkeypatch, tmp_path):
-    begin = ToolQAEnv._begin
-
-    def broken(self, task):
-        if task == 1:
-            raise RuntimeError("no such page")
-        return begin(self, task)
-
-    monkeypatch.setattr(ToolQAEnv, "_begin", broken)
-    assert run(*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2", out=tmp_path) == 1
-    failed = {line.number: line.error for line in lines(tmp_path) if line.error}
-    assert failed == {1: "RuntimeError: no such page"}
 
 
 # What is kept, and how a run resumes.
@@ -271,13 +244,6 @@ def test_a_run_resumes_with_the_same_model_at_another_address_and_refuses_anothe
     assert 'model = "tiny", not "large"' in capsys.readouterr().err
 
 
-def test_progress_is_reported_without_a_terminal_while_an_episode_takes_long(chat, monkeypatch, capsys):
-    monkeypatch.setattr("memenvs.core.progress.SAY_EVERY", 0.05)
-    stub = chat(lambda fields: time.sleep(0.3) or by_seed(fields))
-    run(*TOOL, *at(stub), "--task", "0")
-    assert "0 of 1 episodes done\n" in capsys.readouterr().err
-
-
 def test_means_and_cost_go_to_trackers_at_the_number_of_episodes(tmp_path, monkeypatch, capsys):
     tracking = pytest.importorskip("accelerate.tracking", reason="the extra train installs it")
     sent, ids = [], []
@@ -305,7 +271,7 @@ def test_means_and_cost_go_to_trackers_at_the_number_of_episodes(tmp_path, monke
     assert "give --out" in capsys.readouterr().err
 
 
-def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, capsys):
+def test_an_interrupted_run_keeps_its_episodes(monkeypatch, tmp_path):
     answered, calls = TurnPolicy.replies, []
 
     def interrupted(self, requests):
@@ -317,7 +283,6 @@ def test_an_interrupted_run_says_where_its_episodes_are(monkeypatch, tmp_path, c
     monkeypatch.setattr(TurnPolicy, "replies", interrupted)
     arguments = (*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2")
     assert run(*arguments, out=tmp_path) == 130
-    assert f"finished episodes are in {tmp_path}" in capsys.readouterr().err
     assert len(lines(tmp_path)) == 2
 
 
@@ -330,21 +295,6 @@ def test_episodes_that_failed_are_played_again(chat, tmp_path, quick):
     stub.reply = by_seed
     assert run(*arguments, out=tmp_path) == 0
     assert (results(tmp_path)["finished"], len(lines(tmp_path))) == (12, 12)
-
-
-def test_a_folder_of_another_setting_is_refused_in_one_line(tmp_path, capsys):
-    run(*TOOL, "--policy", "gold", "--task", "0", out=tmp_path)
-    capsys.readouterr()
-    assert run(*TOOL, "--policy", "silent", "--task", "0", out=tmp_path) == 2
-    said = capsys.readouterr().err
-    assert 'policy = "gold"' in said
-    assert said.count("\n") == 1
-
-
-def test_a_folder_of_something_else_is_refused(tmp_path, capsys):
-    (tmp_path / "thesis.tex").write_text("x")
-    assert run(*TOOL, "--policy", "gold", "--task", "0", out=tmp_path) == 2
-    assert "thesis.tex" in capsys.readouterr().err
 
 
 def test_two_runs_in_one_folder_are_refused(chat, tmp_path, capsys):
@@ -587,21 +537,18 @@ def test_episodes_are_kept_with_what_reward_methods_measured_and_credited(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
-        (
-            ("--env", "MemChunkQA-v0", "--methods", "SearchRewards"),
-            "search_rewards needs info[events]",
-        ),
-        ((*SEARCH, "--methods", "IGPO", "--scorer", "best"), "no scorer 'best'"),
-        ((*SEARCH, "--scorer", "lexical"), "scorer lexical is for reward methods; give --methods"),
-        ((*SEARCH, "--methods", "Nobody"), "no method 'Nobody'; choose one of TAMTRL"),
+        (("--env", "MemChunkQA-v0", "--methods", "SearchRewards"), "search_rewards"),
+        ((*SEARCH, "--methods", "IGPO", "--scorer", "best"), "'best'"),
+        ((*SEARCH, "--scorer", "lexical"), "--methods"),
+        ((*SEARCH, "--methods", "Nobody"), "'Nobody'"),
     ],
 )
-def test_reward_methods_that_do_not_fit_are_refused_before_a_model_loads(options, said, loaded, capsys):
+def test_reward_methods_that_do_not_fit_are_refused_before_a_model_loads(options, named, loaded, capsys):
     assert run(*options, "--policy", "hf:some/model", "--task", "0") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert named in line
     assert loaded == []
 
 
@@ -618,29 +565,29 @@ def test_tasks_are_numbers_and_ranges(text, tasks):
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "5", "0:6", "4:1", "1,,2", "1:2:3"])
 def test_tasks_that_do_not_exist_are_refused(text):
-    with pytest.raises(ValueError, match=r"^tasks must be numbers and ranges such as 0:100 in 0 to 4, got"):
+    with pytest.raises(ValueError, match="0 to 4"):
         read_tasks(text, 5)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "named"),
     [
-        (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "is not a text environment"),
-        (("--env", "MemSokobanImage-v0", "--policy", "lexical"), "shows pictures"),
-        ((*TOOL, "--policy", "hf:"), "has no name"),
+        (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "MemSokobanGrid-v0"),
+        (("--env", "MemSokobanImage-v0", "--policy", "lexical"), "MemSokobanImage-v0"),
+        ((*TOOL, "--policy", "hf:"), "hf:"),
         ((*TOOL, "--policy", "openai:http://me:secret@127.0.0.1:9/v1"), "OPENAI_API_KEY"),
-        ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--tries", "1"), "in 1 tries"),
-        ((*TOOL, "--policy", "gold", "--model", "x"), "policy gold has no option model"),
-        ((*TOOL, "--policy", "gold", "--samples", "0"), "samples must be a whole number, at least 1, got 0"),
-        ((*TOOL, "K=1", "--policy", "hf:nowhere"), "has no argument 'K'; its arguments: k, "),
-        (TOOL, "no policy is given; add --policy"),
+        ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--tries", "1"), "127.0.0.1:9"),
+        ((*TOOL, "--policy", "gold", "--model", "x"), "model"),
+        ((*TOOL, "--policy", "gold", "--samples", "0"), "samples"),
+        ((*TOOL, "K=1", "--policy", "hf:nowhere"), "'K'"),
+        (TOOL, "--policy"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(arguments, said, capsys):
+def test_a_wrong_command_line_is_one_line(arguments, named, capsys):
     assert run(*arguments) == 2
-    shown = capsys.readouterr().err
-    assert said in shown
-    assert shown.count("\n") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert named in line
+    assert "secret" not in line
 
 
 def test_an_endpoint_of_several_models_wants_a_choice(chat, capsys):
@@ -677,12 +624,6 @@ def test_a_policy_does_not_see_what_only_a_trainer_may_see(env):
     assert seen
     assert not any({"privileged", "events", "signals"} & info.keys() for info in seen)
     assert all({"context", "feedback", "turn", "rewards"} <= info.keys() for info in seen)
-
-
-def test_the_table_says_that_a_policy_sees_privileged_information():
-    args = {"tasks": "world-test"}
-    summaries = [evaluate("MemToolQA-v0", name, env_args=args, tasks="0") for name in ("gold", "lexical")]
-    assert ["sees privileged" in str(summary) for summary in summaries] == [True, False]
 
 
 OWN = """
@@ -741,11 +682,6 @@ def test_your_own_policy_is_asked_for_the_turns_of_many_episodes():
     policy = Silence()
     assert evaluate("MemSokoban-v0", policy, tasks="0:5", concurrency=3).finished == 5
     assert policy.most == 3
-
-
-def test_an_object_of_another_kind_is_refused_as_a_policy():
-    with pytest.raises(TypeError, match="policy must be a name, a function or a policy over"):
-        evaluate("MemSokoban-v0", 7)
 
 
 @pytest.mark.parametrize("policy", ["lexical", "hf:/no/such/folder"])

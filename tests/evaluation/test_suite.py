@@ -75,7 +75,7 @@ def test_results_of_a_suite_are_compared_part_by_part(tmp_path, capsys):
     assert [(row.metric, row.difference.mean) for row in compared["Sokoban"].differences] == [
         ("success", 1.0)
     ]
-    (row,) = compare_parts(folders, baseline=folders[1], metrics=["turns"])["short needles"].differences
+    (row,) = compare_parts(folders[::-1], metrics=["turns"])["short needles"].differences
     assert row.run.startswith("silent")
     assert [*compare_parts([*folders, tmp_path / "lexical"])] == ["short needles"]
     capsys.readouterr()
@@ -90,7 +90,7 @@ def test_results_of_different_suites_are_refused(tmp_path, capsys):
         result = SuiteResult("small", version, "gold", 1, "2026-01-01", "0.1.0", {})
         write_json(tmp_path / name / "suite.json", asdict(result))
     assert compare([tmp_path / "a", tmp_path / "b"]) == 2
-    assert "small of version 1 and small of version 2" in capsys.readouterr().err
+    assert "version 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

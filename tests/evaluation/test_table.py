@@ -113,8 +113,7 @@ def test_what_cannot_be_a_table_is_one_line(tmp_path, capsys):
 def test_runs_of_one_column_over_different_tasks_are_refused(tmp_path, capsys, tasks, change):
     write_run(tmp_path / "base" / "a", {0: [1.0], 1: [1.0]})
     write_run(tmp_path / "other" / "a", tasks, **change)
-    said = refused(capsys, "memagent", tmp_path / "base", tmp_path / "other", "--metric", "em")
-    assert "other/a and base/a differ in" in said
+    assert "other/a" in refused(capsys, "memagent", tmp_path / "base", tmp_path / "other", "--metric", "em")
 
 
 def test_an_ablation_of_the_retriever_may_be_allowed(tmp_path, capsys):
@@ -122,9 +121,9 @@ def test_an_ablation_of_the_retriever_may_be_allowed(tmp_path, capsys):
         write_run(tmp_path / name / "a", {0: [1.0], 1: [0.0]}, data={"tasks": "t", "retriever": name})
     runs = [tmp_path / "bm25", tmp_path / "dense"]
     assert "--allow data.retriever" in refused(capsys, "memagent", *runs, "--metric", "em")
-    made = main_table("memagent", runs, metric="em", allow=["data.retriever"])
-    assert body(made)[2:] == [["bm25", "50.00", "50.00"], ["dense", "50.00", "50.00"]]
-    assert "differ in data.retriever" in made
+    table = main_table("memagent", runs, metric="em", allow=["data.retriever"])
+    assert body(table)[2:] == [["bm25", "50.00", "50.00"], ["dense", "50.00", "50.00"]]
+    assert "data.retriever is" in table
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def test_an_ablation_of_the_retriever_may_be_allowed(tmp_path, capsys):
 def test_the_papers_rows_have_the_papers_averages(shape, title):
     columns, digits = SHAPES[shape].columns, SHAPES[shape].digits
     place, parts = list(columns).index(title), columns[title]
-    single = [k for k, own in enumerate(columns.values()) if len(own) == 1 and own[0] in parts]
+    single = [k for k, column in enumerate(columns.values()) if len(column) == 1 and column[0] in parts]
     for rows in SHAPES[shape].published.values():
         for name, values in rows.items():
             if len(values) > place:
@@ -176,8 +175,7 @@ def test_a_return_that_reward_methods_paid_is_no_outcome(tmp_path, capsys):
         metrics=lambda task: {"return": 0.5, "em": 0.0},
         methods=[["SearchRewards", {}]],
     )
-    said = refused(capsys, "memagent", tmp_path / "mine")
-    assert "the return of mine/a includes what its reward methods paid; evaluate it without --methods" in said
+    assert "without --methods" in refused(capsys, "memagent", tmp_path / "mine")
     assert body(main_table("memagent", [tmp_path / "mine"], metric="em"))[2] == ["mine", "0.00", "0.00"]
 
 

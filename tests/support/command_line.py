@@ -7,7 +7,10 @@ import memenvs.commands
 
 def run(command, arguments):
     """The exit status of `memenvs COMMAND ARGUMENTS`."""
-    return memenvs.commands.main([*command.split(), *map(str, arguments)])
+    try:
+        return memenvs.commands.main([*command.split(), *map(str, arguments)])
+    except SystemExit as end:  # after help, or options that cannot be read
+        return end.code
 
 
 listing, play, view = (functools.partial(run, name) for name in ("list", "play", "view"))

@@ -143,7 +143,7 @@ def test_a_signal_is_drawn_by_itself_and_its_spread_when_it_is_named(tmp_path):
         ),
         (["--curves", "a", "--out", "c.pdf"], "must end in .png or .svg, or in neither for both, got c.pdf"),
         (["--curves", "a", "--terminal"], "--terminal, --curves cannot be combined"),
-        (["a", "--metrics", "success", "--out", "r.html"], "--metrics is an option of --curves"),
+        (["a", "--metrics", "success", "--out", "r.html"], "must end in .png or .svg"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(arguments, said, tmp_path, monkeypatch, capsys):

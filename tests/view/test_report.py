@@ -73,7 +73,7 @@ def test_numbers_that_no_browser_reads_are_left_out(tmp_path):
         (["{empty}", "--out", "r.html"], "there is no episodes.jsonl in"),
         ([], "no PATH is given"),
         (["{runs}", "--out", "r.html", "--terminal"], "--terminal and --out cannot be combined"),
-        (["{runs}", "--out", "r.html", "--episode", "1"], "--episode is an option of --terminal; give both"),
+        (["{runs}", "--out", "r.html", "--episode", "1"], "--terminal and --out cannot be combined"),
         (["{runs}", "--terminal", "--episode", "99"], "there are 5 episodes, from 0; got --episode 99"),
         (["{runs}", "--out", "{full}"], "has 'letter.txt', which is not part of a report"),
     ],

@@ -18,13 +18,11 @@ class Command(NamedTuple):
 
     Attributes:
         text: what it does.
-        example: arguments that show it.
         place: `module:function`. A `main` parses the words after the command itself; for another function the
             signature gives the options (`memenvs.core.arguments.run_command`).
     """
 
     text: str
-    example: str
     place: str
 
 
@@ -33,109 +31,66 @@ Table = Mapping[str, "Command | Table"]
 COMMANDS: Table = {
     "list": Command(
         "show environments, task sets, metrics, reward methods, scorers and policies",
-        "MemChunkQA-v0",
         "memenvs.commands.list:show",
     ),
-    "play": Command(
-        "play an episode with a policy or by hand, and show it",
-        "--env MemSokoban-v0 --seed 3",
-        "memenvs.commands.play:play",
-    ),
+    "play": Command("play an episode with a policy or by hand, and show it", "memenvs.commands.play:play"),
     "view": Command(
         "show episodes in a browser or on the terminal, or curves of training runs",
-        "runs/lexical --out report.html",
         "memenvs.commands.view:view",
     ),
     "evaluate": {
         "run": Command(
             "play tasks with a policy and average every metric, with intervals",
-            "--env MemChunkQA-v0 --policy lexical --task 0:8",
             "memenvs.commands.evaluate:run",
         ),
         "suite": Command(
             "play a fixed suite of tasks and print its scores as a row of a table",
-            "small --policy lexical --out runs/small/lexical",
             "memenvs.commands.evaluate:suite",
         ),
         "compare": Command(
             "compare policies task by task: differences with intervals, as a table and a forest plot",
-            "runs/base runs/trained --out runs/comparison",
             "memenvs.commands.evaluate:compare",
         ),
         "by": Command(
             "print the scores of a run by a field of its tasks: hops, type, tokens, depth",
-            "hops runs/lexical",
             "memenvs.commands.evaluate:by",
         ),
         "table": Command(
             "print evaluated runs as a paper's table, with a row for each method",
-            "memagent runs/base runs/tamtrl",
             "memenvs.commands.evaluate:table",
         ),
     },
     "exploit": Command(
-        "search for cheap replies that earn reward without doing the task",
-        "MemSearchQA-v0 --methods SearchRewards",
-        "memenvs.commands.exploit:exploit",
+        "search for cheap replies that earn reward without doing the task", "memenvs.commands.exploit:exploit"
     ),
-    "build": Command(
-        "make a task set, Sokoban levels or a search index",
-        "world --entities 500 --num-tasks 100 --documents 50 --out my-world",
-        "memenvs.commands.build:main",
-    ),
+    "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
     "train": {
-        "sft": Command(
-            "train a model on a teacher's episodes",
-            "--model Qwen/Qwen3-0.6B --teacher gold --out runs/warm",
-            "memenvs.baselines.sft:main",
-        ),
+        "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main"),
         "distill": Command(
             "train a model on the token distributions of a teacher that reads the evidence",
-            "--model Qwen/Qwen3-0.6B --env MemChunkQA-v0 --teacher-model Qwen/Qwen3-8B --out runs/distilled",
             "memenvs.baselines.distill:main",
         ),
-        "prm": Command(
-            "train a process reward model on recorded episodes",
-            "--model smollm2 --episodes runs/lexical/episodes.jsonl --out runs/prm",
-            "memenvs.baselines.prm:main",
-        ),
+        "prm": Command("train a process reward model on recorded episodes", "memenvs.baselines.prm:main"),
         "mt_ppo": Command(
-            "train a model by PPO with a reward for every turn",
-            "--model runs/warm/last/policy --reward turn --out runs/mt_ppo",
-            "memenvs.baselines.mt_ppo:main",
+            "train a model by PPO with a reward for every turn", "memenvs.baselines.mt_ppo:main"
         ),
         "grpo": Command(
-            "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
-            "--model Qwen/Qwen3-0.6B --env MemChunkQA-v0 --reward tamtrl",
-            "memenvs.baselines.grpo:main",
+            "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO", "memenvs.baselines.grpo:main"
         ),
     },
     "serve": {
-        "retriever": Command(
-            "serve a search index over HTTP",
-            "--index my-index --port 8000",
-            "memenvs.commands.serve:retriever",
-        ),
-        "openenv": Command(
-            "serve an environment to OpenEnv",
-            "--env MemSokoban-v0 --env-args max_turns=2",
-            "memenvs.commands.serve:openenv",
-        ),
+        "retriever": Command("serve a search index over HTTP", "memenvs.commands.serve:retriever"),
+        "openenv": Command("serve an environment to OpenEnv", "memenvs.commands.serve:openenv"),
         "mcp": Command(
-            "serve a retriever and a store of memories to MCP clients",
-            "--retriever lexical:my-index --memory-mode structured",
-            "memenvs.commands.serve:mcp",
+            "serve a retriever and a store of memories to MCP clients", "memenvs.commands.serve:mcp"
         ),
     },
     "package": {
         "openenv": Command(
-            "write an environment as a package folder for OpenEnv",
-            "--env MemSearchQA-v0 --out memenvs_search",
-            "memenvs.commands.package:openenv",
+            "write an environment as a package folder for OpenEnv", "memenvs.commands.package:openenv"
         ),
         "verifiers": Command(
             "write an environment as a package folder for the hub of verifiers and prime-rl",
-            "--env MemSearchQA-v0 --methods SearchRewards --out mem_search_v1",
             "memenvs.commands.package:verifiers",
         ),
     },
@@ -161,15 +116,15 @@ def _run(prog: str, table: Table, words: Sequence[str]) -> int:
         sys.stdout.write(overview(prog, table))
         return 0
     name, rest = words[0], words[1:]
-    if (found := table.get(name)) is None:
+    if (entry := table.get(name)) is None:
         known = ", ".join(closest_first(name, table))
         return report_error(prog, f"no command {name!r}; choose one of {known}")
     prog = f"{prog} {name}"
-    if not isinstance(found, Command):
-        return _run(prog, found, rest)
-    module, _, called = found.place.partition(":")
+    if not isinstance(entry, Command):
+        return _run(prog, entry, rest)
+    module, _, attribute = entry.place.partition(":")
     try:
-        function: Any = getattr(importlib.import_module(module), called)
+        function: Any = getattr(importlib.import_module(module), attribute)
     except ImportError as error:  # of an extra that the module needs
         return report_error(prog, error)
     status: int = function(rest) if function.__name__ == "main" else run_command(function, rest, prog)
@@ -177,18 +132,19 @@ def _run(prog: str, table: Table, words: Sequence[str]) -> int:
 
 
 def overview(prog: str = "memenvs", table: Table = COMMANDS) -> str:
-    """The commands of a table, with an example each."""
+    """The commands of a table."""
     lines = [f"usage: {prog} COMMAND …", ""]
     if prog == "memenvs":
         lines += ["Text environments for language agents with memory, reward methods and learners.", ""]
     for name, command in _all_commands(table):
-        text = textwrap.wrap(f"  {name:18}{command.text}", terminal_width(), subsequent_indent=" " * 20)
-        lines += [*text, f"{'':20}{prog} {name} {command.example}"]
-    lines += ["", f"`{prog} COMMAND --help` shows the options of a command."]
+        lines += textwrap.wrap(f"  {name:18}{command.text}", terminal_width(), subsequent_indent=" " * 20)
+    lines += ["", f"`{prog} COMMAND --help` shows the options of a command, with examples."]
     return "\n".join([*lines, "`memenvs list ID` shows the arguments of an environment, for --env-args.", ""])
 
 
 def _all_commands(table: Table) -> Iterator[tuple[str, Command]]:
-    for name, command in table.items():
-        for more, one in [("", command)] if isinstance(command, Command) else _all_commands(command):
-            yield f"{name} {more}".strip(), one
+    for name, entry in table.items():
+        if isinstance(entry, Command):
+            yield name, entry
+        else:
+            yield from ((f"{name} {more}", command) for more, command in _all_commands(entry))

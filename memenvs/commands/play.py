@@ -84,7 +84,7 @@ def play(
     inner = made.unwrapped
     name = policy.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
     methods = read_methods(policy.methods)
-    check_methods(made, name, methods, policy.scorer)
+    check_methods(made, methods, policy.scorer)
     if save:
         EpisodeWriter(save).close()  # raises here, not at the end of the episode
     env = GridInWords(made) if isinstance(inner, SokobanGridEnv) else made

@@ -120,7 +120,9 @@ def _named_values(info: Any) -> Any:
         metavar="NAME=VALUE",
         instance_from_str=read_arguments,
         is_instance=lambda value: value is None or isinstance(value, Mapping),
-        str_from_instance=lambda value: [f"{name}={json.dumps(one)}" for name, one in (value or {}).items()],
+        str_from_instance=lambda value: [
+            f"{name}={json.dumps(item)}" for name, item in (value or {}).items()
+        ],
     )
 
 
@@ -128,7 +130,7 @@ class Parameter(NamedTuple):
     """An argument that a class or a function takes by name.
 
     Attributes:
-        name: of it.
+        name: the argument's name.
         annotation: its type; `typing.Any` where none is stated or it cannot be resolved.
         default: `REQUIRED` where there is none.
     """
@@ -147,7 +149,7 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
         flag: the option that takes them, for the message.
 
     Raises:
-        ValueError: one is neither, or a name is given twice.
+        ValueError: a text is neither, or a name is given twice.
 
     >>> read_arguments(["k=3", "final_answer_turn=false", "tasks=world-test", '{"memory_mode": "rewrite"}'])
     {'k': 3, 'final_answer_turn': False, 'tasks': 'world-test', 'memory_mode': 'rewrite'}
@@ -159,15 +161,15 @@ def read_arguments(texts: Sequence[str], flag: str = "arguments") -> dict[str, A
         name, separator, value = text.partition("=")
         name = name[:1] + name[1:].replace("-", "_")  # an option such as --k=3 stays wrong
         if text.lstrip().startswith("{"):
-            given = _json(text, None)
+            named = _json(text, None)
         else:
-            given = {name: _json(value, value)} if separator and name.isidentifier() else None
-        if not isinstance(given, dict):
+            named = {name: _json(value, value)} if separator and name.isidentifier() else None
+        if not isinstance(named, dict):
             raise ValueError(f"{flag} must be NAME=VALUE …, or one JSON object, got {shown(text)}")
-        for twice in arguments.keys() & given.keys():
-            values = f"{shown(arguments[twice])} and {shown(given[twice])}"
+        for twice in arguments.keys() & named.keys():
+            values = f"{shown(arguments[twice])} and {shown(named[twice])}"
             raise ValueError(f"{flag}: {twice} is given twice, {values}")
-        arguments |= given
+        arguments |= named
     return arguments
 
 
@@ -210,8 +212,8 @@ def check_env_arguments(env: str, arguments: Mapping[str, Any]) -> None:
     """Refuse an unregistered environment, and arguments that it does not take, without making it.
 
     Raises:
-        gymnasium.error.Error: no such environment.
-        ValueError: see `check_arguments`.
+        gymnasium.error.Error: there is no such environment.
+        ValueError: it has no such argument, or a value has the wrong type.
     """
     check_arguments(env, arguments, env_parameters(env))
 
@@ -220,13 +222,13 @@ def make_env(env: str, arguments: Mapping[str, Any], **settings: Any) -> gym.Env
     """Check an environment's arguments, and make it.
 
     Args:
-        env: its id.
-        arguments: as a user gave them.
+        env: the environment's id.
+        arguments: the arguments that a user gave.
         **settings: more arguments of `gym.make`, such as `render_mode`.
 
     Raises:
-        gymnasium.error.Error: see `check_env_arguments`.
-        ValueError: see `check_arguments`.
+        gymnasium.error.Error: there is no such environment.
+        ValueError: it has no such argument, or a value has the wrong type.
     """
     check_env_arguments(env, arguments)
     return gym.make(env, disable_env_checker=True, **settings, **arguments)
@@ -241,11 +243,13 @@ def env_parameters(env: str) -> list[Parameter] | None:
     if spec.entry_point is None:
         return None
     creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    own = parameters_of(creator)
-    if own is None:
+    parameters = parameters_of(creator)
+    if parameters is None:
         return None
-    given = spec.kwargs
-    return [p._replace(default=given.get(p.name, p.default)) for p in own if p.name != "render_mode"]
+    defaults = spec.kwargs
+    return [
+        p._replace(default=defaults.get(p.name, p.default)) for p in parameters if p.name != "render_mode"
+    ]
 
 
 def find_spec(env: str) -> EnvSpec:
@@ -273,26 +277,24 @@ def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
     functions = [creator]
     if isinstance(creator, type):
         functions = [vars(kind)["__init__"] for kind in creator.__mro__[:-1] if "__init__" in vars(kind)]
-    made: dict[str, Any] = {}  # defaults of a dataclass that the signature does not show
+    factories: dict[str, Any] = {}  # defaults of a dataclass that the signature does not show
     if dataclasses.is_dataclass(creator):
         fields = dataclasses.fields(creator)
-        made = {one.name: one.default_factory() for one in fields if callable(one.default_factory)}
+        factories = {f.name: f.default_factory() for f in fields if callable(f.default_factory)}
     parameters: dict[str, Parameter] = {}
-    takes_any = False
     for function in functions:
         try:
             hints = typing.get_type_hints(function, include_extras=True)
         except (NameError, TypeError):  # an annotation that only a type checker can resolve
             hints = {}
-        given = inspect.signature(function).parameters.values()
-        for one in given:
-            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) and one.name != "self":
-                default = made.get(one.name, one.default)
-                parameters.setdefault(one.name, Parameter(one.name, hints.get(one.name, Any), default))
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in given)
-        if not takes_any:
-            break
-    return None if takes_any else list(parameters.values())
+        signature = inspect.signature(function).parameters.values()
+        for p in signature:
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self":
+                default = factories.get(p.name, p.default)
+                parameters.setdefault(p.name, Parameter(p.name, hints.get(p.name, Any), default))
+        if not any(p.kind is p.VAR_KEYWORD for p in signature):
+            return list(parameters.values())
+    return None
 
 
 def closest_first(name: str, names: Iterable[str]) -> list[str]:

@@ -102,7 +102,7 @@ def in_columns(page: str, width: int) -> str:
         names = columns[: 2 - all(text.strip() for text in columns[0])]  # of the rows
         parts = [[*names]]
         for column in columns[len(names) :]:
-            fits_in = sum(len(one[0]) + 2 for one in parts[-1]) + len(column[0]) <= width
+            fits_in = sum(len(placed[0]) + 2 for placed in parts[-1]) + len(column[0]) <= width
             if not fits_in and len(parts[-1]) > len(names):
                 parts.append([*names])
             parts[-1].append(column)

@@ -39,7 +39,7 @@ class RunLog:
     Args:
         folder: made if it does not exist; None keeps nothing on disk.
         setting: what decides an episode, plain data; a folder has episodes of one setting.
-        texts: also keep what was read; see `EpisodeWriter`.
+        texts: also keep what was read, as for `EpisodeWriter`.
 
     Raises:
         ValueError: the folder has another setting or other files, its lines cannot be read, or another run is
@@ -243,7 +243,7 @@ def read_tasks(text: str, n_tasks: int) -> list[int]:
 
     Args:
         text: numbers and half-open ranges, separated by commas; a range without an end goes to the last task.
-        n_tasks: of the environment.
+        n_tasks: number of tasks of the environment.
 
     Raises:
         ValueError: a part is neither, is empty, or goes beyond the last task.

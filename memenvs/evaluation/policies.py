@@ -57,7 +57,7 @@ class ModelOptions:
         max_new_tokens: maximum number of tokens in a reply.
         stop: strings that end a reply.
         chat_args: arguments of the chat template.
-        dtype: precision of a model in this process; see `memenvs.models.loading.load_model`.
+        dtype: precision of a model in this process, as for `memenvs.models.loading.load_model`.
         model: name of the model at the endpoint; None if it serves only one.
         conversation: send an endpoint each episode of context `"append"` as a conversation.
         tools: `"native"` sends an endpoint the environment's tools, in a conversation, and reads tool calls.
@@ -109,7 +109,7 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
         policy: `"lexical"` or another name that `make_policy` knows, `"hf:MODEL"`, `"openai:URL"`; a
             function from an observation and its `public_info` to a reply; a policy over token ids, as
             `memenvs.models.HFPolicy`; or a `memenvs.rollout.policy.Policy`.
-        options: of `hf:` and `openai:`; `max_new_tokens` also of a policy over token ids.
+        options: settings of `hf:` and `openai:`; a policy over token ids takes only `max_new_tokens`.
 
     Raises:
         TypeError: `policy` is something else.
@@ -149,7 +149,7 @@ class EndpointPolicy(ThreadPolicy):
 
     Args:
         client: client of the server.
-        fields: of every request: model, temperature and the like; None leaves a field out.
+        fields: fields of every request, such as the model and the temperature; None leaves a field out.
         prompts: how episodes become messages.
         opening: messages before those of the episode.
     """
@@ -173,9 +173,9 @@ class EndpointPolicy(ThreadPolicy):
         prompts = self._prompts[id(request.env)]
         prompts.observe(request.observation, request.public_info)
         fields = {"seed": int(request.rng.integers(2**31)), **prompts.fields, **self.fields}
-        given = {name: value for name, value in fields.items() if value is not None}
-        given["messages"] = [*self.opening, *prompts.messages]
-        completion, whole = self._complete(given)
+        body = {name: value for name, value in fields.items() if value is not None}
+        body["messages"] = [*self.opening, *prompts.messages]
+        completion, whole = self._complete(body)
         return Reply(
             prompts.read(completion),
             finished=completion.finish != "length",
@@ -185,8 +185,8 @@ class EndpointPolicy(ThreadPolicy):
 
     def _complete(self, fields: dict[str, Any]) -> tuple[Completion, bool]:
         """The reply, with the stop string that ended it, and whether it is all that was generated."""
-        given = fields.get("stop") or ()
-        stops = [given] if isinstance(given, str) else given
+        stop = fields.get("stop") or ()
+        stops = [stop] if isinstance(stop, str) else stop
         if not (stops and self._cuts_here):
             reply = self._ask(fields)
             if not stops or reply.tells_stop:
@@ -234,14 +234,14 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
     opening = _opening(options)
     setting = {"policy": f"hf:{model}", **sampling, "files": _files(model), **opening}
     max_new_tokens = sampling.pop("max_new_tokens")
-    given = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
+    chosen = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
 
     def make(env: gym.Env[Any, Any]) -> tuple[Policy, TokenPolicy]:
-        policy = models.HFPolicy.load(model, **given)
+        policy = models.HFPolicy.load(model, **chosen)
         if opening:
             if not policy.chat:
                 raise ValueError(f"hf:{model} has no chat template; leave out --system-prompt and --examples")
-            policy.opening = [(one["role"], one["content"]) for one in opening["opening"]]
+            policy.opening = [(message["role"], message["content"]) for message in opening["opening"]]
         return as_policy(policy, max_new_tokens), policy
 
     return PolicySpec(setting, make)
@@ -257,8 +257,8 @@ def _files(model: str) -> list[list[Any]]:
         return [[MODELS[model].file, MODELS[model].sha256]]
     folder = bundled(model) if model in shipped_agents() else Path(model)
     files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
-    own = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-    return own + (_files(base_of(folder)) if is_adapter(folder) else [])
+    facts = [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    return facts + (_files(base_of(folder)) if is_adapter(folder) else [])
 
 
 def _endpoint(url: str, options: ModelOptions) -> PolicySpec:

@@ -74,8 +74,8 @@ def evaluate(
     Args:
         env: a text environment's id, or a function that makes one, wrapped or not.
         policy: a name (`"lexical"`, `"hf:MODEL"`, `"openai:URL"`), a function from an observation and its
-            info without what only a trainer may see (`memenvs.core.env.public_info`) to a reply, or a model;
-            see `memenvs.evaluation.policies.choose_policy`.
+            info without what only a trainer may see (`memenvs.core.env.public_info`) to a reply, or a model,
+            as for `memenvs.evaluation.policies.choose_policy`.
         env_args: arguments of an environment given by its id.
         tasks: their numbers, or numbers and ranges as text: `"0:100"`, `"7"`, `"3,5,90:"`; `":"` are all.
         samples: n, episodes of each task.
@@ -116,7 +116,7 @@ def evaluate(
     if not (sees or isinstance(first.observation_space, UnicodeText)):
         can = ", ".join([*_BLIND, "openai:URL"])
         raise ValueError(f"{name} shows pictures, which only {can} and functions can play")
-    check_methods(first, policy, methods, scorer)
+    check_methods(first, methods, scorer)
     chosen = choose_policy(policy, options or ModelOptions())
     text = tasks if isinstance(tasks, str) else ",".join(map(str, tasks))
     numbers = read_tasks(text, inner.n_tasks)
@@ -152,8 +152,8 @@ def evaluate(
                 batches: Iterable[Iterable[Episode]] = [played]
             elif isinstance(env, str) and isinstance(policy, str):
                 default, changed = asdict(ModelOptions()), asdict(options or ModelOptions())
-                given = {name: value for name, value in changed.items() if value != default[name]}
-                by_name = {"policy": policy, "options": given, "concurrency": concurrency}
+                changed = {name: value for name, value in changed.items() if value != default[name]}
+                by_name = {"policy": policy, "options": changed, "concurrency": concurrency}
                 play = functools.partial(_play_job, json.dumps({**setting, **by_name}))
                 jobs = [missing[i : i + concurrency] for i in range(0, len(missing), concurrency)]
                 results = map_jobs(play, jobs, workers, gpu=policy.startswith("hf:"))
@@ -293,7 +293,7 @@ def data_hashes(env: Any) -> dict[str, str]:
     """Hashes of the data that the episodes of a `TextEnv` are made of.
 
     Returns:
-        `tasks`: of `TextEnv.task_set`; `retriever`: of the corpus and index of the environment's `retriever`.
+        `tasks`, the hash of `TextEnv.task_set`, and `retriever`, that of the environment's corpus and index.
         What is unknown, such as the corpus of another kind of retrieval server, is left out.
 
     Raises:
@@ -305,41 +305,27 @@ def data_hashes(env: Any) -> dict[str, str]:
     return {name: digest for name, digest in hashes.items() if digest}
 
 
-def check_methods(
-    env: gym.Env[Any, Any], policy: Any, methods: Sequence[MethodSpec], scorer: ScorerSpec
-) -> None:
-    """Refuse reward methods that do not fit, before the policy's model loads; the environment is reset.
+def check_methods(env: gym.Env[Any, Any], methods: Sequence[MethodSpec], scorer: ScorerSpec) -> None:
+    """Refuse reward methods that an environment, which is reset, does not fit, before a model loads.
 
     Raises:
-        ValueError: the environment lacks what a method needs, or nothing gives a method its
-            log-probabilities; there is no such scorer, or it has no methods to score for.
+        ValueError: the environment lacks what a method needs or has no texts, or a scorer has no methods to
+            score for.
     """
-    if not methods:
-        if scorer is not None:
-            raise ValueError(f"scorer {scorer} is for reward methods; give --methods, or leave it out")
-        return
-    wrapped = RewardWrapper(env, methods, "lexical")  # any scorer: the right one is checked below
-    wrapped.reset(seed=0)
-    is_model = policy.startswith("hf:") if isinstance(policy, str) else hasattr(policy, "model")
-    if scorer == "policy" and not is_model:
-        raise ValueError(
-            "scorer policy is the model that plays, of --policy hf:MODEL; give lexical or hf:MODEL"
-        )
-    asking = [method for method in wrapped.methods if method.asks]
-    if asking and scorer is None and not is_model:
-        name, _ = plain_method(asking[0])
-        raise ValueError(f"{name} needs log-probabilities; add --scorer lexical or --scorer hf:MODEL")
-    if scorer != "policy":
-        make_scorer(scorer)
+    if scorer is not None and not methods:
+        raise ValueError(f"scorer {scorer} is for reward methods; give --methods, or leave it out")
+    if methods:
+        text_env_of(env)
+        RewardWrapper(env, methods, "lexical").reset(seed=0)  # their own scorer needs the policy
 
 
 def choose_scorer(scorer: ScorerSpec, model: Any) -> Scorer | None:
-    """The scorer of checked methods.
+    """The scorer of reward methods.
 
     Args:
         scorer: as for `make_scorer`, or `"policy"`; None is the policy if that is a model in this process.
         model: that model, an `HFPolicy`, which reads prompts in its chat template; or None.
     """
-    if scorer == "policy" or (scorer is None and hasattr(model, "model")):
+    if scorer in ("policy", None) and hasattr(model, "model"):
         return make_scorer(HFScorer(model.model, model.tokenizer), model.template)
     return make_scorer(scorer)

@@ -31,7 +31,7 @@ class SuitePart:
     """One line of a suite.
 
     Attributes:
-        name: of the column.
+        name: the column's title.
         env: id of the environment.
         metric: the score.
         tasks: number of tasks, from the first.
@@ -81,7 +81,7 @@ class SuiteResult:
 
     Attributes:
         suite: name of the suite.
-        version: of the suites' tasks; results of different versions cannot be compared.
+        version: version of the suites' tasks; results of different versions cannot be compared.
         policy: who played; of an endpoint, the name of its model.
         samples: episodes of each task.
         date: when the last part ended.
@@ -121,7 +121,7 @@ def play_suite(
         source: the file of a suite that needs one.
         samples: episodes of each task.
         concurrency: episodes played at once.
-        options: of a model.
+        options: settings of a model.
 
     Raises:
         ValueError: the suite's file is missing, or tasks could not be built.

@@ -73,7 +73,7 @@ class Summary:
         finished: number of episodes that ended.
         failed: number of episodes that failed, which are in no mean.
         reasons: how often each error occurred, the most frequent first.
-        cost: what the run took; see `total_cost`.
+        cost: what the run took, as `total_cost` gives it.
     """
 
     title: str
@@ -138,9 +138,9 @@ def total_cost(
     Tokens are None where they were not counted; the price also where none was given.
 
     Args:
-        metrics: of each finished episode.
-        seconds: of playing.
-        price: of a million tokens read, and of a million written.
+        metrics: the metrics of each finished episode.
+        seconds: the time of playing.
+        price: the prices of a million tokens read, and of a million written.
     """
 
     def count(name: str) -> int | None:

@@ -45,7 +45,7 @@ class Shape:
     """How a paper lays out its table: a row for each method.
 
     Attributes:
-        unit: of the numbers.
+        unit: the unit of the numbers.
         digits: after the decimal point.
         columns: by title; a column is the mean of its parts. Empty: a column for each run, the shortest
             texts first, and their mean.

@@ -7,13 +7,12 @@ has ended meanwhile. None of them knows how episodes are played, and no episode 
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +21,9 @@ from msgspec.structs import replace
 from memenvs.core.env import Info, public_info
 from memenvs.core.episode import Episode, Ids, Reply, Turn, is_fresh, new_text
 from memenvs.models.policy import StreamingPolicy, TokenPolicy
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 Agent = Callable[[Any, Info], Any]
 """A function from an observation and its info to an action."""
@@ -177,11 +179,11 @@ def made_policy(make: Callable[[gym.Env[Any, Any], int], Agent], *, teacher: boo
     return TurnPolicy(reply)
 
 
-def loop_policy(
-    reply: Callable[[Request], Coroutine[Any, Any, Reply]], loop: asyncio.AbstractEventLoop
-) -> Policy:
+def loop_policy(reply: Callable[[Request], Coroutine[Any, Any, Reply]], loop: AbstractEventLoop) -> Policy:
     """A function that a trainer's event loop awaits; the episodes are played in a thread beside the loop."""
-    return ThreadPolicy(lambda request: asyncio.run_coroutine_threadsafe(reply(request), loop).result())
+    from asyncio import run_coroutine_threadsafe  # as `import memenvs` needs none of it
+
+    return ThreadPolicy(lambda request: run_coroutine_threadsafe(reply(request), loop).result())
 
 
 class BatchPolicy:

@@ -57,7 +57,8 @@ def play(stub, out, env_id, tools="native", **env_args):
     summary = evaluate(env_id, policy, env_args=env_args, tasks="0", out=out, options=options)
     (line,) = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
     assert summary.failed == 0, line
-    return json.loads(line), stub.bodies
+    line = json.loads(line)
+    return line | {"replies": [turn["reply"]["text"] for turn in line["turns"]]}, stub.bodies
 
 
 def rewards_of(env, replies, seed):

@@ -8,6 +8,8 @@ import json
 import pytest
 from command_line import evaluate as main
 
+from memenvs.core.episode_file import decode
+
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
     pytest.mark.filterwarnings("ignore"),  # vLLM and what it imports warn of their own business
@@ -15,6 +17,10 @@ pytestmark = [
 
 SOKOBAN = ("--env", "MemSokoban-v0")
 READING = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=4", "chunk_size=300", "max_memory=40")
+
+
+def texts(episode):
+    return [turn.action for turn in episode.turns]
 
 
 @pytest.fixture
@@ -26,8 +32,8 @@ def run(vllm_url, tmp_path):
         policy = ("--policy", f"openai:{vllm_url}", "--max-new-tokens", "12")
         code = main([*policy, *arguments, "--out", str(out)])
         played = (out / "episodes.jsonl").read_text(encoding="utf-8").splitlines()
-        lines = sorted(map(json.loads, played), key=lambda line: (line["number"], line["member"]))
-        return code, lines, json.loads((out / "results.json").read_text(encoding="utf-8"))
+        episodes = sorted(map(decode, played), key=lambda episode: (episode.number, episode.member))
+        return code, episodes, json.loads((out / "results.json").read_text(encoding="utf-8"))
 
     return run
 
@@ -36,18 +42,18 @@ def run(vllm_url, tmp_path):
     "arguments", [SOKOBAN, (*SOKOBAN, "--conversation"), (*SOKOBAN, "--tools", "native"), READING]
 )
 def test_a_real_server_plays_every_kind_of_context(run, arguments):
-    code, lines, results = run(*arguments, "--task", "0:4", "--samples", "2")
+    code, episodes, results = run(*arguments, "--task", "0:4", "--samples", "2")
     assert (code, results["finished"], results["failed"]) == (0, 8, 0)
-    assert all(any(line["replies"]) for line in lines)
+    assert all(any(texts(episode)) for episode in episodes)
 
 
 def test_a_real_server_counts_tokens_and_tells_what_was_cut(run):
-    _, (line,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0")
-    turns = len(line["replies"])
-    assert 0 < line["metrics"]["reply_tokens"] <= 12 * turns
-    assert line["metrics"]["truncated_replies"] <= turns
+    _, (episode,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0")
+    turns = len(episode.turns)
+    assert 0 < episode.metrics["reply_tokens"] <= 12 * turns
+    assert episode.metrics["truncated_replies"] <= turns
     # the chat form costs tokens, so the model reads more than the text of three growing prompts has words
-    assert line["metrics"]["model_prompt_tokens"] > line["metrics"]["model_tokens_peak"] > 12
+    assert episode.metrics["model_prompt_tokens"] > episode.metrics["model_tokens_peak"] > 12
 
 
 def test_a_seed_makes_a_real_server_repeat_itself(run):
@@ -55,21 +61,21 @@ def test_a_seed_makes_a_real_server_repeat_itself(run):
     arguments = (*SOKOBAN, "--task", "0:2", "--concurrency", "1")
     first, second = (run(*arguments, name=name)[1] for name in ("a", "b"))
     other = run(*arguments, "--seed", "1", name="c")[1]
-    assert [line["replies"] for line in first] == [line["replies"] for line in second]
-    assert [line["replies"] for line in first] != [line["replies"] for line in other]
+    assert [*map(texts, first)] == [*map(texts, second)]
+    assert [*map(texts, first)] != [*map(texts, other)]
 
 
 def test_a_stop_string_ends_a_reply_of_a_real_server_and_stays_in_it(run):
     _, (free,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0", name="free")
-    reply = free["replies"][0]
+    reply = texts(free)[0]
     stop = reply[len(reply) // 2 :][:3]
-    _, (line,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0", "--stop", stop, name="stopped")
-    assert line["replies"][0] == reply[: reply.index(stop) + len(stop)]
+    _, (episode,), _ = run(*SOKOBAN, "--task", "0", "--temperature", "0", "--stop", stop, name="stopped")
+    assert texts(episode)[0] == reply[: reply.index(stop) + len(stop)]
 
 
 def test_a_prompt_beyond_the_window_fails_its_episode_in_the_servers_words(run):
     reading = ("--env", "MemChunkQA-v0", "--env-args", "n_documents=20", "chunk_size=1100")
-    code, (line,), results = run(*reading, "--task", "0")
+    code, (episode,), results = run(*reading, "--task", "0")
     assert (code, results["finished"], results["failed"]) == (1, 0, 1)
-    assert "HTTP 400" in line["error"]
-    assert "1024" in line["error"]
+    assert "HTTP 400" in episode.error
+    assert "1024" in episode.error

@@ -7,8 +7,9 @@ import pytest
 from reference_values import cases
 
 from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.text import first_pair
-from memenvs.wrappers import Episode, ToolRewards, Turn
+from memenvs.wrappers import RewardWrapper, ToolRewards
 
 NAMES = {
     "execution": "tool_execution",
@@ -40,8 +41,8 @@ def played(case):
         retrieved = ran and any(answer in result.text.lower() for answer in accepted)
         events = {"called": float(called), "ran": float(ran), "retrieved": float(retrieved)}
         info = {"events": events, "privileged": {"answers": [accepted]}}
-        turns.append(Turn("", message["content"], info, "", info))
-    return Episode(turns)
+        turns.append(Turn("", info, Reply(message["content"]), info))
+    return Episode(turns=turns)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,7 +55,7 @@ def test_each_of_the_six_rewards_is_as_recorded(case, name):
 
 @pytest.fixture
 def env():
-    return ToolRewards(gym.make("MemToolQA-v0", tasks="world-test"), form=0.0, tags=0.0)
+    return RewardWrapper(gym.make("MemToolQA-v0", tasks="world-test"), [ToolRewards(form=0.0, tags=0.0)])
 
 
 def test_an_error_text_that_repeats_the_answers_is_no_result(env):

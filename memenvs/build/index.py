@@ -11,7 +11,6 @@ import numpy as np
 from memenvs.build.vectors import import_vectors
 from memenvs.core.data import checked
 from memenvs.core.files import check_written, read_json, whole_folder, write_json
-from memenvs.core.optional import require
 from memenvs.retrieval.corpus import Corpus, read_corpus, write_corpus
 from memenvs.retrieval.dense import (
     INDEX,
@@ -28,7 +27,7 @@ from memenvs.retrieval.dense import (
 )
 from memenvs.retrieval.encoder import Encoder, PrefixedEncoder
 from memenvs.retrieval.index import CARD, IndexCard
-from memenvs.retrieval.lexical import BM25, index_words
+from memenvs.retrieval.lexical import BM25, contents_of, index_words
 from memenvs.retrieval.protocol import Passage
 
 IndexName = Literal["lexical", "flat", "hnsw", "ivfpq"]
@@ -96,10 +95,12 @@ def _map_corpus(corpus: Path | str | Corpus, out: Path) -> Corpus:
 
 
 def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
+    import bm25s  # here, because importing it is slow
+
     with whole_folder(out / BM25) as new:
-        index_words(corpus).save(new, show_progress=False)
+        index_words(contents_of(corpus)).save(new, show_progress=False)
         with check_written():
-            require("bm25s", "search").BM25.load(new, mmap=True)
+            bm25s.BM25.load(new, mmap=True)
         (out / CARD).unlink(missing_ok=True)
     return IndexCard("lexical", "bm25", len(corpus), corpus.sha256).write(out, out / BM25)
 

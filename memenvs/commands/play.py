@@ -215,7 +215,6 @@ class GridInWords(gym.Wrapper[Any, Any, Any, Any]):
         inner: Any = self.unwrapped
         return {
             **info,
-            "task": f"level-{info['level']}",
             "number": int(np.flatnonzero(inner.chosen == info["level"])[0]),
             "turn": info["steps"],
             "context": "rewrite",

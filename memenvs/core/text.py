@@ -67,27 +67,27 @@ class Template:
         return "".join(parts)
 
 
-def replace_templates(own: Mapping[str, Template], given: Mapping[str, str] | None) -> dict[str, Template]:
-    """An environment's own templates, those replaced that its argument `template` gives.
+def replace_templates(
+    templates: Mapping[str, Template], texts: Mapping[str, str] | None
+) -> dict[str, Template]:
+    """An environment's templates, with the texts that its argument `template` gives.
 
     Args:
-        own: by their names.
-        given: `{name: text}` of some of them, or None. Each text must, and may, have the same placeholders
-            as the environment's own of that name.
+        templates: the environment's own, by their names.
+        texts: other texts for some of them, or None. Each must, and may, have the same placeholders as the
+            environment's own.
 
     Raises:
         ValueError: an unknown name, or a text without a required placeholder.
     """
-    given = given or {}
-    if unknown := [name for name in given if name not in own]:
-        parts = " and ".join(map(repr, own))
-        raise ValueError(f"template has an unknown part {unknown[0]!r}; it may have {parts}")
-    return {
-        name: Template(given[name], required=old.required, optional=old.optional, name=name)
-        if name in given
-        else old
-        for name, old in own.items()
-    }
+    replaced = dict(templates)
+    for name, text in (texts or {}).items():
+        if name not in templates:
+            parts = " and ".join(map(repr, templates))
+            raise ValueError(f"template has an unknown part {name!r}; it may have {parts}")
+        old = templates[name]
+        replaced[name] = Template(text, required=old.required, optional=old.optional, name=name)
+    return replaced
 
 
 class Tagged(NamedTuple):

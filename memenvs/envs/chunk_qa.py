@@ -80,14 +80,14 @@ Give the answer as short as possible, in the form {format}.
 _PLACES = ("turn", "turns", "max_memory", "format", "rule", "notice", "recalled")
 
 TEMPLATES = {
-    "read": Template(READ, required=("question", "memory", "chunk"), optional=_PLACES, name="read"),
-    "answer": Template(ANSWER, required=("question", "memory"), optional=_PLACES, name="answer"),
+    "read": Template(READ, required=("question", "memory", "chunk"), optional=_PLACES),
+    "answer": Template(ANSWER, required=("question", "memory"), optional=_PLACES),
 }
 
 REACT = {
-    "read": Template(REACT_READ + REACT_NEXT, required=("question", "chunk"), optional=_PLACES, name="read"),
-    "next": Template(REACT_NEXT, required=("chunk",), optional=(*_PLACES, "question"), name="next"),
-    "answer": Template(REACT_ANSWER, required=("question",), optional=_PLACES, name="answer"),
+    "read": Template(REACT_READ + REACT_NEXT, required=("question", "chunk"), optional=_PLACES),
+    "next": Template(REACT_NEXT, required=("chunk",), optional=(*_PLACES, "question")),
+    "answer": Template(REACT_ANSWER, required=("question",), optional=_PLACES),
 }
 """With `memory_mode="react"`: the first section, each of the others, and the prompt for the answer."""
 
@@ -101,7 +101,7 @@ WORDINGS = {
 """Other wordings by name. `short` asks for no more than a small model needs. The chunk comes first, so
 that the episodes of a group, and several questions about one text, share what is read of it."""
 
-UNSEEN = "{} will be shown later, when you have read the whole text."
+UNSEEN = Template("{subject} will be shown later, when you have read the whole text.", required=["subject"])
 """In the question's place while the text is read, with `ask="later"`."""
 
 
@@ -384,7 +384,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             name = "next" if turn and "next" in self._templates else "read"
             chunk = reading.section(turn) if section is None else section
             if self.ask == "later":
-                question = unseen(len(answers))
+                subject = "The question" if len(answers) == 1 else f"{len(answers)} questions"
+                question = UNSEEN.fill(subject=subject)
         return self._templates[name].fill(
             until,
             question=question,
@@ -622,11 +623,6 @@ class Reading(NamedTuple):
         """The evidence documents."""
         spans = self.context.spans
         return [self.context.text[slice(*spans[position])] for position in self.evidence]
-
-
-def unseen(questions: int) -> str:
-    """What a prompt shows in place of a question that is asked later."""
-    return UNSEEN.format("The question" if questions == 1 else f"{questions} questions")
 
 
 def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import re
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 from memenvs.core.text import Template, Thoughts, first_pair
-from memenvs.core.words import words
+from memenvs.retrieval.lexical import rank
 from memenvs.tasks.tokens import TextTokenizer
 
 ModeName = Literal["rewrite", "callback", "mem1", "structured", "a_mem", "react"]
@@ -38,7 +35,6 @@ MAX_OWN_TEXT = 1000
 
 _LINE = re.compile(r"[^\n]+")
 _OPERATION = re.compile(r"\s*(?:(ADD)\s*:\s*(\S.*)|(UPDATE)\s+(\d+)\s*:\s*(\S.*)|(DELETE)\s+(\d+)|(NOOP))\s*")
-_K1, _B = 1.5, 0.75
 
 
 @dataclass
@@ -447,33 +443,6 @@ def thought_inside(reply: str, end: int) -> tuple[int, int] | None:
 def recalled_block(memory: str) -> str:
     """What a prompt shows of a memory that was called back; nothing where none was."""
     return RECALLED.fill(memory=memory) if memory else ""
-
-
-def rank(query: str, texts: Sequence[str]) -> list[int]:
-    """Places of the texts that share a word with a query, best first (BM25); of equal ones the later.
-
-    >>> rank("Ada's engine", ["a moth", "the engine", "Ada wrote for the engine"])
-    [2, 1]
-    """
-    bags = [_bag(text) for text in texts]
-    asked = [word for word in dict.fromkeys(words(query)) if any(word in bag for bag in bags)]
-    if not asked:
-        return []
-    mean = sum(bag.total() for bag in bags) / len(bags)
-    scores = [0.0] * len(bags)
-    for word in asked:
-        holding = sum(word in bag for bag in bags)
-        rarity = math.log(1 + (len(bags) - holding + 0.5) / (holding + 0.5))
-        for place, bag in enumerate(bags):
-            times = bag[word]
-            scores[place] += rarity * times / (times + _K1 * (1 - _B + _B * bag.total() / mean))
-    found = [place for place, score in enumerate(scores) if score > 0]
-    return sorted(found, key=lambda place: (-scores[place], -place))
-
-
-@functools.lru_cache(maxsize=1024)
-def _bag(text: str) -> Counter[str]:
-    return Counter(words(text))
 
 
 def _place(pieces: Sequence[tuple[int, int]], at: int) -> int:

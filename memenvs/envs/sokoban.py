@@ -18,7 +18,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv, scoring_fields
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
-from memenvs.core.text import open_thought
+from memenvs.core.text import Template, open_thought
 from memenvs.core.tools import Tool, ToolUse
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
@@ -45,7 +45,8 @@ LEGEND = ", ".join(
 )
 """What each symbol of a board means."""
 
-PROMPT = """\
+PROMPT = Template(
+    """\
 You are playing Sokoban. Push every box onto a target. A move takes you one square up, down, left or right; \
 moving into a box pushes it if the square behind it is free. You cannot pull boxes or push two at once.
 
@@ -55,9 +56,12 @@ Symbols: {legend}
 
 You have {turns} turns and may make up to {actions} moves per turn. Think first, then write this turn's moves:
 <think>…</think><answer>{example}</answer>
-"""
+""",
+    required=["legend", "board", "turns", "actions", "example"],
+)
 
-PROMPT_BY_TOOLS = """\
+PROMPT_BY_TOOLS = Template(
+    """\
 You are playing Sokoban. Push every box onto a target with the tool `move`. A move takes you one square up, \
 down, left or right; moving into a box pushes it if the square behind it is free. You may call the tool \
 {turns} times, with up to {actions} moves each.
@@ -65,7 +69,9 @@ down, left or right; moving into a box pushes it if the square behind it is free
 Symbols: {legend}
 
 {board}
-"""
+""",
+    required=["legend", "board", "turns", "actions"],
+)
 
 SEARCH_BUDGET: dict[str, Any] = {"nodes": 100_000, "seconds": 30}
 """What a level set's levels without a known solution may take together, when it is opened."""
@@ -175,10 +181,9 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         most = min(max_turns * max_actions, max_steps) if max_solution is None else max_solution
         self.levels, self.chosen = open_levels(levels, level_split, min_solution, most)
         self._levels_name = Path(levels).name
-        example = listed((0, 3, 0))
-        self._prompt = functools.partial(
-            PROMPT.format, legend=LEGEND, turns=max_turns, actions=max_actions, example=example
-        )
+        limits = {"legend": LEGEND, "turns": max_turns, "actions": max_actions}
+        self._prompt = functools.partial(PROMPT.fill, example=listed((0, 3, 0)), **limits)
+        self._prompt_by_tools = functools.partial(PROMPT_BY_TOOLS.fill, **limits)
         largest = self.levels.boards[0]
         text = len(self._prompt(board=to_text(largest))) + largest.size
         super().__init__(len(self.chosen), text + max_turns * (MAX_REPLY_CHARS + text + 200), render_mode)
@@ -193,15 +198,11 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         return f"<think></think><answer>{listed(moves[: self.max_actions])}</answer>"
 
     def tool_use(self) -> ToolUse:
-        """See `TextEnv.tool_use`."""
-
-        def ask() -> str:
-            limits = {"turns": self.max_turns, "actions": self.max_actions}
-            return PROMPT_BY_TOOLS.format(board=self._board.text(), legend=LEGEND, **limits)
-
+        """A tool that moves."""
         meaning = "Up, Down, Left and Right in the order they are made, with || between them."
         wrap = functools.partial(wrap_answer, answer_format="tag")
-        return ToolUse((Tool("move", "Make moves on the board.", "moves", meaning, wrap),), ask, NO_MOVES)
+        move = Tool("move", "Make moves on the board.", "moves", meaning, wrap)
+        return ToolUse((move,), lambda: self._prompt_by_tools(board=self._board.text()), NO_MOVES)
 
     def n_choices(self, n_answers: int) -> int:
         """The length of `choices`."""
@@ -241,7 +242,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
     def _set_task(self, task: int) -> None:
         number = int(self.chosen[task])
-        level, self._level_name = self.levels[number], f"level-{number}"
+        level, self._level_name = self.levels[number], level_id(number)
         self._board = Board(level.board)
         self._deadlocked = is_deadlocked(self._board.grid)
         self._solution = level.moves or ()
@@ -540,6 +541,11 @@ def open_levels(
         levels = LevelSet(boards, moves, levels.splits, levels.card)
     chosen.flags.writeable = False
     return levels, chosen
+
+
+def level_id(number: int) -> str:
+    """A level's id, by which an info names the task."""
+    return f"level-{number}"
 
 
 def levels_hash(levels: LevelSet) -> str:

@@ -18,6 +18,7 @@ from memenvs.core.state import Replayable
 from memenvs.envs.sokoban import (
     BUNDLED,
     Rewards,
+    level_id,
     levels_hash,
     open_levels,
     read_weights,
@@ -49,8 +50,9 @@ class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
         `terminated` when solved, `truncated` after `max_steps`.
 
     Info:
-        `level` (its number in the set), `steps`, `success` (1.0 or 0.0) and `deadlocked` (1.0 once no
-        solution can be reached, as far as that is found without a search; 0.0 otherwise).
+        `task` (the level's id), `level` (its number in the set), `steps`, `success` (1.0 or 0.0) and
+        `deadlocked` (1.0 once no solution can be reached, as far as that is found without a search; 0.0
+        otherwise).
 
     Args:
         levels: a bundled level set's name, or a file: .npz, or a collection in text or `.slc`. Levels that
@@ -164,6 +166,7 @@ class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
 
     def _info(self, solved: bool) -> dict[str, Any]:
         return {
+            "task": level_id(self._level),
             "level": self._level,
             "steps": len(self._actions),
             "success": float(solved),
@@ -204,6 +207,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self._single = single
         self._generators: list[np.random.Generator] = [np.random.default_rng() for _ in range(num_envs)]
         self._drawn: list[list[int]] = [[] for _ in range(num_envs)]
+        self._ids = np.array([level_id(number) for number in range(len(single.levels))], object)
         self._boards: BoardBatch | None = None
         self._level = np.zeros(num_envs, np.int64)
         self._steps = np.zeros(num_envs, np.int64)
@@ -312,7 +316,10 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         finals, observed = np.full(self.num_envs, None, object), self._observe()
         for row in np.flatnonzero(over):
             finals[row] = observed[row]
-        final_info = {name: np.where(over, value, np.zeros_like(value)) for name, value in infos.items()}
+        final_info = {
+            name: np.where(over, value, np.array(None) if value.dtype == object else np.zeros_like(value))
+            for name, value in infos.items()
+        }
         self._begin(np.flatnonzero(over))
         fresh = self._infos(np.ones(self.num_envs, np.bool_))
         return {
@@ -329,8 +336,9 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     def _infos(self, mask: Mask, terminated: Mask | None = None) -> dict[str, Any]:
         """The infos of the single environments as arrays, with Gymnasium's `_key` masks."""
         success = np.zeros(self.num_envs) if terminated is None else terminated.astype(np.float64)
-        values = {"level": self._level, "steps": self._steps, "success": success}
-        values = {name: value.copy() for name, value in {**values, "deadlocked": self._deadlocked}.items()}
+        numbers = {"level": self._level, "steps": self._steps, "success": success}
+        values = {name: value.copy() for name, value in {**numbers, "deadlocked": self._deadlocked}.items()}
+        values["task"] = self._ids[self._level]
         return {**values, **{f"_{name}": mask.copy() for name in values}}
 
 

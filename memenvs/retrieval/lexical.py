@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from memenvs.core.optional import require
 from memenvs.core.words import words
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_corpus
 from memenvs.retrieval.index import open_index_folder
@@ -31,8 +31,10 @@ class LexicalRetriever(CorpusRetriever):
     """
 
     def __init__(self, corpus: Corpus, bm25: Any = None):
+        from bm25s.stopwords import STOPWORDS_EN
+
         if bm25 is None:
-            bm25 = index_words(corpus)
+            bm25 = index_words(contents_of(corpus))
         self.corpus = corpus
         self._vocabulary: dict[str, int] = bm25.vocab_dict
         # plain arrays over the same mapped pages: slicing a np.memmap costs microseconds
@@ -40,7 +42,7 @@ class LexicalRetriever(CorpusRetriever):
             np.asarray(bm25.scores[x]) for x in ("data", "indices", "indptr")
         )
         self._starts: list[int] = starts.tolist()
-        self._stop_words = frozenset(require("bm25s.stopwords", "search").STOPWORDS_EN)
+        self._stop_words = frozenset(STOPWORDS_EN)
 
     @classmethod
     def from_file(cls, path: Path | str) -> LexicalRetriever:
@@ -65,9 +67,11 @@ class LexicalRetriever(CorpusRetriever):
             FileNotFoundError: there is none.
             ValueError: the folder holds another kind of index, or its parts do not fit together.
         """
+        from bm25s import BM25 as Index
+
         folder = Path(folder)
         _, corpus = open_index_folder(folder, "lexical")
-        return cls(corpus, require("bm25s", "search").BM25.load(folder / BM25, mmap=True))
+        return cls(corpus, Index.load(folder / BM25, mmap=True))
 
     def _rank(self, queries: list[str], k: int) -> Iterator[Ranked]:
         for query in queries:
@@ -87,13 +91,31 @@ class LexicalRetriever(CorpusRetriever):
         return scores
 
 
-def index_words(corpus: Corpus) -> Any:
-    """The `bm25s.BM25` of a corpus. Word numbers follow first appearance: equal corpora, equal bytes."""
+def contents_of(corpus: Corpus) -> Iterator[str]:
+    """The contents of a corpus's passages, row by row."""
+    return (corpus.passage(row).contents for row in range(len(corpus)))
+
+
+def index_words(texts: Iterable[str]) -> Any:
+    """The `bm25s.BM25` of some texts. Word numbers follow first appearance: equal texts, equal bytes."""
+    from bm25s import BM25 as Index  # here, because importing it is slow
+
     vocabulary: dict[str, int] = {"": 0}
-    tokens = [
-        [vocabulary.setdefault(word, len(vocabulary)) for word in words(corpus.passage(row).contents)]
-        for row in range(len(corpus))
-    ]
-    bm25 = require("bm25s", "search").BM25()
+    tokens = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in texts]
+    bm25 = Index()
     bm25.index((tokens, vocabulary), show_progress=False)
     return bm25
+
+
+def rank(query: str, texts: Sequence[str]) -> list[int]:
+    """Places of the texts that share a word with a query, best first (BM25); of equal ones the later.
+
+    >>> rank("Ada's engine", ["a moth", "the engine", "Ada wrote for the engine"])
+    [2, 1]
+    """
+    known = set(itertools.chain.from_iterable(map(words, texts)))
+    asked = [word for word in dict.fromkeys(words(query)) if word in known]
+    if not asked:
+        return []
+    scores = index_words(texts).get_scores(asked)
+    return sorted(np.flatnonzero(scores).tolist(), key=lambda place: (-scores[place], -place))

@@ -140,7 +140,6 @@ class TestPrompts:
 
     def test_in_a_growing_context_each_turn_has_a_sequence_of_the_teachers(self, tiny_model, tmp_path):
         search = {"tasks": "world-test", "max_turns": 2, "k": 1, "max_information": 60}
-        pytest.importorskip("bm25s")
         args = arguments(tiny_model, tmp_path / "run", env="MemSearchQA-v0", env_args=search)
         run = distill.prepare(args)
         for episode in valid(run.rollouts(1)):

@@ -144,7 +144,6 @@ def test_an_empty_object_beside_a_recipe_leaves_no_arguments():
 @each
 def test_the_environment_and_methods_of_a_recipe_open(learner, recipe):
     args = read(learner, "--recipe", recipe)
-    pytest.importorskip("bm25s")
     gym.make(args.env, disable_env_checker=True, **args.env_args).reset(seed=0)
     read_methods(getattr(args, "methods", ()))
     if learner in ("grpo", "distill"):

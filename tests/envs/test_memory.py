@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memenvs import collect
 from memenvs.baselines.advantages import group_advantages
 from memenvs.core.episode import Reply, Turn
-from memenvs.envs.memory import MAX_LINES, MAX_OWN_TEXT, MODES, Memory, Written, rank
+from memenvs.envs.memory import MAX_LINES, MAX_OWN_TEXT, MODES, Memory, Written
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.tokens import load_tokenizer
@@ -167,12 +167,6 @@ def test_a_memory_can_be_made_to_hold_some_lines(name):
         mode(name).write(memory, mode(name).text_of(memory, notes))
     held = ["one", "two", "three"] if name in ("a_mem", "react") else ["two", "three"]
     assert mode(name).notes(memory) == held
-
-
-def test_texts_are_ranked_by_rare_words_and_short_texts_first():
-    texts = ["the the the", "the engine of the mill", "the engine"]
-    assert rank("the engine", texts) == [2, 1, 0]
-    assert rank("moth", texts) == []
 
 
 # In the environment.

@@ -11,8 +11,6 @@ from memenvs.envs.search_forms import FORMS, MAX_QUERIES, deep_researcher_format
 from memenvs.tasks.metrics import METRICS
 from memenvs.wrappers import FormatGate, RewardWrapper
 
-pytest.importorskip("bm25s")
-
 THOUGHT = "<think>so</think>"
 OTHERS = [name for name in FORMS if name != "search_r1"]
 PAID = {

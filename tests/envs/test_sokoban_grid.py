@@ -7,7 +7,9 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import memenvs
+from memenvs.core.episode import Episode
 from memenvs.envs.sokoban_grid import SokobanGridEnv, SokobanVectorEnv, allowed, planes
+from memenvs.rollout.collect import begin
 from memenvs.sokoban import parse
 from memenvs.wrappers import ChooseReply
 
@@ -24,6 +26,11 @@ def test_planes_are_one_hot_in_the_order_of_the_symbols():
     board = parse("#_O√XPS", "#_O√XPS")
     assert (planes(board)[0] == np.eye(7, dtype=np.uint8)).all()
     assert (planes(board, channels_first=True)[:, 0] == np.eye(7, dtype=np.uint8)).all()
+
+
+def test_an_episode_is_recorded_under_the_id_of_its_level():
+    request = begin(SokobanGridEnv(), Episode(seed=4))
+    assert request.episode.task == f"level-{request.info['level']}"
 
 
 def test_a_shortest_solution_solves_and_earns():
@@ -262,12 +269,12 @@ def compare_infos(infos, expected):
             compare_infos_masked(infos[name], expected[name], mask)
         else:
             for row in np.flatnonzero(mask):
-                np.testing.assert_allclose(infos[name][row], expected[name][row])
+                np.testing.assert_equal(infos[name][row], expected[name][row])
 
 
 def compare_infos_masked(infos, expected, mask):
     for name in (name for name in expected if not name.startswith("_")):
-        np.testing.assert_allclose(infos[name][mask], expected[name][mask])
+        np.testing.assert_equal(infos[name][mask], expected[name][mask])
 
 
 def test_observations_are_not_changed_by_later_steps():

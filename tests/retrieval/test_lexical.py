@@ -8,11 +8,9 @@ import pytest
 from full_disk import files_up_to
 from small_world import WORLD
 
-pytest.importorskip("bm25s")
-
 from memenvs.build.index import build_index
 from memenvs.retrieval import Corpus, load_retriever
-from memenvs.retrieval.lexical import LexicalRetriever, words
+from memenvs.retrieval.lexical import LexicalRetriever, rank, words
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +25,13 @@ def test_scores_are_bm25_by_hand():
     idf = math.log(1 + 2.5 / 1.5)
     assert hits.ids == [["b"]]
     assert hits.scores[0][0] == pytest.approx(idf * 2 / (2 + 1.5 * 1.375), abs=1e-6)
+
+
+def test_texts_are_ranked_by_rare_words_and_short_texts_first():
+    texts = ["the the the", "the engine of the mill", "the engine"]
+    assert rank("the engine", texts) == [2, 1, 0]
+    assert rank("moth", texts) == rank("", texts) == rank("moth", ["", "!"]) == []
+    assert rank("mill", ["a mill", "one mill"]) == [1, 0]  # of equal ones the later
 
 
 def test_the_best_passage_comes_first(world):

@@ -18,8 +18,6 @@ from functools import partial
 import pytest
 
 pytest.importorskip("uvicorn")
-pytest.importorskip("bm25s")
-
 from memenvs.build.index import build_index
 from memenvs.commands import main
 from memenvs.core.errors import ServerError

@@ -43,11 +43,11 @@ class ComparisonSettings:
             reward: what errors call it.
         """
         default = ComparisonSettings()
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value != getattr(default, one.name) and one.name not in comparison.uses:
+        for name in (setting.name for setting in fields(self)):
+            value = getattr(self, name)
+            if value != getattr(default, name) and name not in comparison.uses:
                 used = ", ".join(comparison.uses) or "no setting"
-                raise ValueError(f"reward {reward} uses {used}; leave out {one.name} {value}")
+                raise ValueError(f"reward {reward} uses {used}; leave out {name} {value}")
         if self.normalize == "components" and (self.estimator, self.scale) != ("grpo", "std"):
             raise ValueError(
                 "normalize components uses each component's mean and std: leave estimator grpo and scale "
@@ -123,13 +123,14 @@ class TurnComparison(Comparison):
         """See `Comparison.advantages`."""
         groups = [episode.group for episode in episodes]
         turns = [
-            _rewards_of_turns(one, np.subtract(one.turn_rewards, one.outcome_rewards)) for one in episodes
+            _rewards_of_turns(episode, np.subtract(episode.turn_rewards, episode.outcome_rewards))
+            for episode in episodes
         ]
-        last = [float(np.nan_to_num(own[-1])) for own in turns]
+        last = [float(np.nan_to_num(earned[-1])) for earned in turns]
         results = np.add(results_of(episodes), last)
         if how.estimator == "reinforce":
             results = np.nan_to_num(results)
-            return [combine_turns(own, result, how.alpha) for own, result in zip(turns, results, strict=True)]
+            return [combine_turns(*earned, how.alpha) for earned in zip(turns, results, strict=True)]
         if how.estimator == "rloo":
             return mt_rloo(turns, results, alpha=how.alpha, groups=groups, ended=how.ended)
         return mt_grpo(turns, results, alpha=how.alpha, groups=groups, ended=how.ended, scale=how.scale)
@@ -149,7 +150,9 @@ class PooledTurnComparison(Comparison):
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
         """See `Comparison.advantages`."""
-        earned = [_rewards_of_turns(one, one.turn_rewards) + one.length_penalty for one in episodes]
+        earned = [
+            _rewards_of_turns(episode, episode.turn_rewards) + episode.length_penalty for episode in episodes
+        ]
         return normalize_turns(earned, tasks=[episode.group for episode in episodes])
 
 
@@ -164,7 +167,7 @@ COMPARISONS: dict[str, Comparison] = {
 
 def same_at_every_turn(episodes: Sequence[Episode], values: Floats) -> list[Floats]:
     """(K,) for each episode: the episode's own number at each of its turns."""
-    return [np.full(len(one.replies), value) for one, value in zip(episodes, values, strict=True)]
+    return [np.full(len(episode.turns), value) for episode, value in zip(episodes, values, strict=True)]
 
 
 def results_of(episodes: Sequence[Episode]) -> list[float]:
@@ -195,14 +198,14 @@ def components_of(episodes: Sequence[Episode]) -> dict[str, Floats]:
     Credits that are marked as advantages are left out; a length penalty is a component of its own.
     """
     names = list(dict.fromkeys(name for episode in episodes for name in episode.rewards))
-    found = {name: np.array([episode.rewards.get(name, math.nan) for episode in episodes]) for name in names}
+    sums = {name: np.array([episode.rewards.get(name, math.nan) for episode in episodes]) for name in names}
     for number, episode in enumerate(episodes):
         for name, credits in episode.credits.items():
-            marked = [one.value for one in credits if one.advantage and not math.isnan(one.value)]
-            if marked and name in found:
-                found[name][number] -= math.fsum(marked)
-    found["length_penalty"] = np.array([episode.length_penalty for episode in episodes])
-    return found
+            marked = [credit.value for credit in credits if credit.advantage and credit.known]
+            if marked:
+                sums[name][number] -= math.fsum(marked)
+    sums["length_penalty"] = np.array([episode.length_penalty for episode in episodes], np.float64)
+    return sums
 
 
 def _rewards_of_turns(episode: Episode, rewards: Sequence[float] | Floats) -> Floats:

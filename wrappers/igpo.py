@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from memenvs.core.data import NonNegative, checked
 from memenvs.core.episode import Episode, Floats, Turn
@@ -44,13 +43,11 @@ class IGPO(RewardMethod):
         measure: `"probability"`, or `"log"`: differences of mean log p, nats per token (its code's option).
         target: a as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
         gamma: discount per turn, in the paper's advantage.
-        normalize: `"separate"`: gains and outcomes each by themselves, or `"joint"`; of that advantage.
     """
 
     measure: Measure = "probability"
     target: Target = "bare"
     gamma: NonNegative = 1.0
-    normalize: Literal["separate", "joint"] = "separate"
 
     name = "igpo"
     uses = ()
@@ -81,10 +78,4 @@ class IGPO(RewardMethod):
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
         """The paper's: gains and outcomes normalised in the group and summed from each turn on."""
         groups = [episode.group for episode in episodes]
-        return igpo(
-            self.signals_of(episodes),
-            results_of(episodes),
-            gamma=self.gamma,
-            groups=groups,
-            normalize=self.normalize,
-        )
+        return igpo(self.signals_of(episodes), results_of(episodes), gamma=self.gamma, groups=groups)

@@ -20,7 +20,7 @@ CALLS = ("searched", "called")
 class OTC(RewardMethod):
     """Multiply the outcome by how near the number of calls is to the fewest that suffice (OTC).
 
-        R      = alpha * r_tool * outcome
+        R      = r_tool * outcome
         r_tool = sin(m pi / (m + n))      n > 0: OTC-GRPO, in the form it takes with f = 2nm / (m + n)
         r_tool = cos(m pi / (2m + c))     n = 0, and alone: OTC-PPO
 
@@ -36,12 +36,10 @@ class OTC(RewardMethod):
     Source: arXiv 2504.14870; of the formulas see `memenvs.credit.tool_efficiency`.
 
     Args:
-        alpha: weight of the reward.
         smooth: c > 0; the larger, the less each call costs where n is 0. The paper's value is
             not known to us.
     """
 
-    alpha: float = 1.0
     smooth: Positive = 1.0
 
     name = "otc"
@@ -65,6 +63,6 @@ class OTC(RewardMethod):
         fewest = min(enough, default=0.0) if len(episodes) > 1 else 0.0
         factors = tool_efficiency(calls, fewest, smooth=self.smooth).tolist()
         return [
-            [Credit(len(episode.turns) - 1, self.alpha * factor * episode.outcome, from_signal=False)]
+            [Credit(len(episode.turns) - 1, factor * episode.outcome, from_signal=False)]
             for episode, factor in zip(episodes, factors, strict=True)
         ]

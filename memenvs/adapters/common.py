@@ -61,16 +61,17 @@ def read_credit(
     """A comparison and its settings, for `memenvs.baselines.advantages.group_advantages`.
 
     Args:
-        credit: plain data: `reward` (`"outcome"` by default) names a comparison or one of the methods; the
-            rest are fields of `ComparisonSettings`.
+        credit: plain data: `reward` (`"outcome"` by default) names a comparison or, in any case, one of the
+            methods; the rest are fields of `ComparisonSettings`.
         methods: the reward methods of the rollouts.
 
     Raises:
         ValueError: there is no such comparison or setting, or the comparison does not use a setting.
     """
     settings = dict(credit)
-    reward = settings.pop("reward", "outcome")
-    known = {**COMPARISONS, **{method.name: method for method in methods}}
+    reward = settings.pop("reward", "outcome").lower()
+    known = {**COMPARISONS, **{type(method).__name__.lower(): method for method in methods}}
+    known |= {method.name: method for method in methods}
     if reward not in known:
         raise ValueError(
             f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or one of the "

@@ -14,7 +14,6 @@ from memenvs.credit.groups import Array, Scale, grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]
 Ended = Literal["zero", "skip"]
-Normalize = Literal["separate", "joint"]
 
 
 @checked
@@ -105,7 +104,6 @@ def igpo(
     *,
     gamma: NonNegative = 1.0,
     groups: Sequence[Hashable] | None = None,
-    normalize: Normalize = "separate",
     eps: float = 1e-6,
     ddof: int = 0,
 ) -> list[Array]:
@@ -116,8 +114,8 @@ def igpo(
         A_{i,k} = sum_{l >= k} gamma^(l-k) a_{i,l}
 
     The last entry of a rollout's gains is not read: its last turn earns the outcome. A gain of NaN could not
-    be measured: its a is 0, and it is in no mean. Source: IGPO (arXiv 2510.14967), whose public code has both
-    normalisations; it was released with the separate one.
+    be measured: its a is 0, and it is in no mean. Source: IGPO (arXiv 2510.14967), as its public code was
+    released.
 
     >>> [turns.round(2).tolist() for turns in igpo([[0.1, 0], [0.3, 0]], [1, 0], gamma=0.5, eps=0)]
     [[-0.5, 1.0], [0.5, -1.0]]
@@ -127,17 +125,13 @@ def igpo(
         outcomes: r (G,).
         gamma: discount per turn, 0 or more.
         groups: the group of each rollout; None: all of one.
-        normalize: `"separate"` as above, or `"joint"`: one mean and std over gains and outcomes together.
         eps: added to std.
         ddof: delta degrees of freedom of std.
     """
     turns, results, names = _to_arrays(gains, outcomes, groups)
     earned = [np.append(own[:-1], result) for own, result in zip(turns, results, strict=True)]
-    # What is compared with what: the parts of a group, or the group as a whole.
     parts = [
-        (name, normalize == "separate" and place == len(own) - 1)
-        for name, own in zip(names, earned, strict=True)
-        for place in range(len(own))
+        (name, k == len(own) - 1) for name, own in zip(names, earned, strict=True) for k in range(len(own))
     ]
     normal = _normalised(earned, parts, eps, ddof)
     return [_discounted(own[None], gamma)[0][: len(row)] for own, row in zip(normal, turns, strict=True)]

@@ -66,10 +66,10 @@ def test_a_learner_without_flags_asks_for_a_model(capsys):
 @pytest.mark.parametrize(
     ("reward", "settings", "own", "compared"),
     [
-        ("gigpo", {"scale": "none", "omega": 0.5}, {"scale": "none", "omega": 0.5}, {"scale": "none"}),
+        ("GiGPO", {"scale": "none", "omega": 0.5}, {"scale": "none", "omega": 0.5}, {"scale": "none"}),
         ("infomem", {"normalize": False}, {"normalize": False}, {"normalize": "sum"}),
         ("infomem", {"normalize": "components"}, {"normalize": True}, {"normalize": "components"}),
-        ("rememr1", {"scale": "none", "alpha": 0.5}, {"alpha": 0.5}, {"scale": "none"}),
+        ("REMEMR1", {"scale": "none", "alpha": 0.5}, {"alpha": 0.5}, {"scale": "none"}),
     ],
 )
 def test_a_setting_reaches_the_method_or_the_comparison_that_takes_its_value(reward, settings, own, compared):

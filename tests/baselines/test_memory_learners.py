@@ -89,7 +89,7 @@ def test_a_fixed_scorer_can_be_named(tiny_model, tmp_path):
 def test_mt_ppo_learns_from_search_rewards(tiny_model, tmp_path):
     options = {"tasks": "world-test", "max_turns": 2, "k": 1, "max_information": 60}
     args = arguments(
-        mt_ppo, tiny_model, tmp_path / "run", "MemSearchQA-v0", options, methods=["SearchRewards"]
+        mt_ppo, tiny_model, tmp_path / "run", "MemSearchQA-v0", options, methods=["searchrewards"]
     )
     _, line = train(mt_ppo, args)
     # Nothing it says is well-formed: -0.2 in each of 2 turns, -1 in the last.

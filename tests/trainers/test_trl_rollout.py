@@ -226,7 +226,7 @@ class TestRewrite:
             "methods": ["TAMTRL"],
             "scorer": "lexical",
             "env_args": READING,
-            "credit": {"reward": "tamtrl"},
+            "credit": {"reward": "TAMTRL"},
         }
         trainer = make(ByTurn, "MemChunkQA-v0", script=script, options={"max_steps": 1}, **how)
         trainer.train()

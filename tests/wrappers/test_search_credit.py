@@ -76,7 +76,6 @@ class TestOTC:
         # n = 1: sin(pi / 2), sin(3 pi / 4); the wrong answer did not call and sets no n
         group = [calling(1, 1.0), calling(3, 1.0), calling(0, 0.0)]
         close(paid(OTC(), group), [1.0, math.sqrt(0.5), 0.0], atol=1e-12)
-        close(paid(OTC(alpha=2.0), group), [2.0, math.sqrt(2.0), 0.0], atol=1e-12)
 
     def test_alone_it_is_the_cosine(self):
         close(paid(OTC(), [calling(1, 1.0)]), [math.cos(math.pi / 3)])

@@ -64,11 +64,13 @@ class GiGPO(RewardMethod):
         texts = [[state_of(turn) for turn in episode.turns] for episode in played]
         states = similar_states(texts, self.similarity)
         advantages = gigpo(rewards, states, gamma=self.gamma, scale=self.scale)
-        found = {id(episode): turns.tolist() for episode, turns in zip(played, advantages, strict=True)}
+        advantages_of = {
+            id(episode): turns.tolist() for episode, turns in zip(played, advantages, strict=True)
+        }
         return [
             [
                 Credit(k, self.omega * value, advantage=True)
-                for k, value in enumerate(found.get(id(episode), ()))
+                for k, value in enumerate(advantages_of.get(id(episode), ()))
             ]
             for episode in episodes
         ]
@@ -98,16 +100,18 @@ def similar_states(texts: Sequence[Sequence[str]], similarity: float) -> list[li
         if text in first:
             continue
         counts = Counter[str]()
-        own = set[int]()
+        words_here = set[int]()
         for word in text.split():
             counts[word] += 1
-            own.add(numbers.setdefault((word, counts[word]), len(numbers)))
-        first[text] = next((state for state in words if _shared(words[state], own) >= similarity), text)
-        words.setdefault(first[text], own)
+            words_here.add(numbers.setdefault((word, counts[word]), len(numbers)))
+        first[text] = next(
+            (state for state in words if _shared(words[state], words_here) >= similarity), text
+        )
+        words.setdefault(first[text], words_here)
     return [[first[text] for text in row] for row in texts]
 
 
-def _shared(one: set[int], other: set[int]) -> float:
+def _shared(first: set[int], second: set[int]) -> float:
     """The part of their words that two texts share, 0 to 1; two texts without a word share all."""
-    total = len(one) + len(other)
-    return 2 * len(one & other) / total if total else 1.0
+    total = len(first) + len(second)
+    return 2 * len(first & second) / total if total else 1.0

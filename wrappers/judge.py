@@ -283,12 +283,12 @@ def read_json(verdict: str, count: int | None) -> list[Score]:
     stripped, key = verdict.strip(), "score" if count is None else "scores"
     fenced = _FENCE.fullmatch(stripped)
     try:
-        found: Any = json.loads(fenced[1] if fenced else stripped)
+        answer: Any = json.loads(fenced[1] if fenced else stripped)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or set(found) != {key}:
+        answer = None
+    if not isinstance(answer, dict) or set(answer) != {key}:
         return _unscored(count, f"unreadable: not an object of {key!r} alone but {stripped[:120]!r}")
-    scores = [found[key]] if count is None else found[key]
+    scores = [answer[key]] if count is None else answer[key]
     if not isinstance(scores, list) or len(scores) != (count or 1):
         size = len(scores) if isinstance(scores, list) else "no list"
         return _unscored(count, f"wrong number: {size} scores for {count} turns")

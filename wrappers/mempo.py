@@ -95,8 +95,8 @@ class MemPO(RememberingMethod):
         """A_memory on the span of each memory, and r_i at the last turn."""
         spans = [[memory_span(turn) for turn in episode.turns] for episode in episodes]
         signals = [
-            [np.nan if span is None else signal for span, signal in zip(places, own, strict=True)]
-            for places, own in zip(spans, self.signals_of(episodes), strict=True)
+            [np.nan if span is None else signal for span, signal in zip(places, measured, strict=True)]
+            for places, measured in zip(spans, self.signals_of(episodes), strict=True)
         ]
         if len(episodes) == 1:
             earlier = self._earlier["memory"]
@@ -105,14 +105,14 @@ class MemPO(RememberingMethod):
         else:
             rewards = [trajectory_reward(episode) for episode in episodes]
             normal = [turns.tolist() for turns in mempo(rewards, signals).memory]
-        made: list[list[Credit]] = []
+        assigned: list[list[Credit]] = []
         for episode, places, values in zip(episodes, spans, normal, strict=True):
             memories = enumerate(zip(values, places, strict=True))
             credits = [Credit(k, value, span, advantage=True) for k, (value, span) in memories if span]
             if self.replaces_outcome and episode.turns:
                 credits.append(Credit(len(places) - 1, trajectory_reward(episode), from_signal=False))
-            made.append(credits)
-        return made
+            assigned.append(credits)
+        return assigned
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
         """A_trajectory, of the outcome alone; A_memory is a credit that a learner adds (eq. 9)."""

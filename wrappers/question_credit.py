@@ -44,7 +44,7 @@ class QuestionCredit(RememberingMethod):
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The advantage of every turn."""
-        answered = [[k for k, turn in enumerate(one.turns) if _answers(turn)] for one in episodes]
+        answered = [[k for k, turn in enumerate(episode.turns) if _answers(turn)] for episode in episodes]
         most = max(map(len, answered))
         earned = np.zeros((len(episodes), most))
         for row, episode, turns in zip(earned, episodes, answered, strict=True):
@@ -57,14 +57,14 @@ class QuestionCredit(RememberingMethod):
         else:
             columns = [group_normalize(column, eps=1e-6) for column in earned.T]
             normal = np.array(columns).T if columns else earned
-        made = []
+        assigned = []
         for episode, turns, values in zip(episodes, answered, normal, strict=True):
             of_memory = float(values.mean()) if most else 0.0
             credit = [of_memory] * len(episode.turns)
             for k, value in zip(turns, values.tolist(), strict=False):
                 credit[k] = value
-            made.append([Credit(k, value, advantage=True) for k, value in enumerate(credit)])
-        return made
+            assigned.append([Credit(k, value, advantage=True) for k, value in enumerate(credit)])
+        return assigned
 
 
 def _answers(turn: Turn) -> bool:

@@ -73,21 +73,21 @@ def read_methods(texts: Sequence[str]) -> list[MethodSpec]:
     >>> read_methods(["tamtrl", "length_norm=false", '["MemPO"]'])
     [['TAMTRL', {'length_norm': False}], 'MemPO']
     """
-    found: list[Any] = []
+    specs: list[Any] = []
     for text in texts:
         if text.lstrip().startswith(("[", "{")):
             methods = convert(parse_json(text, "methods"), list[Any], "methods")
-            found += [methods] if len(methods) == 2 and isinstance(methods[1], Mapping) else methods
+            specs += [methods] if len(methods) == 2 and isinstance(methods[1], Mapping) else methods
         elif "=" not in text:
-            found.append(method_name(text))
-        elif found:
-            name, settings = (found[-1], {}) if isinstance(found[-1], str) else found[-1]
-            found[-1] = [name, read_arguments([json.dumps(settings), text], f"methods: {name}")]
+            specs.append(method_name(text))
+        elif specs:
+            name, settings = (specs[-1], {}) if isinstance(specs[-1], str) else specs[-1]
+            specs[-1] = [name, read_arguments([json.dumps(settings), text], f"methods: {name}")]
         else:
             raise ValueError(f"methods: {text!r} is a setting; write the name of its method before it")
-    if found:
-        make_methods(found)
-    return found
+    if specs:
+        make_methods(specs)
+    return specs
 
 
 def plain_method(method: RewardMethod) -> list[Any]:
@@ -97,7 +97,7 @@ def plain_method(method: RewardMethod) -> list[Any]:
         TypeError: its settings are not plain data.
     """
     place = f"{type(method).__module__}:{type(method).__qualname__}"
-    name = next((name for name, own in METHODS.items() if own == place), place)
+    name = next((name for name, location in METHODS.items() if location == place), place)
     return [name, json.loads(json.dumps(method.settings()))]
 
 
@@ -118,8 +118,8 @@ def make_scorer(scorer: ScorerSpec, template: str | None = None) -> Scorer | Non
         ValueError: no such scorer, settings that it does not take, or a spec recorded with an object.
     """
     if template is not None:
-        made = make_scorer(scorer)
-        return made and TemplateScorer(made, template)
+        bare = make_scorer(scorer)
+        return bare and TemplateScorer(bare, template)
     if scorer is None or (isinstance(scorer, Scorer) and not isinstance(scorer, type)):
         return scorer
     if isinstance(scorer, str) and scorer.lstrip().startswith("["):

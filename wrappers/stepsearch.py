@@ -57,23 +57,23 @@ class StepSearch(RewardMethod):
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """mean_i c_i^t; NaN without evidence."""
-        found = _matches_of(turn)
-        return float(np.mean(found)) if found else math.nan
+        matched = _matches_of(turn)
+        return float(np.mean(matched)) if matched else math.nan
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """R_t of every turn."""
         return [self._credits(episode.turns) for episode in episodes]
 
     def _credits(self, turns: Sequence[Turn]) -> list[Credit]:
-        found = [_matches_of(turn) for turn in turns]
-        if not all(found):
+        matched = [_matches_of(turn) for turn in turns]
+        if not all(matched):
             warnings.warn(
                 "StepSearch pays nothing where a task names no evidence, as questions without documents do; "
                 "train on tasks with evidence, as of `memenvs build musique` or `hotpotqa`",
                 stacklevel=2,
             )
             return [Credit(k, math.nan, reason=NO_EVIDENCE) for k in range(len(turns))]
-        gains = search_gains(found)
+        gains = search_gains(matched)
         shares = redundancy([turn.info["privileged"]["passages"] for turn in turns])
         values = (self.gain * gains - self.redundancy * shares).tolist()
         return [Credit(k, value) for k, value in enumerate(values)]

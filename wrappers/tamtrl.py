@@ -98,9 +98,9 @@ class TAMTRL(RememberingMethod):
         """(K,) as `memenvs.credit.tamtrl` takes it: R_t of an answer and of an empty memory (p^_t = 0)."""
         several = sum(map(_answered, episode.turns)) > 1
         paid = []
-        for turn, own in zip(episode.turns, episode.outcomes, strict=True):
+        for turn, outcome in zip(episode.turns, episode.outcomes, strict=True):
             if self._takes_outcome(turn):
-                paid.append(own if several else episode.outcome)
+                paid.append(outcome if several else episode.outcome)
             elif _written(turn):
                 paid.append(math.nan)
             else:

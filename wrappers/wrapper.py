@@ -150,8 +150,12 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     def check_memory(self, memory: Any) -> None:
         """Raise a one-line `ValueError` unless a memory is of methods with the same settings."""
-        own = self.get_memory()
-        if not isinstance(memory, dict) or memory.keys() != own.keys() or memory["methods"] != own["methods"]:
+        expected = self.get_memory()
+        if (
+            not isinstance(memory, dict)
+            or memory.keys() != expected.keys()
+            or memory["methods"] != expected["methods"]
+        ):
             raise ValueError(
                 f"this state is from other reward methods ({memory!s:.200}); make the wrapper with the "
                 "methods of the state"
@@ -159,8 +163,8 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     def set_memory(self, memory: dict[str, Any]) -> None:
         """Have the methods remember what a memory of `get_memory` holds."""
-        for method, own in zip(self.methods, memory["memories"], strict=True):
-            method.set_memory(own)
+        for method, remembered in zip(self.methods, memory["memories"], strict=True):
+            method.set_memory(remembered)
 
     def _pay(self, paid: Sequence[float], credits: Sequence[Credit]) -> float:
         """What a method pays at this turn: its credits as far as they are known, less what it has paid.

@@ -35,10 +35,10 @@ def open_env(
     Raises:
         ValueError: the observations are not texts, or the environment does not take an argument.
     """
-    made = make_env(env, plain(env_args or {}))
+    opened = make_env(env, plain(env_args or {}))
     if not pictures:
-        check_text_observations(made)
-    return RewardWrapper(made, plain(methods), plain(scorer)) if methods else made
+        check_text_observations(opened)
+    return RewardWrapper(opened, plain(methods), plain(scorer)) if methods else opened
 
 
 def read_draw(row: Mapping[str, Any]) -> tuple[int, int | None]:

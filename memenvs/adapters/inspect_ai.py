@@ -45,14 +45,14 @@ def environment(
         **env_args: arguments of the environment.
     """
     start = functools.partial(open_env, env, env_args, methods, scorer, pictures=True)
-    made = start()
+    opened = start()
     samples = []
-    for number in range(text_env_of(made).n_tasks):
-        _, info = made.reset(seed=seed, options={"task": number})
+    for number in range(text_env_of(opened).n_tasks):
+        _, info = opened.reset(seed=seed, options={"task": number})
         known: Mapping[str, str] = info["privileged"]
         asked, target = known.get("question", f"{env}, task {info['task']}"), known.get("target", "")
         samples.append(Sample(input=asked, target=target, id=number, metadata={"task": info["task"]}))
-    made.close()
+    opened.close()
     dataset = MemoryDataset(samples, name=env)
     return Task(dataset=dataset, solver=play(start, seed), scorer=episode(), name=env)
 

@@ -55,10 +55,10 @@ class SkyRLEnv(BaseTextEnv):
 
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        given, self._row = plain(env_config or {}), dict(extras or {})
-        settings = convert(given, Settings, "env_config", "give at least env='MemSearchQA-v0'")
+        config, self._row = plain(env_config or {}), dict(extras or {})
+        settings = convert(config, Settings, "env_config", "give at least env='MemSearchQA-v0'")
         names = settings.__struct_fields__
-        if unknown := sorted(set(given) - set(names)):
+        if unknown := sorted(set(config) - set(names)):
             raise ValueError(f"unknown setting {unknown[0]!r}; the settings are {', '.join(names)}")
         self.max_turns = int(self._row.get("max_turns") or 0)  # 0: the environment's own
         self._name, self._step_wise = settings.env, settings.step_wise

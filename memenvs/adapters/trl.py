@@ -136,8 +136,8 @@ class EpisodeRollout:
         self.episodes = loop.play_all(plan)
         rows = []
         for episode in self.episodes:
-            own = [trl_row(sample, episode.end != "failed") for sample in episode.samples]
-            rows += own or [empty_row(trainer)]
+            of_episode = [trl_row(sample, episode.end != "failed") for sample in episode.samples]
+            rows += of_episode or [empty_row(trainer)]
         if expand:
             rows = expand(rows)
         output: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
@@ -162,9 +162,9 @@ def episode_return(
 
     The environment's metrics are logged under `env/`. TRL passes its other columns, too.
     """
-    played = [one for one, value in zip(metrics, returns, strict=True) if value is not None]
+    played = [metric for metric, value in zip(metrics, returns, strict=True) if value is not None]
     for name in played[0] if played else ():
-        log_metric(f"env/{name}", float(np.mean([one[name] for one in played])))
+        log_metric(f"env/{name}", float(np.mean([metric[name] for metric in played])))
     return list(returns)
 
 
@@ -215,16 +215,19 @@ class TurnAdvantages(Trainer):
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
         """As the trainer does; then notes how many steps each tool environment has made."""
-        made = super()._generate_single_turn(*args, **kwargs)
+        sampled = super()._generate_single_turn(*args, **kwargs)
         environments = getattr(self, "environments", None) or []
         self._steps.append([len(env._episode.turns) for env in environments])
-        return made
+        return sampled
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
         """As the trainer does; where an episode is several rows its completion is its last reply."""
         if len(completions) != len(prompts):
             last = list(map(last_reply, self.rollout_func.episodes))
-            completions, completion_ids = [one.text for one in last], [one.ids.tolist() for one in last]
+            completions, completion_ids = (
+                [reply.text for reply in last],
+                [reply.ids.tolist() for reply in last],
+            )
         return super()._calculate_rewards(inputs, prompts, completions, completion_ids)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -252,11 +255,11 @@ class TurnAdvantages(Trainer):
         gathered = gather_object([(here, episode) for episode in usable])
         policy: Any = rollout.policy
         whole = group_advantages([episode for _, episode in gathered], policy, *self._credit)
-        own = iter(values for (rank, _), values in zip(gathered, whole, strict=True) if rank == here)
+        of_process = iter(values for (rank, _), values in zip(gathered, whole, strict=True) if rank == here)
         rows: list[Floats] = []
         for episode in rollout.episodes:
             empty = [np.zeros(0)] * max(len(episode.samples), 1)
-            rows += episode.split(next(own)) if valid([episode]) else empty
+            rows += episode.split(next(of_process)) if valid([episode]) else empty
         return rows
 
     def _of_tools(self, response_mask: NDArray[np.bool_]) -> list[Floats]:
@@ -525,9 +528,9 @@ def place(values: Sequence[Floats], response_mask: NDArray[np.bool_]) -> NDArray
     [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
     """
     placed = np.zeros(response_mask.shape, np.float32)
-    for row, (own, mask) in enumerate(zip(values, response_mask[: len(values)], strict=True)):
+    for row, (numbers, mask) in enumerate(zip(values, response_mask[: len(values)], strict=True)):
         if mask.any():
-            placed[row, mask] = own
+            placed[row, mask] = numbers
     return placed
 
 

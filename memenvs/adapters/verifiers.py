@@ -176,11 +176,11 @@ class MemEnv(vf.Env[MemEnvConfig]):
         last = turns[-1] if turns else {"turn_rewards": [], "metrics": {}}
         rewards = last["turn_rewards"]
         states = list(itertools.accumulate(rewards))
-        for trace, own in traces:
-            trace.info["turns"] = turns[own]
-            trace.info["turn_rewards"] = [*states[own], *[None] * (trace.num_turns - len(states[own]))]
+        for trace, place in traces:
+            trace.info["turns"] = turns[place]
+            trace.info["turn_rewards"] = [*states[place], *[None] * (trace.num_turns - len(states[place]))]
             trace.record_metrics({**last["metrics"], "complete": float(episode.over)})
-            credited = own if self.config.credit == "turn" else slice(None)
+            credited = place if self.config.credit == "turn" else slice(None)
             if appends:
                 sums = component_sums(turns[credited])
                 for name in component_sums(turns):

@@ -247,8 +247,8 @@ class PolicyScorer:
         if "prompt_logprobs" not in output.extra_fields:
             raise ValueError("the servers give no prompt_logprobs; use rollout.name=vllm, or another scorer")
         self.versions.add(output.extra_fields["global_steps"])
-        given = output.extra_fields["prompt_logprobs"]  # entry i is of token i + 1
-        return np.array([entry[0] for entry in given[len(pair.prompt) - 1 : -1]])
+        entries = output.extra_fields["prompt_logprobs"]  # entry i is of token i + 1
+        return np.array([entry[0] for entry in entries[len(pair.prompt) - 1 : -1]])
 
 
 class TurnOutput(agent_loop.AgentLoopOutput):
@@ -283,11 +283,11 @@ def rows_of(episode: Episode, end: int) -> list[TurnOutput]:
     metrics = {**episode.metrics, "return": total}
     metrics |= {"success": float(episode.success), "failed": float(bool(episode.error))}
     rows = []
-    for sample, own in zip(samples, parts, strict=True):
+    for sample, numbers in zip(samples, parts, strict=True):
         mask = sample.response_mask
         start = int(mask.argmax()) if mask.any() else 1
         scores = np.zeros(len(sample.ids))
-        scores[mask] = own
+        scores[mask] = numbers
         row = TurnOutput(
             prompt_ids=sample.ids[:start].tolist(),
             response_ids=sample.ids[start:].tolist(),

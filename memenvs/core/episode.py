@@ -314,8 +314,8 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     @property
     def turn_rewards(self) -> list[float]:
         """(K,) what each turn earned: the environment's components and the credits of the methods."""
-        own = (sum(self._components(turn).values()) for turn in self.turns)
-        return [sum(parts) for parts in zip(own, self._credited(False), self.turn_advantages, strict=True)]
+        paid = (sum(self._components(turn).values()) for turn in self.turns)
+        return [sum(parts) for parts in zip(paid, self._credited(False), self.turn_advantages, strict=True)]
 
     @property
     def turn_advantages(self) -> list[float]:
@@ -339,7 +339,7 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         """The sum of each component over the turns; NaN for a method none of whose credits has a number."""
         components = [self._components(turn) for turn in self.turns]
         names = components[0] if components else ()
-        sums = {name: math.fsum(one[name] for one in components) for name in names}
+        sums = {name: math.fsum(of_turn[name] for of_turn in components) for name in names}
         for name, credits in self.credits.items():
             known = [credit.value for credit in credits if credit.known]
             sums[name] = math.fsum(known) if known or not credits else math.nan
@@ -371,15 +371,15 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         """
         values = [np.zeros(0)]
         for turn in self.turns:
-            given = np.zeros(len(turn.reply.ids))
+            credited = np.zeros(len(turn.reply.ids))
             for credit in itertools.chain.from_iterable(turn.credits.values()):
                 if credit.advantage and credit.known:
                     inside: Any = slice(None)
                     if credit.span is not None:
                         places = policy.spans(turn.reply.ids)
                         inside = (places[:, 0] < credit.span[1]) & (places[:, 1] > credit.span[0])
-                    given[inside] += credit.value
-            values.append(given)
+                    credited[inside] += credit.value
+            values.append(credited)
         return np.concatenate(values)
 
     @property

@@ -59,15 +59,19 @@ def tamtrl_rewards(
     scores = [np.asarray(p, np.float64) for p in teacher]
     rewards = np.asarray(outcomes, np.float64)
     added = np.zeros_like(rewards) if penalties is None else np.asarray(penalties, np.float64)
-    owns = [np.full(len(p), np.nan) for p in scores] if paid is None else [np.asarray(own) for own in paid]
+    owns = (
+        [np.full(len(p), np.nan) for p in scores] if paid is None else [np.asarray(fixed) for fixed in paid]
+    )
     if minmax:
-        low, high = bounds or _score_bounds([p[np.isnan(own)] for p, own in zip(scores, owns, strict=True)])
+        low, high = bounds or _score_bounds(
+            [p[np.isnan(fixed)] for p, fixed in zip(scores, owns, strict=True)]
+        )
         flat = all_equal([low, high])
         scores = [np.where(np.isnan(p), p, 0.0) if flat else (p - low) / (high - low) for p in scores]
     together = [p * r if combine == "product" else p + r for p, r in zip(scores, rewards, strict=True)]
     return [
-        np.where(np.isnan(own), both, own) + penalty
-        for both, own, penalty in zip(together, owns, added, strict=True)
+        np.where(np.isnan(fixed), both, fixed) + penalty
+        for both, fixed, penalty in zip(together, owns, added, strict=True)
     ]
 
 
@@ -116,13 +120,13 @@ def normalize_turns(
         eps: added to std.
         ddof: delta degrees of freedom of std.
     """
-    turns = [np.asarray(own, np.float64) for own in rewards]
-    advantages = [np.zeros_like(own) for own in turns]
+    turns = [np.asarray(of_rollout, np.float64) for of_rollout in rewards]
+    advantages = [np.zeros_like(of_rollout) for of_rollout in turns]
     for rollouts in members([0] * len(turns) if tasks is None else tasks):
         joined = group_normalize(np.concatenate([turns[i] for i in rollouts]), eps=eps, ddof=ddof)
         ends = np.cumsum([len(turns[i]) for i in rollouts])[:-1]
-        for i, own in zip(rollouts, np.split(joined, ends), strict=True):
-            advantages[i] = own
+        for i, of_rollout in zip(rollouts, np.split(joined, ends), strict=True):
+            advantages[i] = of_rollout
     return advantages
 
 

@@ -92,9 +92,9 @@ def combine_turns(turns: ArrayLike, outcome: float, alpha: float = 1.0) -> Array
     >>> combine_turns([1.0, 2.0, np.nan], 10.0, alpha=0.5).tolist()
     [4.5, 7.0, 10.0]
     """
-    own = np.nan_to_num(np.asarray(turns, np.float64), nan=0.0)
-    own[-1:] = outcome
-    return _discounted(own[None], alpha)[0]
+    earned = np.nan_to_num(np.asarray(turns, np.float64), nan=0.0)
+    earned[-1:] = outcome
+    return _discounted(earned[None], alpha)[0]
 
 
 @checked

@@ -101,19 +101,19 @@ def as_policy(policy: Any, max_new_tokens: int = 512) -> Policy:
         TypeError: it is another kind of object.
     """
     if hasattr(policy, "replies"):
-        made: Policy = policy
+        replies: Policy = policy
     elif hasattr(policy, "submit"):
-        made = StreamPolicy(policy, max_new_tokens)
+        replies = StreamPolicy(policy, max_new_tokens)
     elif hasattr(policy, "sample"):
-        made = BatchPolicy(policy, max_new_tokens)
+        replies = BatchPolicy(policy, max_new_tokens)
     elif callable(policy):
-        made = agent_policy(policy)
+        replies = agent_policy(policy)
     else:
         raise TypeError(
             "a policy is a function from an observation and its info to a reply, a model such as HFPolicy, "
             f"or an object with a method `replies`, got {type(policy).__name__}"
         )
-    return made
+    return replies
 
 
 class TurnPolicy:

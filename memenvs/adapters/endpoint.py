@@ -85,8 +85,9 @@ class EpisodeAgent:
         watch = self._watch = self._watch or Watch(url)  # one for all episodes
         client = OpenAIClient(url, timeout=self._timeout, tries=1, key=key)
         episode = Episode(seed=seed, number=task)
-        env, names = await in_thread(open_env, *self._env), []
+        env = await in_thread(open_env, *self._env)
         prompts = self._prompts(env)
+        names: list[str] = []  # of the completions
 
         def tell() -> None:
             """What the last turn earned at once."""

@@ -107,8 +107,8 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         not.
 
     To write one (docs/environments.md has a complete example):
-        Class variables: `components`, `metric_names`, `context`, and `version` and
-        `unhashed` of `Replayable`. An environment that lacks a required method cannot be constructed.
+        Class variables: `components`, `metric_names`, `context`, and `unhashed` of `Replayable`. An
+        environment that lacks a required method cannot be constructed.
         Required, in the order in which `step` calls them:
 
         - `_begin(task)`: called by `reset`; returns a new episode. Every random choice comes from
@@ -227,11 +227,10 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         """
         reply, ended = self._last.reply or "", bool(self.episode.end)
         added = len(reply + self._feedback()) if ended else 0
+        text = now if callable(now) else lambda: now
+        memory = "" if ended else reply
         return self._rewritten_fields(
-            "" if ended else reply,
-            lambda: made(now)[: -added or None],
-            start,
-            lambda: made(now) + evidence,
+            memory, lambda: text()[: -added or None], start, lambda: text() + evidence
         )
 
     def _rewritten_fields(
@@ -279,7 +278,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
             options: `{"task": i}` picks the task by number.
         """
         options = options or {}
-        self.check_options(options)
+        check_task(options, self.n_tasks)
         seed = int(self.np_random.integers(2**63)) if seed is None else int(seed)
         super().reset(seed=seed)
         self._begun = {"seed": seed, "options": {name: int(value) for name, value in options.items()}}
@@ -325,14 +324,6 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         """Lines for `render` that say what the last reply earned: a reward wrapper's, or its `own`."""
         return self._reward_lines or own
 
-    def check_options(self, options: dict[str, Any]) -> None:
-        """Refuse options that `reset` does not know.
-
-        Raises:
-            ValueError: an option is unknown; the message has its name and value.
-        """
-        check_task(options, self.n_tasks)
-
     def privileged(self) -> Mapping[str, Any]:
         """What only a trainer may see of the turn that is played now: `info["privileged"]`."""
         return LazyFields(self._privileged())
@@ -341,11 +332,6 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         episode = self.episode
         names, ended = self.metric_names, bool(episode.end)
         metrics = self._metrics() if ended else dict.fromkeys(names, 0.0)
-        if not rewards.keys() <= set(self.components) or (ended and metrics.keys() != set(names)):
-            raise ValueError(
-                f"{type(self).__name__}: _play returned {[*rewards]} and _metrics {[*metrics]}, but "
-                f"components = {self.components} and metric_names = {self.metric_names}"
-            )
         context = self._context()
         return {
             "task": self._task_id(),
@@ -406,11 +392,6 @@ def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
     task = options.get("task", 0)
     if not is_whole(task) or not 0 <= task < n_tasks:
         raise ValueError(f"options['task'] must be a number from 0 to {n_tasks - 1}, got {task!r}")
-
-
-def made(text: Text) -> str:
-    """A text, or what the function that makes it returns."""
-    return text() if callable(text) else text
 
 
 def env_name(env: gym.Env[Any, Any]) -> str:

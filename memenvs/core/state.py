@@ -19,20 +19,13 @@ State = dict[str, Any]
 
 S = TypeVar("S", bound="Replayable")
 
-_IDENTITY = {
-    "class": "another class",
-    "version": "another version",
-    "tasks": "other tasks",
-    "arguments": "other arguments",
-}
-
 
 def get_state(env: gym.Env[Any, Any]) -> State:
     """The state of an environment inside any stack of wrappers, as plain data that JSON gives back equal.
 
-    `env`, `class`, `version`, `tasks` and `arguments` name the environment; `seed`, `options` and `actions`
-    are the episode; `shown` is a hash of what it shows; `memories` are what wrappers remember, such as the
-    numbers of earlier episodes in a `RewardWrapper`.
+    `env`, `tasks` and `arguments` say which environment it is; `seed`, `options` and `actions` are the
+    episode; `shown` is a hash of what it shows; `memories` are what wrappers remember, such as the numbers of
+    earlier episodes in a `RewardWrapper`.
 
     Raises:
         ResetNeeded: no episode has begun.
@@ -105,14 +98,11 @@ class Replayable:
     arguments of a reset that begins the same episode, and empties `_actions`, to which its `step` appends.
 
     Attributes:
-        version: raised when the same replies would no longer lead to the same results; states of another
-            version are refused.
         unhashed: arguments that do not tell one environment from another, such as `render_mode`, and those
             that `task_set` covers.
         changing: attributes that change while an episode is played, which a deep copy copies.
     """
 
-    version: ClassVar[int] = 0
     unhashed: ClassVar[tuple[str, ...]] = ("render_mode",)
     changing: ClassVar[tuple[str, ...]] = ("_actions", "_np_random", "action_space", "observation_space")
     spec: Any
@@ -139,70 +129,50 @@ class Replayable:
         return env
 
     def get_state(self) -> State:
-        """The identity and the replies; see the module's `get_state`.
+        """The environment's identity and the episode, without the memories of wrappers.
 
         Raises:
             ResetNeeded: no episode has begun.
         """
         if self._begun is None:
             raise gym.error.ResetNeeded("no episode yet; call reset() first")
-        own: Any = self
+        env: Any = self
         return {
-            **self.identity(),
+            **self._identity,
             **copy.deepcopy(self._begun),
             "actions": list(self._actions),
-            "shown": _hash_of(own._observe()),
+            "shown": _hash_of(env._observe()),
         }
 
     def task_set(self) -> tuple[str, str]:
         """The name and the hash of the tasks; the hash alone is compared. Nothing by default."""
         return "", ""
 
-    def identity(self) -> State:
-        """What a state is of: environment, version, and the hashes of its arguments and tasks."""
-        kind = f"{type(self).__module__}:{type(self).__qualname__}"
-        return {
-            "env": self.spec.id if self.spec is not None else kind,
-            "class": kind,
-            "version": self.version,
-            "tasks": self._tasks,
-            "arguments": self._arguments_hash,
-        }
-
     def check_identity(self, state: Any) -> None:
         """Raise a one-line `ValueError` unless the state is of such an environment."""
-        own = self.identity()
-        names = {*own, "seed", "options", "actions", "shown"}
-        if not isinstance(state, Mapping) or not state.keys() >= names:
+        if not isinstance(state, Mapping) or not state.keys() >= {*self._identity, "seed", "shown"}:
             raise ValueError(f"a state is what get_state() returns, got {shown(state)}")
-        for name, differs in _IDENTITY.items():
-            there, here = state[name], own[name]
-            if (there[-1:] != here[-1:]) if name == "tasks" else (there != here):
+        for name, here in self._identity.items():
+            if state[name] != here:
                 raise ValueError(
-                    f"this state is of {state['env']} with {differs}: {there!r}, here {here!r}; restore it "
+                    f"this state has another {name}: {shown(state[name])}, here {shown(here)}; restore it "
                     "in an environment that was made in the same way"
                 )
 
     @functools.cached_property
-    def _tasks(self) -> list[str]:
-        return list(self.task_set())
-
-    @functools.cached_property
-    def _arguments_hash(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 of the arguments, defaults included."""
+    def _identity(self) -> State:
+        """What a state is of: the class, and hashes of its tasks and of its arguments, defaults included."""
         args, kwargs = self._made_with
-        found: dict[str, Any] = {}
-        for base in reversed(type(self).__mro__):  # a base class has the defaults of `**kwargs`
-            if "__init__" in vars(base):
-                parameters = inspect.signature(base.__init__).parameters.values()  # type: ignore[misc]
-                found |= {p.name: p.default for p in parameters if p.default is not p.empty}
-        signature = inspect.signature(type(self).__init__)
-        (_, *given) = signature.bind(self, *args, **kwargs).arguments.items()
-        for name, value in given:
-            handed_on = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-            found |= value if handed_on else {name: value}
-        hashed = {name: value for name, value in found.items() if name not in self.unhashed}
-        return text_hash(json.dumps(hashed, sort_keys=True, default=lambda value: type(value).__qualname__))
+        arguments = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
+        arguments.apply_defaults()
+        (_, *named) = arguments.arguments.items()
+        hashed = {name: value for name, value in named if name not in self.unhashed}
+        text = json.dumps(hashed, sort_keys=True, default=lambda value: type(value).__qualname__)
+        return {
+            "env": f"{type(self).__module__}:{type(self).__qualname__}",
+            "tasks": self.task_set()[1],
+            "arguments": text_hash(text),
+        }
 
 
 def _made_again(

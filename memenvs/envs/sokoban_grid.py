@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -12,17 +11,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from memenvs.core.data import Count, Whole, check, checked
+from memenvs.core.data import Count, checked
 from memenvs.core.env import check_task
 from memenvs.core.state import Replayable
-from memenvs.envs.sokoban import (
-    BUNDLED,
-    Rewards,
-    level_id,
-    levels_hash,
-    open_levels,
-    read_weights,
-)
+from memenvs.envs.sokoban import BUNDLED, Rewards, level_id, levels_hash, open_levels, read_weights
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
 from memenvs.sokoban.engine import planes
 from memenvs.sokoban.solver import are_deadlocked
@@ -177,35 +169,26 @@ class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
 class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     """`SokobanGridEnv` N times: the same levels, seeds, rewards and infos as N of them in a `SyncVectorEnv`.
 
-    Observations are (N, H, W, 7) or (N, 7, H, W) uint8. Sub-environment i of `reset(seed=s)` draws its levels
-    as a single environment with seed `s + i` does.
+    Observations are (N, H, W, 7) or (N, 7, H, W) uint8. The step after an end resets a board. Board i of
+    `reset(seed=s)` draws its levels as a single environment with seed `s + i` does.
 
     Args:
         num_envs: N.
-        autoreset_mode: `"NextStep"` (the step after an end resets), `"SameStep"` (the final observation is in
-            `infos["final_obs"]`, its info in `infos["final_info"]`) or `"Disabled"` (reset by
-            `options={"reset_mask": mask}`).
         **kwargs: those of `SokobanGridEnv`.
     """
 
     @checked
-    def __init__(
-        self,
-        num_envs: Count = 1,
-        autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, num_envs: Count = 1, **kwargs: Any) -> None:
         single = SokobanGridEnv(**kwargs)
         self.num_envs = num_envs
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {**single.metadata, "autoreset_mode": self.autoreset_mode}
+        self.metadata = {**single.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
         self.render_mode = single.render_mode
         self.single_observation_space = single.observation_space
         self.single_action_space = single.action_space
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
         self._single = single
-        self._generators: list[np.random.Generator] = [np.random.default_rng() for _ in range(num_envs)]
+        self._generators = [np.random.default_rng() for _ in range(num_envs)]
         self._drawn: list[list[int]] = [[] for _ in range(num_envs)]
         self._ids = np.array([level_id(number) for number in range(len(single.levels))], object)
         self._boards: BoardBatch | None = None
@@ -215,42 +198,34 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self._deadlocked = np.zeros(num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start new levels, in all boards or in some.
+        """Start a new level on every board.
 
         Args:
-            seed: one a board, or a first one s for s, s + 1, …
-            options: `task` is a level's number for all or one for each; `reset_mask` (N,) bool, which boards.
+            seed: one for each board, or a first one s for s, s + 1, …
+            options: `task` is a level's number for all, or one for each.
 
         Raises:
             ValueError: another number of seeds or tasks than boards, an unknown option, a level there is not.
         """
         options = dict(options or {})
-        mask = read_mask("reset_mask", options.pop("reset_mask", None), self.num_envs)
-        seeds = read_seeds(seed, self.num_envs)
-        given = one_each("task", options.pop("task", None), self.num_envs)
-        tasks = [self._single.read_task({**options, "task": task}) for task in given]
-        if self._boards is None and not mask.all():
-            raise gym.error.ResetNeeded("the first reset must start every board; leave reset_mask out")
-        for i, value in enumerate(seeds):
-            if value is not None and mask[i]:
-                self._generators[i], _ = gym.utils.seeding.np_random(value)
-                self._drawn[i] = []
-        self._begin(np.flatnonzero(mask), tasks)
-        return self._observe(), self._infos(mask)
+        tasks = self._one_each("task", options.pop("task", None))
+        numbers = [self._single.read_task({**options, "task": task}) for task in tasks]
+        if seed is not None:
+            seeds = self._one_each("seed", seed + np.arange(self.num_envs) if np.ndim(seed) == 0 else seed)
+            self._generators = [gym.utils.seeding.np_random(int(value))[0] for value in seeds]
+            self._drawn = [[] for _ in seeds]
+        drawn = [self._draw(row) if number is None else number for row, number in enumerate(numbers)]
+        self._begin(np.arange(self.num_envs), drawn)
+        return self._observe(), self._infos()
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
-        """Move every board; the autoreset mode says what happens to a board that is over.
+        """Move every board, and reset those that were over; their rewards are 0.
 
         Raises:
-            ResetNeeded: before the first reset, and in mode "Disabled" where a board is over.
+            ResetNeeded: before the first reset.
             ValueError: actions that are not (N,) integers from 0 to 3; no board has moved then.
         """
-        boards = self._playing()
-        over, mode = self._over, self.autoreset_mode
-        if mode is AutoresetMode.DISABLED and over.any():
-            raise gym.error.ResetNeeded(
-                f"board {int(over.argmax())} is over; reset it by options={{'reset_mask': mask}}"
-            )
+        boards, over = self._playing(), np.flatnonzero(self._over)
         moves: NDArray[np.integer] = np.asarray(actions)
         if moves.shape != (self.num_envs,) or moves.dtype.kind not in "iu" or (moves & ~3).any():
             raise ValueError(
@@ -263,15 +238,11 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         pushed = np.flatnonzero(step.moved_box & (self._deadlocked == 0.0))  # a lost board stays lost
         dead = self._single.levels.dead[self._level[pushed]]
         self._deadlocked[pushed] = are_deadlocked(boards.cells[pushed], dead)
-        if over.any():
-            rows = np.flatnonzero(over)
-            self._begin(rows)
-            rewards[rows], terminated[rows], truncated[rows] = 0.0, False, False
+        if len(over):
+            self._begin(over, [self._draw(row) for row in over.tolist()])
+            rewards[over], terminated[over], truncated[over] = 0.0, False, False
         self._over = terminated | truncated
-        infos = self._infos(np.ones(self.num_envs, np.bool_), terminated)
-        if mode is AutoresetMode.SAME_STEP and self._over.any():
-            infos = self._restart(infos)
-        return self._observe(), rewards, terminated, truncated, infos
+        return self._observe(), rewards, terminated, truncated, self._infos(terminated)
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture or a text for each board, by `render_mode`; None without one."""
@@ -288,11 +259,9 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             raise gym.error.ResetNeeded("no levels yet; call reset() first")
         return self._boards
 
-    def _begin(self, rows: NDArray[np.intp], tasks: list[int | None] | None = None) -> None:
-        """Put new levels in these rows: those of `tasks` (N,), or drawn ones where there is None."""
-        tasks = tasks or [None] * self.num_envs
-        numbers = [self._draw_level(row) if (task := tasks[row]) is None else task for row in rows.tolist()]
-        self._level[rows] = self._single.chosen[numbers]
+    def _begin(self, rows: NDArray[np.intp], tasks: list[Any]) -> None:
+        """Put the levels of these tasks in these rows."""
+        self._level[rows] = self._single.chosen[tasks]
         levels = self._single.levels.boards[self._level[rows]]
         if self._boards is None:
             self._boards = BoardBatch(levels)
@@ -303,43 +272,35 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self._over = self._over.copy()
         self._over[rows] = False
 
-    def _draw_level(self, row: int) -> int:
+    def _draw(self, row: int) -> int:
         """The next task of a row; drawing a few at once is faster and gives the same numbers."""
         if not self._drawn[row]:
             drawn = self._generators[row].integers(len(self._single.chosen), size=32)
             self._drawn[row] = drawn[::-1].tolist()
         return self._drawn[row].pop()
 
-    def _restart(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Restart the boards that are over; their final observations and infos have their own keys."""
-        over = self._over
-        finals, observed = np.full(self.num_envs, None, object), self._observe()
-        for row in np.flatnonzero(over):
-            finals[row] = observed[row]
-        final_info = {
-            name: np.where(over, value, np.array(None) if value.dtype == object else np.zeros_like(value))
-            for name, value in infos.items()
-        }
-        self._begin(np.flatnonzero(over))
-        fresh = self._infos(np.ones(self.num_envs, np.bool_))
-        return {
-            **fresh,
-            "final_obs": finals,
-            "_final_obs": over,
-            "final_info": final_info,
-            "_final_info": over,
-        }
+    def _one_each(self, name: str, value: Any) -> list[Any]:
+        """N values, the same one N times where there is only one."""
+        if np.ndim(value) == 0:
+            return [value] * self.num_envs
+        if len(value) != self.num_envs:
+            raise ValueError(f"{name} must be one number or {self.num_envs}, got {len(value)}")
+        return list(value)
 
     def _observe(self) -> Any:
         return self._playing().planes(self._single.channels_first)
 
-    def _infos(self, mask: Mask, terminated: Mask | None = None) -> dict[str, Any]:
+    def _infos(self, terminated: Mask | None = None) -> dict[str, Any]:
         """The infos of the single environments as arrays, with Gymnasium's `_key` masks."""
         success = np.zeros(self.num_envs) if terminated is None else terminated.astype(np.float64)
-        numbers = {"level": self._level, "steps": self._steps, "success": success}
-        values = {name: value.copy() for name, value in {**numbers, "deadlocked": self._deadlocked}.items()}
-        values["task"] = self._ids[self._level]
-        return {**values, **{f"_{name}": mask.copy() for name in values}}
+        infos = {
+            "task": self._ids[self._level],
+            "level": self._level.copy(),
+            "steps": self._steps.copy(),
+            "success": success,
+            "deadlocked": self._deadlocked.copy(),
+        }
+        return {**infos, **{f"_{name}": np.ones(self.num_envs, np.bool_) for name in infos}}
 
 
 def allowed(masks: Mask) -> Mask:
@@ -352,31 +313,3 @@ def draw(board: NDArray[np.uint8], render_mode: str | None) -> Any:
     if render_mode == "rgb_array":
         return rgb(board, 32)
     return to_text(board) if render_mode == "ansi" else None
-
-
-def read_mask(name: str, mask: Any, count: int) -> Mask:
-    """A mask (N,) bool, a copy; None means all."""
-    array = np.ones(count, np.bool_) if mask is None else np.array(mask)
-    if array.shape != (count,) or array.dtype != np.bool_:
-        raise ValueError(f"{name} must have shape ({count},) and hold bools, got {mask!r}")
-    return array
-
-
-def read_seeds(seed: Any, count: int) -> list[int | None]:
-    """A seed per environment: a number s means s, s + 1, …; None means no seed."""
-    seeds = [int(one) if isinstance(one, np.integer) else one for one in one_each("seed", seed, count)]
-    for value in seeds:
-        check("seed", value, Whole | None)
-    alone = not isinstance(seed, Sequence) and np.ndim(seed) == 0
-    return [None if value is None else value + i * alone for i, value in enumerate(seeds)]
-
-
-def one_each(name: str, value: Any, count: int) -> list[Any]:
-    """The entries of a sequence, which must be `count`; anything else is repeated `count` times."""
-    if isinstance(value, np.ndarray):
-        value = list(value) if value.ndim else value[()]
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return [value] * count
-    if len(value) != count:
-        raise ValueError(f"{name} must have {count} entries, or be one number, got {len(value)} entries")
-    return list(value)

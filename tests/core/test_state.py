@@ -49,13 +49,6 @@ def test_a_state_of_another_environment_is_refused(make, other):
     refused(env, state_of(other()))
 
 
-def test_a_state_of_another_version_is_refused(monkeypatch):
-    env = SokobanEnv()
-    state = state_of(env)
-    monkeypatch.setattr(SokobanEnv, "version", 1)
-    refused(env, state)
-
-
 def test_one_question_file_tells_itself_from_another(tmp_path):
     envs = []
     for name, question in (("a", "who?"), ("b", "what?")):
@@ -68,7 +61,7 @@ def test_one_question_file_tells_itself_from_another(tmp_path):
 
 
 def test_a_default_that_is_written_out_is_the_same_argument():
-    memenvs.set_state(SokobanImageEnv(max_turns=3, tile=32), state_of(SokobanImageEnv()))
+    memenvs.set_state(SokobanEnv(max_turns=3), state_of(SokobanEnv()))
 
 
 def test_the_id_and_the_class_behind_it_take_each_others_states():

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 
 import memenvs
 from memenvs.core.episode import Episode
@@ -12,8 +12,6 @@ from memenvs.envs.sokoban_grid import SokobanGridEnv, SokobanVectorEnv, allowed,
 from memenvs.rollout.collect import begin
 from memenvs.sokoban import parse
 from memenvs.wrappers import ChooseReply
-
-MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
 
 @pytest.mark.parametrize("channels_first", [False, True])
@@ -125,9 +123,7 @@ def test_seeds_of_many_boards_are_a_first_one_or_one_each(seed):
         {"options": {"task": [-1, 0, 1]}},
         {"options": {"task": [1, 2]}},
         {"options": {"tsk": 1}},
-        {"options": {"reset_mask": [True]}},
         {"seed": [1]},
-        {"seed": -1},
     ],
     ids=str,
 )
@@ -195,27 +191,20 @@ def test_make_vec_takes_the_array_engine():
     assert venv.reset(seed=0)[0].shape == (5, 6, 6, 7)
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 @pytest.mark.parametrize("channels_first", [False, True])
-def test_many_boards_are_single_ones_in_every_autoreset_mode(mode, channels_first):
+def test_many_boards_are_single_ones(channels_first):
     kwargs = {"max_steps": 7, "channels_first": channels_first, "max_solution": 6}
-    ours = SokobanVectorEnv(num_envs=6, autoreset_mode=mode, **kwargs)
-    theirs = SyncVectorEnv([lambda: SokobanGridEnv(**kwargs)] * 6, autoreset_mode=mode)
+    ours = SokobanVectorEnv(num_envs=6, **kwargs)
+    theirs = SyncVectorEnv([lambda: SokobanGridEnv(**kwargs)] * 6)
     assert ours.observation_space == theirs.observation_space
     assert_equal(ours.reset(seed=3), theirs.reset(seed=3))
     rng, ended = np.random.default_rng(0), 0
     for _ in range(60):
         actions = rng.integers(0, 4, 6)
-        mine, gymnasiums = ours.step(actions), theirs.step(actions)
-        assert_equal(mine, gymnasiums)
+        mine = ours.step(actions)
+        assert_equal(mine, theirs.step(actions))
         assert ours.observation_space.contains(np.ascontiguousarray(mine[0]))
-        over = mine[2] | mine[3]
-        ended += over.sum()
-        if mode is AutoresetMode.DISABLED and over.any():
-            assert_equal(
-                ours.reset(options={"reset_mask": over.copy()}),
-                theirs.reset(options={"reset_mask": over.copy()}),
-            )
+        ended += (mine[2] | mine[3]).sum()
     assert ended > 20
 
 
@@ -252,29 +241,10 @@ def test_many_boards_of_two_boxes_are_lost_where_single_ones_are(tmp_path):
 
 
 def assert_equal(ours, theirs):
-    """Compare what a reset or a step returned; of infos, the values their masks call valid."""
-    *arrays, infos = ours
-    *expected, their_infos = theirs
-    for array, other in zip(arrays, expected, strict=True):
-        np.testing.assert_allclose(array, other)
-    assert set(their_infos) <= set(infos)
-    compare_infos(infos, their_infos)
-
-
-def compare_infos(infos, expected):
-    for name in (name for name in expected if not name.startswith("_")):
-        mask = expected[f"_{name}"]
-        np.testing.assert_array_equal(infos[f"_{name}"], mask)
-        if isinstance(expected[name], dict):
-            compare_infos_masked(infos[name], expected[name], mask)
-        else:
-            for row in np.flatnonzero(mask):
-                np.testing.assert_equal(infos[name][row], expected[name][row])
-
-
-def compare_infos_masked(infos, expected, mask):
-    for name in (name for name in expected if not name.startswith("_")):
-        np.testing.assert_equal(infos[name][mask], expected[name][mask])
+    """Compare what a reset or a step returned."""
+    assert len(ours) == len(theirs)
+    for mine, gymnasiums in zip(ours, theirs, strict=True):
+        np.testing.assert_equal(mine, gymnasiums)
 
 
 def test_observations_are_not_changed_by_later_steps():
@@ -284,14 +254,6 @@ def test_observations_are_not_changed_by_later_steps():
     for _ in range(10):
         venv.step(np.array([0, 1, 2, 3]))
     assert (first == kept).all()
-
-
-def test_a_finished_board_is_not_stepped_without_autoreset():
-    venv = SokobanVectorEnv(num_envs=2, autoreset_mode="Disabled", max_steps=1)
-    venv.reset(seed=0)
-    venv.step([0, 0])
-    with pytest.raises(gym.error.ResetNeeded, match="reset_mask"):
-        venv.step([0, 0])
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ if importlib.util.find_spec("transformers"):
 IDS = [f"Wrapped{name}-v0" for name in STACKS]
 INSIDE = (
     "test_methods_that_ask_for_log_probabilities_run",
-    "test_a_state_names_the_environment_its_version_its_tasks_and_its_arguments",
     "test_a_state_of_another_environment_is_refused_in_one_line",
     "test_an_action_that_is_no_text_is_refused",
 )

@@ -88,18 +88,3 @@ def step_of(**members):
     env = type("Own", (CallOrGuess,), members)()
     env.reset(seed=0)
     return env.step("call")
-
-
-def test_a_component_that_is_not_declared_is_refused():
-    with pytest.raises(ValueError, match=r"^Own: _play returned \['bonus'\]"):
-        step_of(_play=lambda self, reply: {"bonus": 1.0})
-
-
-@pytest.mark.parametrize("metrics", [{}, {"success": 1.0, "called": 0.0, "extra": 1.0}])
-def test_metrics_that_are_not_those_declared_are_refused(metrics):
-    def _play(self, reply):
-        self.episode.end = "terminated"
-        return {}
-
-    with pytest.raises(ValueError, match=r"and metric_names = \('success', 'called'\)"):
-        step_of(_metrics=lambda self: metrics, _play=_play)

@@ -75,9 +75,11 @@ def run(
     Returns:
         0; 1 if an episode failed.
     """
+    if policy.policy is None:
+        raise ValueError("no policy is given; add --policy, as in --policy lexical")
     summary = evaluate(
         environment.env,
-        policy.required(),
+        policy.policy,
         env_args=environment.env_args,
         tasks=task,
         samples=samples,
@@ -105,7 +107,7 @@ def run(
 def suite(
     suite: Annotated[Suite, Positional],
     *,
-    policy: PolicyOptions,
+    policy: str,
     models: ModelOptions,
     out: Path,
     source: Path | None = None,
@@ -126,6 +128,7 @@ def suite(
 
     Args:
         suite: world, small or hotpotqa.
+        policy: who plays, as for `evaluate run`.
         out: folder for the episodes and results of each part, and suite.json.
         source: the official file of a suite that needs one.
         samples: episodes of each task.
@@ -135,12 +138,10 @@ def suite(
     Returns:
         0; 1 if an episode failed.
     """
-    if policy.methods or policy.scorer:
-        raise ValueError("a suite has no reward methods; leave --methods and --scorer out")
     with contextlib.redirect_stdout(sys.stderr):  # what builds say
         result = play_suite(
             suite,
-            policy.required(),
+            policy,
             out=out,
             build=build.main,
             source=source,

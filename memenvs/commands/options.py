@@ -40,13 +40,3 @@ class PolicyOptions:
     policy: str | None = None
     methods: Sequence[str] = ()
     scorer: str | None = None
-
-    def required(self) -> str:
-        """The policy.
-
-        Raises:
-            ValueError: none is given.
-        """
-        if self.policy is None:
-            raise ValueError("no policy is given; add --policy, as in --policy lexical")
-        return self.policy

@@ -60,12 +60,12 @@ def _values(run: EvaluatedRun, field: str) -> dict[int, Any]:
         return dict(run.means["prompt_tokens"])
     env, env_args = run.setting["env"], run.setting["env_args"]
     arguments = {parameter.name: parameter.default for parameter in env_parameters(env) or ()} | env_args
-    if "tasks" not in arguments:
-        raise ValueError(f"tasks of {env} have no field {field!r}")
-    questions = open_questions(arguments["tasks"])
-    if questions.hash != run.setting["data"]["tasks"]:
-        raise ValueError(f"{arguments['tasks']} has changed since {run.name} was played; play it again")
-    tasks = {number: questions[number] for number in sorted(run.measured)}
+    tasks: dict[int, Task] = {}
+    if "tasks" in arguments:
+        questions = open_questions(arguments["tasks"])
+        if questions.hash != run.setting["data"]["tasks"]:
+            raise ValueError(f"{arguments['tasks']} has changed since {run.name} was played; play it again")
+        tasks = {number: questions[number] for number in sorted(run.measured)}
     if field == "depth":
         return {number: _depth(task) for number, task in tasks.items() if task.evidence and task.documents}
     values = {number: task.meta[field] for number, task in tasks.items() if field in task.meta}

@@ -127,11 +127,8 @@ def play_suite(
         ValueError: the suite's file is missing, or tasks could not be built.
     """
     parts = SUITES[suite]
-    needs_file = any("SOURCE" in part.build for part in parts)
-    if needs_file and source is None:
+    if source is None and any("SOURCE" in part.build for part in parts):
         raise ValueError(f"suite {suite} needs its official file; give --source FILE")
-    if source is not None and not needs_file:
-        raise ValueError(f"suite {suite} reads no file; leave --source {source} out")
     setting = choose_policy(policy, options or ModelOptions()).setting
     cache = cache_folder() / "suites"
     version = f"{suite}-{VERSION}" + (f"-{sha256(Path(source))[:12]}" if source else "")

@@ -82,27 +82,20 @@ def main_table(
         methods: folders, each with a run for each task set.
         metric: show this metric of each run, in percent unless it counts, instead of the shape's columns;
             judge is the score of a Judge that replaces the outcome.
-        published: show the paper's rows above.
+        published: show the paper's rows above, if the shape's columns are shown.
         intervals: show the 95% interval of each number.
         allow: what may differ between runs of one task set: data.retriever, for ablations of the search, or
             samples.
         format: latex is a tabular with the rules of booktabs.
 
     Raises:
-        ValueError: the paper has no such rows, a folder has no run or one without a column, there is nothing
-            to show, a return includes what reward methods paid, or runs of one task set have different tasks,
-            data, or samples of a task.
+        ValueError: a folder has no run, there is nothing to show, a return includes what reward methods paid,
+            or runs of one task set have different tasks, data, or samples of a task.
     """
     chosen, folders = SHAPES[shape], [Path(method) for method in methods]
     rows = {name: _runs(folder) for name, folder in zip(names_apart(folders), folders, strict=True)}
     runs = [run for by_name in rows.values() for run in by_name.items()]
     known = list(dict.fromkeys(part.run for parts in chosen.columns.values() for part in parts))
-    if known and (unknown := sorted({name for name, _ in runs} - {*known})):
-        raise ValueError(
-            f"the {shape} table has no column for {unknown[0]!r}; name the folders of runs {', '.join(known)}"
-        )
-    if published and (metric is not None or not chosen.published):
-        raise ValueError(f"--published: no numbers are published for these {shape} columns; leave it out")
     if metric is not None or not known:
         chosen = _a_column_for_each(runs, metric or "return")
     allowed = _check_columns(runs, allow)
@@ -115,7 +108,8 @@ def main_table(
     if not filled:
         first = runs[0][1]
         raise ValueError(
-            f"no run has {metric or 'what a column needs'}; {first.name} has {', '.join(sorted(first.means))}"
+            f"no run fills a column; {first.name} has {', '.join(sorted(first.means))}, and the columns of "
+            f"{shape} are of {', '.join(known) or 'any run'} by {metric or 'the metrics of the paper'}"
         )
     shown = {k: title for k, title in enumerate(chosen.columns) if published or k in filled}
     lines = []

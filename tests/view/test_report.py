@@ -178,9 +178,8 @@ def test_the_terminal_lists_episodes_and_shows_one_with_its_credits(runs, capsys
 
 
 def test_the_terminal_lists_failures_alone_by_their_numbers(runs, capsys):
-    assert main([str(runs / "read"), "--terminal", "--failures"]) == 0
+    assert main([str(runs / "read"), "--failures"]) == 0
     assert re.findall(r"^ +(\d) ", capsys.readouterr().out, re.M) == ["1"]  # gold succeeds, silent does not
-    assert main([str(runs), "--failures"]) == 2
 
 
 def test_the_terminal_shows_the_chunk_of_any_wording(tmp_path, capsys):

@@ -58,7 +58,7 @@ def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
 
 def show_page(page: str) -> None:
     """Write Markdown to standard output; on a terminal its tables are columns."""
-    show(in_columns(page, terminal_width()) if sys.stdout.isatty() else page)
+    show(in_columns(page) if sys.stdout.isatty() else page, wrap=False)
 
 
 def terminal_width(otherwise: int = 88) -> int:
@@ -76,13 +76,10 @@ def _wrapped(line: str, width: int) -> list[str]:
     )
 
 
-def in_columns(page: str, width: int) -> str:
+def in_columns(page: str) -> str:
     r"""A page of Markdown with its tables as aligned columns, numbers to the right.
 
-    A table that is wider than `width` becomes several, each with the first column, or with two if the first
-    is empty in some rows.
-
-    >>> print(in_columns("| metric | mean |\n| --- | --- |\n| em | 1.000 |\n| reward | -0.5 |", 80))
+    >>> print(in_columns("| metric | mean |\n| --- | --- |\n| em | 1.000 |\n| reward | -0.5 |"))
     metric   mean
     em      1.000
     reward   -0.5
@@ -99,14 +96,5 @@ def in_columns(page: str, width: int) -> str:
             is_number = all(re.match(r"[-+]?\d|$", text) for text in column[1:]) and columns
             size = max(map(len, column))
             columns.append([text.rjust(size) if is_number else text.ljust(size) for text in column])
-        names = columns[: 2 - all(text.strip() for text in columns[0])]  # of the rows
-        parts = [[*names]]
-        for column in columns[len(names) :]:
-            fits_in = sum(len(placed[0]) + 2 for placed in parts[-1]) + len(column[0]) <= width
-            if not fits_in and len(parts[-1]) > len(names):
-                parts.append([*names])
-            parts[-1].append(column)
-        for k, part in enumerate(parts):
-            head, *rows = ("  ".join(row).rstrip() for row in zip(*part, strict=True))
-            lines += [*[""] * bool(k), head, *rows]
+        lines += ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
     return "\n".join(lines)

@@ -203,6 +203,8 @@ def compare(
     base, *others = [read_run(path, name) for path, name in zip(folders, names_apart(folders), strict=True)]
     known = (base, *others)
     allowed = check_alike(known, MATCHED, allow)
+    if failures := [run.name for run in known if not run.finished]:
+        raise ValueError(f"no episode of {failures[0]} finished; play it again")
     shared = [name for name in base.means if all(name in run.means for run in others)]
     for name in metrics or ():
         if name not in shared:

@@ -239,6 +239,7 @@ def test_tasks_that_one_run_lacks_are_refused_unless_the_common_ones_are_asked_f
     ("other", "options", "said"),
     [
         ({"em": {0: [0.0]}, "ids": "question {}", "data": {"tasks": "ff"}}, ["--allow", "data"], "task 0 is"),
+        ({"em": {0: [None]}}, [], "no episode of other finished"),
         (None, [], "finished `evaluate run`"),
     ],
 )

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from memenvs.core.arguments import check_arguments, parameters_of
 from memenvs.core.data import Count, NonNegative, checked, decode
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.episode import Credit, Episode, observation_text
@@ -51,76 +50,6 @@ _log = logging.getLogger(__name__)
 
 @checked
 @dataclass
-class JudgeClient:
-    """Asks a judge model; plain data, so that it can be copied and pickled, and it holds no key.
-
-    Args:
-        url: address of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
-        model: its name there.
-        concurrency: requests at a time.
-        max_tokens: of a reply.
-        timeout: seconds.
-        tries: of a request.
-        cache: a folder that keeps replies by the hash of what was asked.
-        key_variable: the environment variable with the endpoint's key; None sends none. The key itself is
-            never an argument, so that no spec or log holds it.
-        chat_args: arguments of the endpoint's chat template, such as `{"enable_thinking": False}`.
-        body: more fields of a request; None leaves a field out. Models that think unseen (gpt-5, o3) need
-            `{"temperature": None, "max_tokens": None, "max_completion_tokens": 4096}`.
-    """
-
-    url: str
-    model: str
-    concurrency: Count = 8
-    max_tokens: Count = 1024
-    timeout: NonNegative = 120.0
-    tries: Count = 4
-    cache: str | None = None
-    key_variable: str | None = None
-    chat_args: dict[str, Any] = field(default_factory=dict)
-    body: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._watch = Watch(self._connect(None).url)  # which refuses a wrong URL
-
-    def ask(self, prompt: str, read: Callable[[str], list[Score]]) -> list[Score]:
-        """The scores that `read` finds in the reply to a prompt, without the thought that leads the reply.
-
-        A reply in the cache is taken from there; one whose scores have no reasons is kept in it.
-
-        Raises:
-            ServerError: no reply in `tries` tries, or a refusal.
-        """
-        fields = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0.0,
-            "max_tokens": self.max_tokens,
-            "chat_template_kwargs": self.chat_args or None,
-            **self.body,
-        }
-        body = {name: value for name, value in fields.items() if value is not None}
-        place = None
-        if self.cache is not None:
-            digest = json_sha256(body)
-            place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
-            if (kept := _read_reply(place)) is not None:
-                return read(kept)
-        key = key_in(self.key_variable) if self.key_variable else None
-        completion = complete(self._connect(key), body)
-        self._watch.see(body, completion)
-        reply = completion.text[thought_end(completion.text) :]
-        scores = read(reply)
-        if place is not None and not any(reason for _, reason in scores):
-            write_text(place, json.dumps({"reply": reply}))
-        return scores
-
-    def _connect(self, key: str | None) -> OpenAIClient:
-        return OpenAIClient(self.url, timeout=self.timeout, tries=self.tries, key=key)
-
-
-@checked
-@dataclass
 class Judge(ScoreMethod):
     """Let a judge model score an episode, a number a turn or one for all (MT-PPO 5.3 and appendix D.2).
 
@@ -153,7 +82,16 @@ class Judge(ScoreMethod):
             so that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
             `"multiply"` pays each score times the outcome instead (TAMTRL's LLM-judge, appendix B.2).
         weight: weight of a score in the reward.
-        client: settings of `JudgeClient`, such as `{"cache": "judged"}`.
+        concurrency: requests at a time.
+        max_tokens: most tokens of a verdict.
+        timeout: seconds to wait for one.
+        tries: how often a request is sent.
+        cache: a folder that keeps verdicts by the hash of what was asked.
+        key_variable: the environment variable with the endpoint's key; None sends none. The key itself is
+            never an argument, so that no spec or log holds it.
+        chat_args: arguments of the endpoint's chat template, such as `{"enable_thinking": False}`.
+        body: more fields of a request; None leaves a field out. Models that think unseen (gpt-5, o3) need
+            `{"temperature": None, "max_tokens": None, "max_completion_tokens": 4096}`.
     """
 
     url: str
@@ -162,7 +100,14 @@ class Judge(ScoreMethod):
     rubric: str = "search"
     outcome: Outcome = "keep"
     weight: float = 1.0
-    client: dict[str, Any] = field(default_factory=dict)
+    concurrency: Count = 8
+    max_tokens: Count = 1024
+    timeout: NonNegative = 120.0
+    tries: Count = 4
+    cache: str | None = None
+    key_variable: str | None = None
+    chat_args: dict[str, Any] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
     failures: Counter[str] = field(default_factory=Counter, init=False, repr=False, compare=False)
 
     name = "judge"
@@ -180,9 +125,7 @@ class Judge(ScoreMethod):
             text = _rubric(f"{text}_{self.level}")
         self._template = _template(text)
         self._read = read_lines if "<score>" in text else read_json
-        settings = {"url": self.url, "model": self.model, **self.client}
-        check_arguments("the judge's client", settings, parameters_of(JudgeClient))
-        self._client = JudgeClient(**settings)
+        self._watch = Watch(self._client(None).url)  # which refuses a wrong URL
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -191,7 +134,7 @@ class Judge(ScoreMethod):
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The scores of each episode, times `weight`, and the outcome where that is wanted."""
-        with ThreadPoolExecutor(self._client.concurrency) as pool:
+        with ThreadPoolExecutor(self.concurrency) as pool:
             verdicts = list(progress(pool.map(self._judge, episodes), len(episodes), "judgements"))
         for reason in (reason for scores in verdicts for _, reason in scores if reason):
             kind = reason.partition(":")[0]
@@ -202,6 +145,41 @@ class Judge(ScoreMethod):
             self.pay(episode, scores, 0 if self.level == "turn" else len(episode.turns) - 1)
             for episode, scores in zip(episodes, verdicts, strict=True)
         ]
+
+    def ask(self, prompt: str, read: Callable[[str], list[Score]]) -> list[Score]:
+        """The scores that `read` finds in the reply to a prompt, without the thought that leads the reply.
+
+        A reply in the cache is taken from there; one whose scores have no reasons is kept in it.
+
+        Raises:
+            ServerError: no reply in `tries` tries, or a refusal.
+        """
+        fields = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0.0,
+            "max_tokens": self.max_tokens,
+            "chat_template_kwargs": self.chat_args or None,
+            **self.body,
+        }
+        body = {name: value for name, value in fields.items() if value is not None}
+        place = None
+        if self.cache is not None:
+            digest = json_sha256(body)
+            place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
+            if (kept := _read_reply(place)) is not None:
+                return read(kept)
+        key = key_in(self.key_variable) if self.key_variable else None
+        completion = complete(self._client(key), body)
+        self._watch.see(body, completion)
+        reply = completion.text[thought_end(completion.text) :]
+        scores = read(reply)
+        if place is not None and not any(reason for _, reason in scores):
+            write_text(place, json.dumps({"reply": reply}))
+        return scores
+
+    def _client(self, key: str | None) -> OpenAIClient:
+        return OpenAIClient(self.url, timeout=self.timeout, tries=self.tries, key=key)
 
     def _judge(self, episode: Episode) -> list[Score]:
         last, template = episode.turns[-1], self._template
@@ -222,7 +200,7 @@ class Judge(ScoreMethod):
         )
         count = len(episode.turns) if self.level == "turn" else None
         try:
-            return self._client.ask(prompt, lambda verdict: self._read(verdict, count))
+            return self.ask(prompt, lambda verdict: self._read(verdict, count))
         except ServerError as error:
             return _unscored(count, f"endpoint: {error}")
 

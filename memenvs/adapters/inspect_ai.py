@@ -91,7 +91,10 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
             state.output = await get_model().generate(read)
             read.append(state.output.message)
             state.messages.append(state.output.message)
-            return Reply(_reply(request.env, state.output.message.content))
+            content = state.output.message.content
+            parts = content if isinstance(content, str) else [part.model_dump() for part in content]
+            text, thought = read_content(parts)  # inspect splits the thought off
+            return Reply(with_thought(request.env, thought, text))
 
         policy = TurnPolicy(lambda request: anyio.from_thread.run(reply, request))
         play_all = Loop(start, policy, errors="raise").play_all
@@ -140,10 +143,3 @@ def _content(request: Request) -> str | list[ContentText | ContentImage]:
     if isinstance(seen, str):
         return request.text
     return [ContentText(text=request.text), ContentImage(image=png_url(seen["image"]))]
-
-
-def _reply(env: Any, content: Any) -> str:
-    """What a model wrote, with the thought that inspect has split off where the environment reads it."""
-    parts = content if isinstance(content, str) else [part.model_dump() for part in content]
-    text, thought = read_content(parts)
-    return with_thought(env, thought, text)

@@ -376,13 +376,13 @@ def learner(name: str, models: Path, *flags: str) -> Case:
 def judged(folder: Path) -> int:
     """Twelve replies of a judge, kept in its cache."""
     from memenvs.core.terminal import report_error
-    from memenvs.wrappers.judge import JudgeClient
+    from memenvs.wrappers import Judge
 
     with ChatStub(lambda fields: (200, fields["messages"][0]["content"] * 500)) as stub:
-        client = JudgeClient(stub.url, "m", cache=str(folder / "cache"))
+        judge = Judge(stub.url, "m", cache=str(folder / "cache"))
         try:
             for number in range(12):
-                client.ask(f"prompt {number}", lambda reply: [(float(len(reply)), "")])
+                judge.ask(f"prompt {number}", lambda reply: [(float(len(reply)), "")])
         except OSError as error:
             return report_error("judge", error)
     return 0

@@ -370,7 +370,7 @@ def needed(folder: Path, url: str) -> dict[str, dict[str, Any]]:
         json.dumps({f"<Movie_{answer}>": int(answer) for answer in answers if answer.isdecimal()})
     )
     return {
-        "Judge": {"url": url, "model": "tiny", "rubric": "general", "client": {"tries": 1, "timeout": 10}},
+        "Judge": {"url": url, "model": "tiny", "rubric": "general", "tries": 1, "timeout": 10},
         "MovieRecall": {"names": str(names)},
         "PRM": {"model": save_prm(folder / "prm", save_tiny_model(folder / "tiny")), "device": "cpu"},
     }

@@ -13,6 +13,7 @@ from memenvs.wrappers import (
     Credit,
     Episode,
     InfoMem,
+    Judge,
     MemPO,
     QuestionCredit,
     RewardMethod,
@@ -20,7 +21,6 @@ from memenvs.wrappers import (
     ToolRewards,
     Turn,
 )
-from memenvs.wrappers.judge import JudgeClient
 from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest
 
@@ -339,7 +339,7 @@ def test_what_is_no_method_is_refused_by_its_name(name):
         (MemPO, {"bias": 2}),
         (TAMTRL, {"view": "both"}),
         (ToolRewards, {"execution": None}),
-        (JudgeClient, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
+        (Judge, {"url": "http://x/v1", "model": "m", "concurrency": 2.5}),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(method, settings):

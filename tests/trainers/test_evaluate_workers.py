@@ -11,6 +11,7 @@ from memenvs.evaluation.run import evaluate
 ray = pytest.importorskip("ray", reason='ray is not installed: pip install -e ".[ray]"')
 pytestmark = pytest.mark.filterwarnings("default")  # of ray
 
+SUPPORT = Path(__file__).parents[1] / "support"
 SEARCH = {"env": "MemSearchQA-v0", "policy": "lexical", "methods": ["SearchRewards"]}
 READ = {"env": "MemChunkQA-v0", "policy": "dying_policy:note_the_end"}
 
@@ -19,10 +20,10 @@ READ = {"env": "MemChunkQA-v0", "policy": "dying_policy:note_the_end"}
 def dies_once(tmp_path_factory):
     """The file that says that a worker has died, on a cluster whose workers find the policy."""
     file = tmp_path_factory.mktemp("died") / "died"
-    places = (Path(__file__).parent, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    places = (SUPPORT, *map(Path, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     path = os.pathsep.join(map(str, places))
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).parent)
+        patch.syspath_prepend(SUPPORT)
         patch.setenv("PYTHONPATH", path)
         workers = {"env_vars": {"PYTHONPATH": path, "DIES_ONCE": str(file)}}
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=workers)

@@ -30,7 +30,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memenvs.build import worldgen
-from memenvs.build.contexts import keep_contexts
 from memenvs.build.conversations import conversations
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
@@ -185,8 +184,9 @@ def write_file(folder: Path, name: str, count: int, tokens: int) -> Path:
 
 def read_file(path: Path, *, count: int, tokens: int, **given: Any) -> Draft:
     """`build NAME --source path`."""
-    kept = SOURCES[path.stem].make(str(path))
-    return keep_contexts(kept, tokenizer=given["tokenizer"], count=count)
+    source = SOURCES[path.stem]
+    (draft,) = source.drafts(source.options(source=str(path), num_tasks=count), given["tokenizer"])
+    return draft
 
 
 def whole(draft: Draft, task: Task) -> str:

@@ -22,7 +22,7 @@ from memenvs.build.haystack import (
     too_small,
 )
 from memenvs.build.niah import NOUNS
-from memenvs.core.data import Count, Whole, checked
+from memenvs.core.data import Count, Whole
 from memenvs.core.progress import progress
 from memenvs.tasks.metrics import MRCR_PREFIX
 from memenvs.tasks.taskset import Task
@@ -32,17 +32,17 @@ from memenvs.tasks.tokens import TextTokenizer
 FORMS = ("poem", "letter", "speech", "fable", "recipe", "diary entry", "short story", "news report")
 TOPICS = 24  # of the requests of a split
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+Needles = Annotated[int, Meta(ge=2, le=8)]
 _REPLY = (3, 6)  # sentences of a reply
 _LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"))
 
 
-@checked
 def conversations(
     *,
     tokens: Count,
     prose: Sequence[str],
     tokenizer: TextTokenizer,
-    needles: Annotated[int, Meta(ge=2, le=8)] = 4,
+    needles: Needles = 4,
     count: Count = 100,
     split: str = "train",
     seed: Whole = 0,
@@ -53,12 +53,6 @@ def conversations(
     sentences of the prose, so the reply that is asked for looks like the others. An answer without the random
     string scores 0 (`mrcr_ratio`). Evidence are the request and its reply; `meta` has `needles`, `asked`
     (from 1), `request`, and `depths` of all requests that are equal to it.
-
-    Args:
-        tokens: maximum tokens of a task's text, tokenised whole; missed by less than a request with its
-            reply.
-        prose: what replies consist of.
-        needles: number of identical requests, 2 to 8.
 
     Raises:
         ValueError: an argument out of range, no prose, or a budget too small for the needles.

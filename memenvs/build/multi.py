@@ -17,12 +17,14 @@ from memenvs.tasks.metrics import get_metric
 from memenvs.tasks.taskset import SEPARATOR, Questions, Task, TaskSet
 from memenvs.tasks.tokens import TextTokenizer
 
+Objectives = Annotated[int, Meta(ge=2, le=16)]
+
 
 @checked
 def multi(
     sources: Sequence[TaskSet | Questions],
     *,
-    objectives: Annotated[int, Meta(ge=2, le=16)],
+    objectives: Objectives,
     tokenizer: TextTokenizer,
     weights: Sequence[Positive] | None = None,
     singles: Whole = 0,
@@ -167,7 +169,6 @@ def _join(name: str, drawn: Sequence[Task], rng: np.random.Generator) -> Task:
     )
 
 
-@checked
 def mix(
     sources: Sequence[TaskSet | Questions],
     *,
@@ -184,12 +185,6 @@ def mix(
     id). `meta` keeps what they had and adds the name of their `source` and the two measures of difficulty
     that a curriculum uses: `hops` (evidence documents, where a source does not say) and `tokens` of the text.
     If a source has questions alone, as of NQ, the tasks of all have no documents: they are for searching.
-
-    Args:
-        sources: task sets, or questions without documents.
-        weights: weights of the sources, each above 0 (default: equal).
-        metric: metric of the mixture (default: the metric that all its sources share).
-        count: tasks (default: as many as the sources have together).
 
     Raises:
         ValueError: not one weight a source; sources that differ in their metric (and none is given) or in how

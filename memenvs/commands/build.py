@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import time
-import types
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, make_dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from tyro.conf import arg
+from typing import Any, Literal
 
 from memenvs.build.index import IndexName, build_index
 from memenvs.build.levels import solve_levels, told
 from memenvs.build.ruler import FILES
-from memenvs.build.sources import BENCHMARKS, SOURCES
+from memenvs.build.sources import BENCHMARKS, SOURCES, Options, Ruler
 from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
-from memenvs.core.arguments import REQUIRED, Parameter, closest_first, parse, shell_form
+from memenvs.core.arguments import Parameter, closest_first, parse, shell_form
 from memenvs.core.data import Count, Whole, check, checked
 from memenvs.core.errors import USER_ERRORS
 from memenvs.core.files import path_in_errors, resolved
@@ -71,21 +68,15 @@ def _of_source(name: str) -> Callable[..., list[str]]:
         export: tuple[Form, ...] = (),
     ) -> list[str]:
         check("--holdout", holdout, Whole)
-        own = vars(tasks)
-        calls = _each_kind(out, own) if name == "ruler" else [(out, own)]
+        calls = _each_kind(out, tasks) if isinstance(tasks, Ruler) else [(out, tasks)]
         for folder, _ in calls:
-            for one in (folder, _held_out(folder))[: 2 if holdout else 1]:
-                check_replaceable(one)  # before the work, and again when it is done
-        return [_task_set(name, folder, given, holdout, tokenizer, export) for folder, given in calls]
+            for target in (folder, _held_out(folder))[: 2 if holdout else 1]:
+                check_replaceable(target)  # before the work, and again when it is done
+        return [_task_set(name, folder, options, holdout, tokenizer, export) for folder, options in calls]
 
-    fields = []
-    for option, (kind, default, text) in source.options.items():
-        several = (name, option) == ("ruler", "kind")  # one task set for each
-        hint: Any = types.GenericAlias(list, kind) if several else kind
-        given = {} if default is REQUIRED else {"default": default}
-        fields.append((option, Annotated[hint, arg(help=text)], field(kw_only=True, **given)))
-    build.__annotations__["tasks"] = make_dataclass("Options", fields)
-    build.__doc__ = f"""{source.title[0].upper()}{source.title[1:]}.
+    build.__annotations__["tasks"] = source.options
+    files = f" Files: {source.files}." if source.files else ""
+    build.__doc__ = f"""{source.title[0].upper()}{source.title[1:]}.{files}
 
     Args:
         tasks: The tasks to build.
@@ -99,9 +90,9 @@ def _of_source(name: str) -> Callable[..., list[str]]:
     return build
 
 
-def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+def _each_kind(out: Path, options: Ruler) -> list[tuple[Path, Ruler]]:
     """The builds of `ruler`: one, or for several kinds one each in OUT/KIND."""
-    kinds, source = list(dict.fromkeys(given["kind"])), given["source"]
+    kinds, source = list(dict.fromkeys(options.kind)), options.source
     if len(asking := [kind for kind in kinds if kind in FILES]) > 1:
         raise ValueError(f"--kind {' '.join(asking)} read different files; build them one by one")
     if source is not None and not asking:
@@ -111,7 +102,7 @@ def _each_kind(out: Path, given: Mapping[str, Any]) -> list[tuple[Path, dict[str
     return [
         (
             out / kind if len(kinds) > 1 else out,
-            {**given, "kind": kind, "source": source if kind in FILES else None},
+            replace(options, kind=[kind], source=source if kind in FILES else None),
         )
         for kind in kinds
     ]
@@ -123,12 +114,12 @@ def _held_out(out: Path) -> Path:
 
 
 def _task_set(
-    name: str, out: Path, given: dict[str, Any], holdout: int, tokenizer: str, export: Sequence[Form]
+    name: str, out: Path, options: Options, holdout: int, tokenizer: str, export: Sequence[Form]
 ) -> str:
     """Build and write a task set, and one of the questions set aside; return the text to print."""
     source, counter = SOURCES[name], load_tokenizer(tokenizer)
-    drafts = source.drafts(counter, holdout, **given)
-    arguments = {"seed": 0, **_without_paths(given), "tokenizer": counter.name}
+    drafts = source.drafts(options, counter, holdout)
+    arguments = {"seed": 0, **_without_paths(options), "tokenizer": counter.name}
     if holdout:
         arguments["holdout"] = holdout
     card = Card(name, arguments=arguments, licence=source.licence, citation=source.citation)
@@ -163,14 +154,16 @@ def _task_set(
     )
 
 
-def _without_paths(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that determine the content: file names, not paths, and nothing about this machine."""
-    plain = {name: value for name, value in given.items() if name != "workers"}
+def _without_paths(options: Options) -> dict[str, Any]:
+    """The options that determine the content: file names, not paths, and nothing about this machine."""
+    plain = {name: value for name, value in vars(options).items() if name != "workers"}
     for name in {"source", "pool", "corpus", "aliases", "essays"} & plain.keys():
         if isinstance(plain[name], (list, tuple)):
             plain[name] = [resolved(path).name for path in plain[name]]
         elif plain[name] is not None and not str(plain[name]).startswith("hf:"):
             plain[name] = resolved(plain[name]).name
+    if isinstance(options, Ruler):
+        plain["kind"] = options.kind[0]
     return plain
 
 

@@ -14,7 +14,7 @@ import pytest
 from build_command import one_line
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
-from memenvs.build.sources import BENCHMARKS, SOURCES
+from memenvs.build.sources import BENCHMARKS, SOURCES, Drawn
 from memenvs.commands.build import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
@@ -51,7 +51,7 @@ def with_id(record, number):
 
 
 def build(name, path, out, *args):
-    size = ("--documents", 2) if "documents" in SOURCES[name].options else ()
+    size = ("--documents", 2) if issubclass(SOURCES[name].options, Drawn) else ()
     return main([str(arg) for arg in (name, "--source", path, *size, *args, "--out", out)])
 
 
@@ -133,7 +133,8 @@ def test_what_is_not_the_official_form_is_one_line(tmp_path, capsys, name, what)
 def refusal(name, path):
     """What a reader says of a file, or None."""
     try:
-        found = SOURCES[name].make(path)
+        source = SOURCES[name]
+        found = source.make(source.options(source=str(path)), load_tokenizer(), None)
         if isinstance(found, KeptContexts):
             keep_contexts(found, tokenizer=load_tokenizer())
     except ValueError as error:

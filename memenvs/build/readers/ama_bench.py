@@ -42,9 +42,6 @@ def read_ama_bench(source: str, split: str = "train") -> KeptContexts:
     action and its observation. Nothing is marked as evidence. The benchmark is scored by a judge; the card
     names `f1`.
 
-    Args:
-        source: open_end_qa_set.jsonl, or hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is something else; the line names the record.
     """

@@ -40,7 +40,6 @@ def read_browsecomp_plus(source: str, split: str = "train", canary: str | None =
     documents, and how many of them are gold.
 
     Args:
-        source: browsecomp_plus_decrypted.jsonl, or the obfuscated Parquet with a canary, or hf:NAME[:CONFIG].
         split: of an `hf:` data set (`test`).
         canary: the text by which the obfuscated file is decoded, as its authors publish it: every text but
             `query_id` is Base64 of its bytes, each XOR the repeated SHA-256 of this.

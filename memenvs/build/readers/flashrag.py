@@ -12,10 +12,6 @@ def read_flashrag(source: str, split: str = "train") -> KeptContexts:
 
     Environments that search read the same files (`memenvs.tasks.taskset.open_questions`).
 
-    Args:
-        source: train.jsonl, dev.jsonl or test.jsonl of FlashRAG's collection, the file of the benchmark's
-            authors, or hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is something else; the line names the record.
     """

@@ -66,9 +66,6 @@ def read_hotpotqa(source: str, split: str = "train") -> Pool:
     fact, in the order in which the facts name them. Where paragraphs share a title, a fact belongs to the
     first that has its sentence.
 
-    Args:
-        source: hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json, or hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
     """
@@ -82,7 +79,6 @@ def read_2wiki(source: str, split: str = "train", aliases: str | None = None) ->
     aliases and demonyms of an answer are accepted too, as by the benchmark's scoring from version 1.1.
 
     Args:
-        source: train.json or dev.json of data_ids_april7.zip, or hf:NAME[:CONFIG].
         aliases: id_aliases.json of the same zip (default: the one beside the source, if there is one).
 
     Raises:

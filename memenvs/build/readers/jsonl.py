@@ -56,15 +56,6 @@ def jsonl(
     number unless it is given; `meta` is kept. With a corpus, documents and evidence are ids of it. If no
     record has documents, they are for searching: in the corpus, if there is one.
 
-    Args:
-        source: a line a question: question, answers, documents of title and text, evidence (numbers of those
-            needed, from 0); or hf:NAME[:CONFIG] with these columns.
-        pool: more documents to draw distractors from, one per line: title and text.
-        corpus: documents that the questions name by id, as `build index --corpus` reads them.
-        documents: number of documents in a task (default: those of the question, unchanged).
-        tokens: instead of documents, the maximum tokens of a task's text; missed by less than a document.
-        questions: maximum number of consecutive questions about one context in a task (`keep_contexts`).
-
     Raises:
         ValueError: an argument that does not suit another, or a file of another form.
     """

@@ -51,7 +51,6 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
     category 1 each part between commas, of 3 what comes before a semicolon, of 5 that nothing was said.
 
     Args:
-        source: locomo10.json, or hf:NAME[:CONFIG].
         category: category of the questions: multi-hop (1), temporal (2), open-domain (3), single-hop (4),
             adversarial (5); default: all.
 

@@ -33,10 +33,6 @@ def read_longbench(source: str, split: str = "train") -> KeptContexts:
     2WikiMultihopQA, MuSiQue); joined they are its text, to the character. A story or a paper (NarrativeQA,
     Qasper, MultiFieldQA) is one document. The files do not say which passages are evidence.
 
-    Args:
-        source: narrativeqa.jsonl, qasper.jsonl, 2wikimqa.jsonl, musique.jsonl … of data.zip, or
-            hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is something else, or of a task that another metric scores.
     """

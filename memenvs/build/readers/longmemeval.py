@@ -51,10 +51,6 @@ def read_longmemeval(source: str, split: str = "train") -> KeptContexts:
     The benchmark is scored by a judge, with a rubric for each type of question: `Judge(rubric="longmemeval",
     level="outcome")` reads the type from the task's id, `TYPE/QUESTION_ID`. The card names `f1`.
 
-    Args:
-        source: longmemeval_s_cleaned.json, longmemeval_m_cleaned.json, longmemeval_oracle.json, or
-            hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is something else; the line names the record.
     """

@@ -64,9 +64,6 @@ def read_memagent(source: str, split: str = "train") -> KeptContexts:
     `memagent_sub_em`, which its evaluation reports beside `em` and `f1`; of RULER's tasks in its form
     (`outputs` in the place of `answers`) those without marked documents by `string_match_all`.
 
-    Args:
-        source: hotpotqa_train.parquet, hotpotqa_dev.parquet, eval_*.json, or hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is something else; the line names it.
     """

@@ -45,8 +45,6 @@ def read_memoryagentbench(source: str, split: str = "train", subset: str | None 
     are those that a context marks by `Document 1:`; one that marks none is one document.
 
     Args:
-        source: Accurate_Retrieval-….parquet, Conflict_Resolution-….parquet and the others, or
-            hf:ai-hyz/MemoryAgentBench.
         split: of an `hf:` data set: `Accurate_Retrieval`, `Test_Time_Learning`, `Long_Range_Understanding` or
             `Conflict_Resolution`.
         subset: the source in the records' metadata, such as ruler_qa1_197K; needed where a file

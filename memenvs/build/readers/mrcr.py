@@ -43,9 +43,6 @@ def read_mrcr(source: str, split: str = "train") -> KeptContexts:
     message before it is a document, `User: …` or `Assistant: …`. Evidence is the reply that is asked for,
     without the random string that the answer begins with, and its request. The id is the record's number.
 
-    Args:
-        source: 2needle.parquet, 4needle.parquet, 8needle.parquet, or hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is something else; the line names the record.
     """

@@ -39,9 +39,6 @@ def read_musique(source: str, split: str = "train") -> Pool:
 
     Evidence are the supporting paragraphs in the order of the question's decomposition.
 
-    Args:
-        source: musique_ans_v1.0_train.jsonl, musique_ans_v1.0_dev.jsonl, or hf:NAME[:CONFIG].
-
     Raises:
         ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.
     """

@@ -101,7 +101,6 @@ def _write_world(entities: int, split: str, seed: int) -> tuple[FactTable, list[
     return facts, [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
 
 
-@checked
 def world(
     *,
     entities: Entities = 2000,
@@ -112,11 +111,6 @@ def world(
 ) -> Pool:
     """The questions of `generate`, to be asked among documents of the same world (50 by default).
 
-    Args:
-        entities: number of people, places and works in the world, with a document each.
-        hops: documents that a question chains, asked equally often.
-        split: of the world; no two splits share an entity's name.
-
     Raises:
         ValueError: an argument out of range, or more tasks than the world holds.
     """
@@ -124,7 +118,6 @@ def world(
     return Pool(made.examples(split), made.documents, documents=50)
 
 
-@checked
 def aggregate(
     *,
     tokenizer: TextTokenizer,
@@ -137,14 +130,6 @@ def aggregate(
     seed: Whole = 0,
 ) -> Pool:
     """Questions over many documents at once of the world that `generate` makes, asked over documents of it.
-
-    Args:
-        ask: kinds of question, used in turn.
-        entities: number of documents in the world (default: as many as a task reads).
-        documents: number of documents in a task.
-        tokens: instead of documents, the maximum tokens of a task's text; missed by less than a document.
-        count: tasks; the first n are the same however many are asked.
-        split: of the world; no two splits share an entity's name.
 
     Raises:
         ValueError: an argument out of range, or more tasks than the world holds (the line says how many).

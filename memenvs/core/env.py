@@ -139,7 +139,6 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
 
     Args:
         n_tasks: number of tasks; `reset(options={"task": i})` takes a number below it.
-        max_chars: length of the longest observation, in characters.
         render_mode: one of `metadata["render_modes"]`, or None.
     """
 
@@ -149,12 +148,12 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
     context: Literal["append", "rewrite"] = "append"
     changing: ClassVar[tuple[str, ...]] = (*Replayable.changing, "_episode", "_last")
 
-    def __init__(self, n_tasks: int, max_chars: int, render_mode: str | None = None) -> None:
+    def __init__(self, n_tasks: int, render_mode: str | None = None) -> None:
         check("render_mode", render_mode, Literal[(*self.metadata["render_modes"], None)])
         self.render_mode = render_mode
         self.n_tasks = n_tasks
-        self.action_space = UnicodeText(MAX_REPLY_CHARS)
-        self.observation_space = self._make_observation_space(max_chars)
+        self.action_space = UnicodeText()
+        self.observation_space = self._make_observation_space()
         self._episode: E | None = None
         self._last = _Last()
         self._reward_lines: Sequence[str] = ()
@@ -257,8 +256,8 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         reply, ended = self._last.reply or "", bool(self.episode.end)
         return scoring_fields(reply, ended, memory, with_memory, without_memory, teacher, teacher_global)
 
-    def _make_observation_space(self, max_chars: int) -> gym.Space[O]:
-        return UnicodeText(max_chars)  # type: ignore[return-value]  # of the text environments
+    def _make_observation_space(self) -> gym.Space[O]:
+        return UnicodeText()  # type: ignore[return-value]  # of the text environments
 
     # Gymnasium.
 

@@ -10,37 +10,32 @@ from gymnasium.spaces import Space
 from gymnasium.spaces.utils import flatten, flatten_space, unflatten
 from gymnasium.wrappers.utils import create_zero_array
 
-from memenvs.core.data import Count, checked
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SAMPLE_CHARS = 64
 _PRINTABLE = [character for character in map(chr, range(0x20, 0x250)) if character.isprintable()]
 
 
 class UnicodeText(Space[str]):
-    """Every text without lone surrogates, from empty to `max_chars` characters.
+    """Every text without lone surrogates, of any length.
 
     `gymnasium.spaces.Text` rejects spaces and accents by default, and takes seconds and 100 MB with a full
-    character set; membership here is a type, a length and whether the text can be written as UTF-8.
+    character set; membership here is whether the text can be written as UTF-8.
 
     Args:
-        max_chars: longest text inside, in characters (Unicode code points).
         seed: seed or generator for `sample`.
     """
 
-    @checked
-    def __init__(self, max_chars: Count, seed: int | np.random.Generator | None = None) -> None:
-        self.max_chars = max_chars
+    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
         super().__init__(None, np.str_, seed)
 
     def sample(self, mask: None = None, probability: None = None) -> str:
         """A short random text of printable characters, some of them outside ASCII; masks have no effect."""
-        length = int(self.np_random.integers(0, min(self.max_chars, _SAMPLE_CHARS) + 1))
+        length = int(self.np_random.integers(0, _SAMPLE_CHARS + 1))
         return "".join(_PRINTABLE[i] for i in self.np_random.integers(len(_PRINTABLE), size=length))
 
     def contains(self, x: Any) -> bool:
         """Whether `x` is a text of this space."""
-        return isinstance(x, str) and len(x) <= self.max_chars and is_utf8(x)
+        return isinstance(x, str) and is_utf8(x)
 
     @property
     def is_np_flattenable(self) -> bool:
@@ -48,10 +43,10 @@ class UnicodeText(Space[str]):
         return False
 
     def __repr__(self) -> str:
-        return f"UnicodeText({self.max_chars})"
+        return "UnicodeText()"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnicodeText) and other.max_chars == self.max_chars
+        return isinstance(other, UnicodeText)
 
     __hash__ = None  # type: ignore[assignment]  # mutable (its generator), as every Gymnasium space
 

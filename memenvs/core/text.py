@@ -45,14 +45,6 @@ class Template:
         self.required, self.optional = tuple(required), tuple(optional)
         self._parts = re.split(r"\{(" + "|".join((*required, *optional)) + r")\}", text)
 
-    def longest(self, **most: int) -> int:
-        """Characters of the longest text it can give, from those of what can fill each placeholder.
-
-        >>> Template("Q: {question}! {question}", required=["question"]).longest(question=10)
-        25
-        """
-        return sum(map(len, self._parts[::2])) + sum(most[place] for place in self._parts[1::2])
-
     def fill(self, until: str = "", /, **values: object) -> str:
         """The text with its placeholders filled; values without a placeholder are left out.
 

@@ -11,15 +11,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv
+from memenvs.core.env import EpisodeState, TextEnv
 from memenvs.core.terminal import GREEN
 from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
-from memenvs.envs.memory import MAX_OWN_TEXT, MODES, Memory, ModeName, Shown, recalled_block
+from memenvs.envs.memory import MODES, Memory, ModeName, Shown, recalled_block
 from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.tasks.context import Chunk, Context, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
 from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
-from memenvs.tasks.tokens import MAX_TOKEN_CHARS
 
 READ = """\
 You are reading a long text section by section, to answer a question once you have read all of it. Only your \
@@ -254,7 +253,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             template = WORDINGS[template]
         self._templates = replace_templates(REACT if self.mode.appends else TEMPLATES, template)
         self._reader = open_reader(self.tasks, self.tokenizer)
-        super().__init__(len(self.tasks), self._longest(), render_mode)
+        super().__init__(len(self.tasks), render_mode)
 
     def task_set(self) -> tuple[str, str]:
         """The task set's name and hash."""
@@ -399,22 +398,6 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             notice=shown.notice and f"{shown.notice} ",
             chunk=chunk,
         )
-
-    def _longest(self) -> int:
-        """Characters of the longest prompt, by the larger template."""
-        counts = self.tasks.card.counts
-        memory = min(MAX_REPLY_CHARS, MAX_TOKEN_CHARS * self.max_memory)
-        most = {
-            **dict.fromkeys(_PLACES, MAX_OWN_TEXT),
-            "question": counts["max_question_chars"] + MAX_OWN_TEXT,
-            "memory": memory,
-            "recalled": MAX_OWN_TEXT + memory,
-            "chunk": counts["max_chars"],
-            "format": len(answer_form(self.answer_format, self.tasks.max_objectives)),
-        }
-        longest = max(template.longest(**most) for template in self._templates.values())
-        turns = counts["max_chars"] + self.tasks.max_objectives  # a chunk has at least one character
-        return turns * (longest + MAX_REPLY_CHARS) if self.mode.appends else longest
 
     def _privileged(self) -> dict[str, Any]:
         episode, reading = self.episode, self._reading

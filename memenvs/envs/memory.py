@@ -30,9 +30,6 @@ NO_THOUGHT = "Your last reply did not open with a closed <think>…</think>, so 
 
 NO_MEMORY = "Your last reply did not open with <mem>…</mem>, so the memory is unchanged."
 
-MAX_OWN_TEXT = 1000
-"""More characters than any text of ours in a prompt has: a number, a rule, a notice, a request."""
-
 _LINE = re.compile(r"[^\n]+")
 _OPERATION = re.compile(r"\s*(?:(ADD)\s*:\s*(\S.*)|(UPDATE)\s+(\d+)\s*:\s*(\S.*)|(DELETE)\s+(\d+)|(NOOP))\s*")
 

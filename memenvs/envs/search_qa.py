@@ -23,7 +23,6 @@ from memenvs.core.text import (
 )
 from memenvs.core.tools import Tool, ToolUse, as_thought
 from memenvs.envs.memory import (
-    MAX_OWN_TEXT,
     MODES,
     Memory,
     MemoryMode,
@@ -540,7 +539,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         self.max_turns = max_turns or conversation.max_turns
         self.last_turn = self.max_turns + final_answer_turn
         self.template = replace_templates({"ask": self.conversation.template(self)}, template)["ask"]
-        super().__init__(len(self.questions), self._longest(), render_mode)
+        super().__init__(len(self.questions), render_mode)
 
     # The search.
 
@@ -621,23 +620,6 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     def asked(self) -> dict[str, object]:
         """What a prompt asks."""
         return {"question": self._task.question, "several": several(len(self._task.answers))}
-
-    def _longest(self) -> int:
-        """Characters of the longest observation."""
-        objectives = max(len(task.answers) for task in self.questions)
-        turn = 2 * MAX_REPLY_CHARS + 64 * self.max_information + MAX_OWN_TEXT  # a reply and its feedback
-        history, digits = (self.last_turn + 1) * turn, len(str(self.last_turn))
-        prompt = self.template.longest(
-            question=max(len(task.question) for task in self.questions),
-            several=len(several(objectives)),
-            turns=digits,
-            searches=digits,
-            memory=turn,
-            recalled=turn,
-            recent=history,
-            **dict.fromkeys(("shown", "rule", "actions", "notice", "max_memory"), MAX_OWN_TEXT),
-        )
-        return prompt + history + turn
 
     def _play(self, reply: str) -> dict[str, float]:
         episode, move = self.episode, self.conversation.read(self, reply)

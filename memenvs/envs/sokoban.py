@@ -15,7 +15,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, TextEnv, scoring_fields
+from memenvs.core.env import EpisodeState, TextEnv, scoring_fields
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
 from memenvs.core.text import Template, open_thought
@@ -184,9 +184,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         limits = {"legend": LEGEND, "turns": max_turns, "actions": max_actions}
         self._prompt = functools.partial(PROMPT.fill, example=listed((0, 3, 0)), **limits)
         self._prompt_by_tools = functools.partial(PROMPT_BY_TOOLS.fill, **limits)
-        largest = self.levels.boards[0]
-        text = len(self._prompt(board=to_text(largest))) + largest.size
-        super().__init__(len(self.chosen), text + max_turns * (MAX_REPLY_CHARS + text + 200), render_mode)
+        super().__init__(len(self.chosen), render_mode)
 
     def gold_reply(self) -> str:
         """The next moves of a shortest solution from here; an empty list where `GOLD_BUDGET` finds none."""
@@ -349,11 +347,11 @@ class SokobanImageEnv(SokobanEnv):
         self.tile = tile
         super().__init__(**kwargs)
 
-    def _make_observation_space(self, max_chars: int) -> gym.Space[Any]:
+    def _make_observation_space(self) -> gym.Space[Any]:
         height, width = self.levels.boards.shape[1:]
         shape = (height * self.tile, width * self.tile, 3)
         image = gym.spaces.Box(0, 255, shape, np.uint8)
-        return gym.spaces.Dict({"image": image, "text": UnicodeText(max_chars)})
+        return gym.spaces.Dict({"image": image, "text": UnicodeText()})
 
     def _observe(self) -> Any:
         board, (height, width) = self._board.grid, self.levels.boards.shape[1:]

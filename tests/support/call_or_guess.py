@@ -23,7 +23,7 @@ class CallOrGuess(TextEnv[str, EpisodeState]):
     metric_names = ("success", "called")
 
     def __init__(self) -> None:
-        super().__init__(len(DIGITS), 1000)
+        super().__init__(len(DIGITS))
 
     def _begin(self, task: int) -> EpisodeState:
         self.text = QUESTION

@@ -14,11 +14,11 @@ class Tool(NamedTuple):
     """A kind of action, called with one string.
 
     Attributes:
-        name: of the tool.
-        description: of the tool, for the model.
-        argument: name of its argument.
-        meaning: description of the argument.
-        act: gives the part of a reply that does the same.
+        name: the tool's name.
+        description: what it does, for the model.
+        argument: its argument's name.
+        meaning: what the argument is.
+        act: makes the part of a reply that does the same.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Tool(NamedTuple):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As an entry of `tools` in OpenAI's requests."""
+        """The tool as an entry of `tools` in OpenAI's requests."""
         parameters = {
             "type": "object",
             "properties": {self.argument: {"type": "string", "description": self.meaning}},
@@ -71,13 +71,13 @@ class ToolUse:
         A call that is wrong becomes a reply without an action. A number counts as its text.
 
         Args:
-            name: of the tool.
-            arguments: as JSON gives them.
+            name: the tool's name.
+            arguments: the arguments, as JSON gives them.
             thought: what the model thought first, where the server separates it.
-            content: the text of its message.
+            content: the text of the model's message.
         """
         content = content.replace("<think>", "").replace("</think>", "")
-        tool = next((one for one in self.tools if one.name == name), None)
+        tool = {tool.name: tool for tool in self.tools}.get(name)
         value = arguments.get(tool.argument) if tool and isinstance(arguments, Mapping) else None
         if tool and isinstance(value, (str, int, float)):
             return self.compose(thought, content, tool.act(escape_tags(str(value)))), ""

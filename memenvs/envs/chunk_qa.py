@@ -322,21 +322,17 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return show_turn(title, self._last.reply, earned, blocks, episode.end)
 
     def _begin(self, task: int) -> ReadingEpisode:
-        found = self.tasks[task]
-        documents = draw_documents(found, self.n_documents, self.np_random)
-        self._reading = self._read_task(found, documents)
-        return ReadingEpisode(task, documents=documents)
-
-    def _read_task(self, task: Task, documents: tuple[int, ...]) -> Reading:
+        asked = self.tasks[task]
+        documents = draw_documents(asked, self.n_documents, self.np_random)
         context = self._reader.context(documents)
         chunks = context.chunks(self.chunk_size, self.cut_at)
-        questions: list[tuple[str, Answers]] = [(task.question, task.answers)]
+        questions: list[tuple[str, Answers]] = [(asked.question, asked.answers)]
         if self.ask != "together":
-            questions = [
-                (one, [accepted]) for one, accepted in zip(task.questions, task.answers, strict=True)
-            ]
-        evidence = [documents.index(document) for document in task.evidence]
-        return Reading(task, questions, context, chunks, evidence)
+            pairs = zip(asked.questions, asked.answers, strict=True)
+            questions = [(question, [accepted]) for question, accepted in pairs]
+        evidence = [documents.index(document) for document in asked.evidence]
+        self._reading = Reading(asked, questions, context, chunks, evidence)
+        return ReadingEpisode(task, documents=documents)
 
     # The prompts.
 
@@ -502,7 +498,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         return {
             "success": float(means.outcome == 1.0),
             **{name: getattr(means, name) for name in ("em", "f1", "sub_em")},
-            "format": min(one.format for one in grades),
+            "format": min(score.format for score in grades),
             "memory_overflow": self.episode.memory.overflows,
             "turns": len(tokens),
             "prompt_tokens": sum(tokens),

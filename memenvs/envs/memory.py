@@ -236,7 +236,7 @@ class ThoughtMemory(MemoryMode):
     in_thought = True
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
-        """See `MemoryMode.read`; without a closed thought the memory stays as it was."""
+        """Change the memory by the thought; without a closed one the memory stays as it was."""
         memory.notice, inside = "", thought_inside(reply, start)
         if inside is None:
             self.missing(memory)
@@ -269,8 +269,8 @@ class Transcript(MemoryMode):
 
     def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
         """The lines that no reply has yet."""
-        own = self.notes(memory)
-        return "\n".join(note for note in notes if note not in own)
+        held = self.notes(memory)
+        return "\n".join(note for note in notes if note not in held)
 
 
 class EntryMemory(MemoryMode):
@@ -315,8 +315,8 @@ class EntryMemory(MemoryMode):
 
     def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
         """The lines that are not among the entries yet."""
-        own = self.notes(memory)
-        return "\n".join(note for note in notes if note not in own)
+        held = self.notes(memory)
+        return "\n".join(note for note in notes if note not in held)
 
 
 class StructuredMemory(EntryMemory):
@@ -361,9 +361,9 @@ class StructuredMemory(EntryMemory):
 
     def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
         """Deletions of the entries that are not among the lines, then additions of the lines that are new."""
-        own = self.notes(memory)
+        held = self.notes(memory)
         gone = [f"DELETE {entry.number}" for entry in memory.entries if entry.text not in notes]
-        return "\n".join([*gone, *(f"ADD: {note}" for note in notes if note not in own)]) or "NOOP"
+        return "\n".join([*gone, *(f"ADD: {note}" for note in notes if note not in held)]) or "NOOP"
 
 
 class NoteMemory(EntryMemory):
@@ -402,9 +402,10 @@ class NoteMemory(EntryMemory):
         by_number = {entry.number: entry for entry in memory.entries}
         best = rank(query, [entry.line for entry in memory.entries])[:NOTES_SHOWN]
         chosen = [memory.entries[place] for place in best] or memory.entries[-NOTES_SHOWN:]
-        found = [entry.number for entry in chosen] + [n for entry in chosen for n in entry.links[-LINKS:]]
+        linked = [number for entry in chosen for number in entry.links[-LINKS:]]
         lines = list[tuple[int, str]]()
-        for number in dict.fromkeys(found):  # the best first, so that the limit drops the least
+        # The best first, so that the limit drops the least.
+        for number in dict.fromkeys([*(entry.number for entry in chosen), *linked]):
             more = [*lines, (number, by_number[number].line)]
             if self.tokenizer.truncate("\n".join(line for _, line in more), self.limit)[1]:
                 break

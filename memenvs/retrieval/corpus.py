@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import csv
-import gzip
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from memenvs.core.data import convert, decode
+from memenvs.core.data import convert
 from memenvs.core.files import check_file, check_written, describe, read_sealed, whole_file, write_sealed
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
-from memenvs.tasks.records import from_parquet, in_one_line, without_rest
+from memenvs.tasks.records import read_rows
 from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
@@ -194,49 +192,16 @@ def read_corpus(path: Path | str) -> Iterator[Passage]:
     """The passages of a file; see `Document`.
 
     Args:
-        path: JSON Lines, TSV or CSV (`id`, `text`, `title`, in the order of its header, which may be
-            missing), gzipped if its name ends in `.gz`; or Parquet.
+        path: a file of `read_rows`; a table without a header has `id`, `text` and `title`.
 
     Raises:
-        ValueError: a record is something else; the message holds its number, from 1.
+        ValueError: a record is something else; the message names its line or its number.
     """
-    path = Path(path)
-    suffix = Path(path.name.removesuffix(".gz")).suffix
-    if suffix == ".parquet":
-        records: Iterable[Any] = from_parquet(path)
-    elif suffix in (".tsv", ".csv"):
-        records = _from_table(path, "\t" if suffix == ".tsv" else ",")
-    else:
-        records = _lines(path)
-    for number, record in enumerate(in_one_line(iter(records), str(path), "a corpus"), 1):
-        where = f"{path}:{number}: the record"
-        if isinstance(record, bytes):
-            if record.isspace():
-                continue
-            document = decode(record, Document, where, _FORM)
-        else:
-            document = convert(record, Document, where, _FORM)
+    for where, row in read_rows(str(path), "a corpus", columns=("id", "text", "title")):
+        document = convert(row, Document, where, _FORM)
         if document.named is None:
             raise ValueError(f"{where} has no 'id'; {_FORM}")
         yield document.passage(where)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-        yield from lines
-
-
-def _from_table(path: Path, delimiter: str) -> Iterator[dict[str, str]]:
-    """The rows by the names of their columns. DPR's file has a header and quotes, MS MARCO's has neither."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
-        first = next(lines, "")
-        names = [name.strip().lower() for name in next(csv.reader([first], delimiter=delimiter), [])]
-        if "text" in names or "contents" in names:
-            yield from map(without_rest, csv.DictReader(lines, names, delimiter=delimiter))
-            return
-        for row in csv.reader(itertools.chain([first], lines), delimiter=delimiter, quoting=csv.QUOTE_NONE):
-            yield dict(zip(("id", "text", "title"), row, strict=False))
 
 
 def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:

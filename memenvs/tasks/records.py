@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
-import io
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
@@ -27,24 +28,49 @@ Id = str | int
 QUESTIONS = 'records of "question" and "answers" (JSON Lines, JSON, CSV, TSV or Parquet)'
 _ROWS = 16  # records of Parquet in memory at once; a context may have megabytes
 csv.field_size_limit(2**31 - 1)  # of the module: 131,072 characters, which contexts exceed
-_SPACE = re.compile(r"[ \t\r\n]*")
 
 
-def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[R]:
-    """Records of a file (JSON Lines, a JSON array or object, CSV, TSV; gzip too; Parquet) or of the hub.
+def read_rows(
+    source: str, what: str, split: str = "train", columns: Sequence[str] = ()
+) -> Iterator[tuple[str, Any]]:
+    """The records of a file or of the hub, unchecked, each with its place for errors.
+
+    A file is JSON Lines, JSON (an array, or objects over several lines), CSV or TSV, all of them gzipped too,
+    or Parquet. Only other JSON than JSON Lines is read as a whole.
 
     Args:
         source: a file, or `hf:NAME[:CONFIG]`, a Hugging Face data set.
-        split: of a Hugging Face data set.
-        kind: what a record becomes; fields that it does not have are ignored.
         what: the kind of file that is wanted, for errors.
+        split: split of a Hugging Face data set.
+        columns: names for the columns of a table whose first row names no `text` and no `contents`; without
+            them the first row is the header.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not such a file, or has no records.
     """
-    for number, record in enumerate(_values(source, split, what)):
-        yield convert(record, kind, f"{source}: record {number}", f"give {what}")
+    if source.startswith("hf:"):
+        rows: Iterable[Any] = (("", row) for row in _from_hub(source, split))
+    elif not Path(source).is_file():
+        raise FileNotFoundError(f"no file at {source}; give {what}, or hf:NAME")
+    else:
+        rows = _in_one_line(_from_file(Path(source), columns), source, what)
+    number = -1
+    for number, (line, row) in enumerate(rows):
+        yield f"{source}{line}: record {number}", row
+    if number < 0:
+        raise ValueError(f"{source} holds no record; give {what}")
+
+
+def read_records(source: str, split: str, kind: type[R], what: str) -> Iterator[R]:
+    """Records of a source of `read_rows`, each as a `kind`; fields that it does not have are ignored.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not such a file, or has no records.
+    """
+    for where, row in read_rows(source, what, split):
+        yield convert(row, kind, where, f"give {what}")
 
 
 class QuestionRecord(msgspec.Struct, kw_only=True):
@@ -85,22 +111,21 @@ class QuestionRecord(msgspec.Struct, kw_only=True):
 
 
 def read_questions(source: str, split: str, kind: type[Q], what: str) -> Iterator[tuple[str, Q]]:
-    """The questions of a source, as `read_records` reads it, each with its place for errors.
+    """The questions of a source of `read_rows`, each with its place for errors.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not such a file, or a record asks nothing.
     """
-    records = (inner for record in _values(source, split, what) for inner in _unwrapped(record))
-    for number, record in enumerate(records):
-        where = f"{source}: record {number}"
-        if isinstance(record, Mapping):
-            record = {str(name).lower(): value for name, value in record.items()}
-        read = convert(record, kind, where, f"give {what}")
-        read.question = read.query if read.question is None else read.question
-        if read.question is None:
-            raise ValueError(f"{where} has no 'question'; give {what}")
-        yield where, read
+    for place, row in read_rows(source, what, split):
+        for where, record in _unwrapped(place, row):
+            if isinstance(record, Mapping):
+                record = {str(name).lower(): value for name, value in record.items()}
+            question = convert(record, kind, where, f"give {what}")
+            question.question = question.query if question.question is None else question.question
+            if question.question is None:
+                raise ValueError(f"{where} has no 'question'; give {what}")
+            yield where, question
 
 
 def check_question(source: str, seen: set[str], id_: str, question: str, texts: Iterable[str] = ()) -> None:
@@ -170,77 +195,100 @@ def _json_list(text: str) -> list[str]:
     return listed if listed and all(isinstance(text, str) for text in listed) else []
 
 
-def _unwrapped(record: Any) -> Iterable[Any]:
+def _unwrapped(place: str, row: Any) -> Iterator[tuple[str, Any]]:
     """The records in an object around all of them, as TriviaQA's `{"Data": […]}`; otherwise the record."""
-    if isinstance(record, Mapping) and {"question", "query"}.isdisjoint(map(str.lower, record)):
-        lists = [value for value in record.values() if isinstance(value, list) and value]
+    if isinstance(row, Mapping) and {"question", "query"}.isdisjoint(map(str.lower, row)):
+        lists = [value for value in row.values() if isinstance(value, list) and value]
         if len(lists) == 1 and all(isinstance(inner, Mapping) for inner in lists[0]):
-            return lists[0]
-    return (record,)
+            yield from ((f"{place}[{number}]", inner) for number, inner in enumerate(lists[0]))
+            return
+    yield place, row
 
 
-def _values(source: str, split: str, what: str) -> Iterator[Any]:
-    """What the records of a source hold, unchecked."""
-    records: Iterable[Any]
-    if source.startswith("hf:"):
-        records = _from_hub(source, split)
-    elif not Path(source).is_file():
-        raise FileNotFoundError(f"no file at {source}; give {what}, or hf:NAME")
-    else:
-        read = from_parquet if source.endswith(".parquet") else _from_file
-        records = in_one_line(read(Path(source)), source, what)
-    empty = True
-    for record in records:
-        empty = False
-        yield record
-    if empty:
-        raise ValueError(f"{source} holds no record; give {what}")
-
-
-def in_one_line(records: Iterator[Any], source: str, what: str) -> Iterator[Any]:
-    """The records; an error while reading them becomes one line that names the source."""
+def _in_one_line(rows: Iterator[Any], source: str, what: str) -> Iterator[Any]:
+    """The rows; an error while reading them becomes one line that names the source."""
     try:
-        yield from records
+        yield from rows
     except UnicodeDecodeError as error:
         raise ValueError(f"{source} is not UTF-8 text ({error}); save it as UTF-8") from error
-    except FileNotFoundError:
-        raise
     except (ValueError, OSError, EOFError, RecursionError, csv.Error, pa.ArrowException) as error:
         raise ValueError(f"{source} is not {what}: {error_line(error, 240)}") from error
 
 
-def from_parquet(path: Path) -> Iterator[Any]:
-    """The rows of a Parquet file as dictionaries."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_ROWS):
-            yield from batch.to_pylist()
+def _from_file(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """The rows of a file, each with its line where a row is one."""
+    suffix = Path(path.name.removesuffix(".gz")).suffix
+    if suffix == ".parquet":
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_ROWS):
+                yield from (("", row) for row in batch.to_pylist())
+    elif suffix in (".csv", ".tsv"):
+        yield from (("", row) for row in _from_table(path, "," if suffix == ".csv" else "\t", columns))
+    else:
+        yield from _from_json(path)
 
 
-def _from_file(path: Path) -> Iterator[Any]:
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8-sig") as file:
-        text = file.read()
-    table = Path(path.name.removesuffix(".gz")).suffix
-    if table in (".csv", ".tsv"):
-        rows = csv.DictReader(io.StringIO(text), delimiter="," if table == ".csv" else "\t", strict=True)
-        yield from map(without_rest, rows)
-        return
-    decoder, end = json.JSONDecoder(), _end_of_space(text, 0)
-    array = text[end : end + 1] == "["
-    while end < len(text):  # lines, objects over several lines, or one array
+def _from_table(path: Path, delimiter: str, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """The rows by the names of their columns; cells under no column's name are left out.
+
+    DPR's file of passages has a header and quotes, MS MARCO's has neither.
+    """
+    with _open(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        first = next(lines, "")
+        if columns:
+            (names,) = csv.reader([first.lower()], delimiter=delimiter) if first.strip() else ([],)
+            if {"text", "contents"}.isdisjoint(map(str.strip, names)):
+                bare = csv.reader(
+                    itertools.chain([first], lines), delimiter=delimiter, quoting=csv.QUOTE_NONE
+                )
+                yield from (dict(zip(columns, row, strict=False)) for row in bare)
+                return
+        reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=not columns)
+        header = [name.strip().lower() for name in next(reader, [])]
+        yield from (dict(zip(header, row, strict=False)) for row in reader if row)
+
+
+def _from_json(path: Path) -> Iterator[tuple[str, Any]]:
+    """The values of JSON Lines, one by one, or of other JSON, which is read as a whole."""
+    with _open(path, "rb") as file:
+        lines = enumerate((line.removeprefix(codecs.BOM_UTF8) for line in file), 1)
+        filled = ((number, line) for number, line in lines if not line.isspace())
+        number, first = next(filled, (0, b""))
+        if _is_object(first):
+            yield f":{number}", _parsed(first)
+            for number, line in filled:
+                try:
+                    row = _parsed(line)
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(f"line {number}: {error_line(error, 200)}") from error
+                yield f":{number}", row
+            return
+    with _open(path, "rt", encoding="utf-8-sig") as file:
+        text = file.read().strip()
+    decoder, space, end = json.JSONDecoder(), re.compile(r"\s*"), 0
+    while end < len(text):
         value, end = decoder.raw_decode(text, end)
-        end = _end_of_space(text, end)
-        yield from value if array else (value,)
+        end += len(space.match(text, end)[0])  # type: ignore[index]
+        yield from (("", row) for row in (value if text.startswith("[") else (value,)))
 
 
-def without_rest(row: dict[Any, Any]) -> dict[str, str]:
-    """A row of a table without the cells that are under no column's name."""
-    return {name: cell for name, cell in row.items() if name is not None}
+def _open(path: Path, mode: str, **options: Any) -> IO[Any]:
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    return cast(IO[Any], opener(path, mode, **options))
 
 
-def _end_of_space(text: str, start: int) -> int:
-    found = _SPACE.match(text, start)
-    return found.end() if found else start
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(_parsed(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except (ValueError, RecursionError):  # msgspec also refuses lone surrogates, which Python reads
+        return json.loads(line.decode())
 
 
 def _from_hub(source: str, split: str) -> Iterable[Any]:

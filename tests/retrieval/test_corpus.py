@@ -81,7 +81,7 @@ def test_an_empty_corpus_is_refused():
 def test_a_malformed_line_is_refused_by_its_number(tmp_path, line):
     path = tmp_path / "c.jsonl"
     path.write_bytes(lines({"id": "1", "contents": "x"}) + line)
-    with pytest.raises(ValueError, match=r"c\.jsonl:2: "):
+    with pytest.raises(ValueError, match=r"c\.jsonl.*\b2: "):
         list(read_corpus(path))
 
 

@@ -135,7 +135,6 @@ def decode(args: argparse.Namespace) -> None:
             prompts = reading_prompts(policy, rows)
             uniforms = np.stack([np.random.default_rng([0, i]).random(args.tokens) for i in range(rows)])
             ways: dict[Callable[..., Sampled], list[Sampled]] = {plain: [], ours: []}
-            ours(policy, prompts[:1], uniforms[:1, :2])  # weights are packed
             for turn in range(args.rounds):
                 for way in (plain, ours)[:: 1 if turn % 2 == 0 else -1]:
                     ways[way].append(way(policy, prompts, uniforms))
@@ -267,7 +266,7 @@ def score(args: argparse.Namespace) -> None:
             ]
             seconds, scores = list[float](), list[Any]()
             for packs in (False, True):
-                scorer._packs, best = packs, np.inf
+                scorer._reader._packs, best = packs, np.inf
                 for _ in range(args.rounds):
                     start = time.process_time()
                     found = np.concatenate(scorer.token_logprobs(pairs))

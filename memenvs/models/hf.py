@@ -19,12 +19,12 @@ from memenvs.core.files import damage_in_one_line, read_json, whole_folder, writ
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
 from memenvs.models.loading import (
+    CausalLM,
     Dtype,
     can_reuse_cache,
     evaluating,
     load_hf_tokenizer,
     load_model,
-    split_model,
 )
 from memenvs.models.lora import (
     NAME,
@@ -152,7 +152,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
     @functools.cached_property
     def _sampler(self) -> TokenSampler:
-        parts = self._parts if self._merged is None else split_model(self._merged.model)
+        parts = self._parts if self._merged is None else CausalLM(self._merged.model)
         params = self.sampling_params
         stopping = StoppingCriteria(self._tokens, params.stop, self._vocabulary)
         return TokenSampler(parts, self.device, params, stopping, self.window, self._max_batch_tokens)
@@ -237,7 +237,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
     def _distributions(self, hidden: Any, tokens: int) -> Any:
         """Log-probabilities (N, tokens), nats, of the first `tokens` of the vocabulary."""
-        logits = self._parts.lm_head(hidden)[:, :tokens]
+        logits = self._parts.logits(hidden)[:, :tokens]
         return scale_logits(logits, self.sampling_params.temperature).log_softmax(-1)
 
     def compare(

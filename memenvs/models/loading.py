@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 import inspect
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from memenvs.core.data import checked
 from memenvs.core.files import damage_in_one_line
@@ -117,73 +115,45 @@ def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
         raise FileNotFoundError(f"no tokenizer at {name!r}; give one as tokenizer= ({error})") from error
 
 
-class CausalLM(NamedTuple):
-    """A causal model in two parts; both use its present weights.
+class CausalLM:
+    """A causal model of transformers that gives hidden states and logits apart, with its present weights.
 
     Attributes:
-        backbone: called as the model is, gives `last_hidden_state` (B, T, H).
-        lm_head: from hidden states (N, H) to logits (N, V), as the model itself gives them.
-    """
-
-    backbone: Any
-    lm_head: LMHead
-
-
-def split_model(model: Any) -> CausalLM:
-    """Split a causal model of transformers.
+        model: the whole model.
+        backbone: its decoder; called as the model is, it gives `last_hidden_state` (B, T, H).
 
     Raises:
         ValueError: it is not a causal language model.
     """
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model  # an adapter of peft
-    embeddings = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
-    if embeddings is None or inner.base_model is inner:
-        raise ValueError(
-            f"{type(inner).__name__} is not a causal language model with a head over its vocabulary; "
-            "give what AutoModelForCausalLM loads"
-        )
-    return CausalLM(inner.base_model, LMHead(inner))
-
-
-class LMHead:
-    """From hidden states to logits by the model's own forward, which may scale or cap them.
-
-    The forward is that of a shallow copy, in which the backbone gives the states that it is given.
-
-    Attributes:
-        embeddings: of the output.
-    """
 
     def __init__(self, model: Any):
-        self.embeddings = model.get_output_embeddings()
-        self._model = copy.copy(model)
-        vars(self._model).pop("forward", None)  # accelerate's is bound to the model
-        self._model._modules = model._modules | {model.base_model_prefix: _GivenStates(model.base_model)}
+        self.model = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's
+        embeddings = getattr(self.model, "get_output_embeddings", lambda: None)()
+        if embeddings is None or self.model.get_decoder() is self.model:
+            raise ValueError(
+                f"{type(self.model).__name__} is not a causal language model with a head over its "
+                "vocabulary; give what AutoModelForCausalLM loads"
+            )
+        self.backbone = self.model.get_decoder()
 
-    def __call__(self, hidden: Any) -> Any:
-        """Logits (N, V) of hidden states (N, H)."""
-        hidden = hidden.to(self.embeddings.weight.device)
-        return self._model.forward(inputs_embeds=hidden[None], use_cache=False).logits[0]
+    def logits(self, hidden: Any) -> Any:
+        """Logits (N, V) of hidden states (N, H), as the model itself scales or caps them.
 
+        The model reads one token, and a hook replaces what its backbone gives.
+        """
+        torch = require("torch", "train")
+        head, embeddings = self.model.get_output_embeddings(), self.model.get_input_embeddings()
 
-class _GivenStates:
-    """Replaces a backbone or its decoder: returns the states that it is given."""
+        def replace(_module: Any, _inputs: Any, output: Any) -> Any:
+            output.last_hidden_state = hidden[None].to(head.weight.device)
+            return output
 
-    def __init__(self, backbone: Any):
-        self._backbone, self.decoder = backbone, self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backbone, name)
-
-    def __call__(self, *_args: Any, inputs_embeds: Any, **_kwargs: Any) -> _Output:
-        return _Output([inputs_embeds])
-
-
-class _Output(list[Any]):
-    """An output of a backbone: the hidden states come first, every other field is None."""
-
-    def __getattr__(self, name: str) -> Any:
-        return self[0] if name == "last_hidden_state" else None
+        hook = self.backbone.register_forward_hook(replace)
+        try:
+            token = torch.zeros(1, 1, dtype=torch.long, device=embeddings.weight.device)
+            return self.model(input_ids=token, use_cache=False).logits[0]
+        finally:
+            hook.remove()
 
 
 @contextmanager
@@ -228,85 +198,3 @@ def _cache_name(model: Any) -> str:
     """The name of a model's argument for a cache, `cache` since transformers 5.24; "" where it has none."""
     names = inspect.signature(model.forward).parameters
     return next((name for name in ("cache", "past_key_values") if name in names), "")
-
-
-class PackedLinears:
-    """Linear layers that multiply by weights in the order in which oneDNN reads them.
-
-    On a CPU a product with few rows waits for its weights: `torch.nn.functional.linear` reorders them each
-    time. Here a second copy of the weights keeps that order, made when they are first used and again for a
-    layer whose weights have changed. Products differ by the order of sums alone.
-
-    Layers on another device, in another dtype than float32 or bfloat16, with a forward method of their own,
-    or beyond `PACKED` bytes do not change.
-
-    Args:
-        modules: whose layers, those inside them included; each layer is packed once.
-    """
-
-    def __init__(self, modules: Iterable[Any]):
-        nn = require("torch", "train").nn
-        layers = (layer for module in modules for layer in module.modules())
-        self._layers = [layer for layer in dict.fromkeys(layers) if type(layer) is nn.Linear]
-        self._packed: dict[Any, _PackedWeight] = {}
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Use the packed weights; only under `torch.no_grad()`, and while no weight changes."""
-        used, room = [], PACKED
-        for layer in self._layers:
-            room -= layer.weight.nbytes
-            if room < 0 or not _can_pack(layer):
-                self._packed.pop(layer, None)
-                continue
-            packed = self._packed.get(layer)
-            if packed is None or not packed.is_of(layer.weight):
-                packed = self._packed[layer] = _PackedWeight(layer.weight)
-            layer.forward = functools.partial(packed.product, layer)
-            used.append(layer)
-        try:
-            yield
-        finally:
-            for layer in used:
-                del layer.forward
-
-
-PACKED = 2**33  # bytes of weights that have a second copy
-PACKED_FOR = 16  # rows for which oneDNN chooses the order; any number may be multiplied
-
-
-class _PackedWeight:
-    """A layer's weight (out, in) in oneDNN's order."""
-
-    def __init__(self, weight: Any):
-        self._torch = require("torch", "train")
-        self._version, self._sum = self._state(weight)
-        self._weight = self._torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR)
-
-    def is_of(self, weight: Any) -> bool:
-        """Whether the weight is still the one that was packed; in-place changes may leave its version."""
-        return self._state(weight) == (self._version, self._sum)
-
-    def _state(self, weight: Any) -> tuple[Any, int]:
-        flat = weight.detach().view(-1)
-        wide = flat[: flat.numel() // 4 * 4].view(self._torch.int64)
-        version = None if weight.is_inference() else weight._version
-        return (weight.data_ptr(), weight.shape, weight.dtype, version), int(wide.sum())
-
-    def product(self, layer: Any, states: Any) -> Any:
-        if states.dtype != layer.weight.dtype:  # autocast
-            return self._torch.nn.functional.linear(states, layer.weight, layer.bias)
-        return self._torch.ops.mkldnn._linear_pointwise(states, self._weight, layer.bias, "none", [], "")
-
-
-def _can_pack(layer: Any) -> bool:
-    torch, weight = require("torch", "train"), layer.weight
-    if type(weight) not in (torch.nn.Parameter, torch.Tensor) or "forward" in vars(layer):
-        return False
-    if weight.device.type != "cpu" or not weight.is_contiguous() or weight.storage_offset() % 4:
-        return False
-    ops = torch.ops.mkldnn  # there with oneDNN, for compiled models
-    if not hasattr(ops, "_linear_pointwise") or torch.is_autocast_enabled("cpu"):
-        return False
-    fast = weight.dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported()
-    return bool(fast or weight.dtype == torch.float32)

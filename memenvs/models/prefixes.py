@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ CALL = 16_384  # tokens of one attention call, padding and each row's prefix inc
 BLOCK = 128  # queries whose scores are computed at once, against no later key
 UNKNOWN = ("s_aux", "position_bias", "cache")  # parts of attention that only other implementations have
 LONG = 2_048  # tokens from which on scores kept for a gradient would take most of the memory
+
+
+_packed_batch: ContextVar[PackedBatch] = ContextVar("packed_batch")  # what `read_packed` reads
 
 
 class Segment(NamedTuple):
@@ -216,26 +220,25 @@ def read_packed(backbone: Any, batch: PackedBatch, cache: Any = None) -> Any:
         cache: an empty cache, which gets the keys and values (1, heads, N, D) of the tokens; None: none.
     """
     kept = {"use_cache": False} if cache is None else cache_inputs(backbone, cache)
-    with attention(backbone, ATTENTION) as config:
-        # Not as an argument of the call: some models (Nemotron) hand none on to their layers.
-        config.packed_batch = batch
-        try:
+    # Not as an argument of the call: some models (Nemotron) hand none on to their layers.
+    token = _packed_batch.set(batch)
+    try:
+        with attention(backbone, ATTENTION):
             output = backbone(input_ids=batch.ids[None], position_ids=batch.positions[None], **kept)
-        finally:
-            del config.packed_batch
+    finally:
+        _packed_batch.reset(token)
     return output.last_hidden_state[0]
 
 
 @contextmanager
-def attention(backbone: Any, name: str) -> Iterator[Any]:
-    """Let a model's layers use an attention implementation of transformers; their config."""
-    config = backbone.config.get_text_config()
-    before = config._attn_implementation
-    config._attn_implementation = name
+def attention(backbone: Any, name: str) -> Iterator[None]:
+    """Let a model's layers use an attention implementation that transformers knows by name."""
+    before = backbone.config._attn_implementation
+    backbone.set_attn_implementation(name)
     try:
-        yield config
+        yield
     finally:
-        config._attn_implementation = before
+        backbone.set_attn_implementation(before)
 
 
 def can_read_packed(backbone: Any) -> bool:
@@ -263,7 +266,7 @@ def attend(
     """Attention of a packed batch, in the form that transformers calls.
 
     Args:
-        module: the layer; `packed_batch` of its config says whose tokens these are.
+        module: the layer.
         query: (1, heads, N, D).
         key: (1, key heads, N, D).
         value: (1, key heads, N, D).
@@ -280,7 +283,7 @@ def attend(
     Raises:
         NotImplementedError: the layer's attention has parts that are not here.
     """
-    packed: PackedBatch = module.config.packed_batch
+    packed = _packed_batch.get()
     if attention_mask is not None or any(others.get(name) is not None for name in UNKNOWN):
         raise NotImplementedError(f"{type(module).__name__} cannot read packed sequences")
     heads, key_heads = query.shape[1], key.shape[1]
@@ -290,7 +293,7 @@ def attend(
     rows = [states[0].transpose(0, 1).reshape(states.shape[2], -1) for states in (query, key, value)]
     index, inverse = packed.index.to(query.device), packed.inverse.to(query.device)
     sizes = [call.rows * call.width for call in packed.calls]
-    padded = [_Pad.apply(states, index, inverse).split(sizes) for states in rows]
+    padded = [states.index_select(0, index).split(sizes) for states in rows]
     keys, values = (states.split(packed.lengths) for states in rows[1:])
     outputs = []
     for number, (count, _, before) in enumerate(packed.calls):
@@ -307,7 +310,7 @@ def attend(
             )
         output = _attention(packed, q, k, v, dropout, sliding_window, softcap)
         outputs.append(output.transpose(1, 2).reshape(sizes[number], -1))
-    whole = _Unpad.apply(torch.cat(outputs), index, inverse)
+    whole = torch.cat(outputs).index_select(0, inverse)
     return whole.view(1, len(whole), heads, -1), None
 
 
@@ -356,36 +359,6 @@ def _attention(
             weights = torch.nn.functional.dropout(weights, dropout)
         blocks.append(torch.bmm(weights, v[:, :last]).view(count, heads, last - first, -1))
     return torch.cat(blocks, 2)
-
-
-class _Pad(torch.autograd.Function):  # type: ignore[name-defined]
-    """Rows (N, D) at their places in padded calls (M, D); padding has no gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Any, index: Any, inverse: Any) -> Any:
-        ctx.save_for_backward(inverse)
-        return states.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (inverse,) = ctx.saved_tensors
-        return gradient.index_select(0, inverse), None, None
-
-
-class _Unpad(torch.autograd.Function):  # type: ignore[name-defined]
-    """The inverse of `_Pad`: (N, D) from (M, D)."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Any, index: Any, inverse: Any) -> Any:
-        ctx.save_for_backward(inverse)
-        ctx.rows = len(index)
-        return states.index_select(0, inverse)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (inverse,) = ctx.saved_tensors
-        whole = gradient.new_zeros(ctx.rows, gradient.shape[1])
-        return whole.index_copy_(0, inverse, gradient), None, None
 
 
 transformers.AttentionInterface.register(ATTENTION, attend)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from memenvs.core.batching import ALIKE, micro_batches, pad_right, padded_tokens
 from memenvs.core.optional import require
 from memenvs.models.chat import Ids
-from memenvs.models.loading import depends_on_length, split_model
+from memenvs.models.loading import CausalLM, depends_on_length
 from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, packed_tokens, read_packed
 
 torch = require("torch", "train")
@@ -37,7 +37,7 @@ class SequenceReader:
 
     def __init__(self, model: Any):
         self.model = model
-        self._parts = split_model(model)
+        self._parts = CausalLM(model)
         self._packs = can_read_packed(self._parts.backbone)
 
     @property
@@ -84,7 +84,7 @@ class SequenceReader:
         """Log-probabilities (N,) of the response tokens, nats, at temperature 1; arguments as of `states`."""
 
         def compute(hidden: Any, tokens: Any) -> Any:
-            logits = self._parts.lm_head(hidden).float()
+            logits = self._parts.logits(hidden).float()
             return logits.gather(1, tokens[:, None].to(logits.device))[:, 0] - logits.logsumexp(1)
 
         columns = self._states_before(sequences, response_masks)

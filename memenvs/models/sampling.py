@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.episode import Reply
 from memenvs.core.optional import require
 from memenvs.models.chat import BROKEN, Ids, TokenText
-from memenvs.models.loading import CausalLM, PackedLinears, cache_inputs, empty_cache
+from memenvs.models.loading import CausalLM, cache_inputs, empty_cache
 from memenvs.models.policy import SamplingParams
 from memenvs.models.prefixes import PackedBatch, attention, can_read_packed, pack_batches, read_packed
 
@@ -34,7 +35,7 @@ class TokenSampler:
     between two tokens, a reply may differ.
 
     Args:
-        model: split into backbone and lm_head.
+        model: computes the logits.
         device: where the model takes its ids.
         params: how a token is sampled.
         stopping: what ends a reply.
@@ -53,7 +54,6 @@ class TokenSampler:
     ):
         self.model, self.device, self.window = model, device, window
         self._params, self._stopping, self._max_batch_tokens = params, stopping, max_batch_tokens
-        self._packed = PackedLinears([model.backbone, model.lm_head.embeddings])
 
     def __call__(self, prompts: Sequence[Ids], uniforms: Sequence[NDArray[np.float64]]) -> list[Reply]:
         """Replies to prompts, each of at most as many tokens as it has uniform numbers.
@@ -65,7 +65,8 @@ class TokenSampler:
         rows = [i for i, numbers in enumerate(uniforms) if len(numbers)]
         rows.sort(key=lambda i: prompts[i].tobytes())  # equal prompts come into one batch, and are read once
         lengths, room = [len(prompts[i]) for i in rows], max(map(len, uniforms), default=0)
-        with self._packed():
+        on_cpu = torch.device(self.device).type == "cpu" and can_read_packed(self.model.backbone)
+        with attention(self.model.backbone, ATTENTION) if on_cpu else nullcontext():
             for batch in micro_batches(lengths, self._max_batch_tokens, alike=0, extra=room):
                 chosen = [rows[i] for i in batch]
                 sampled = self._sample([prompts[i] for i in chosen], [uniforms[i] for i in chosen])
@@ -82,7 +83,7 @@ class TokenSampler:
         for step in range(numbers.shape[1]):
             rows = active.rows
             chance = torch.from_numpy(numbers[rows, step]).to(self.device)
-            tokens, nats = sample_tokens(self.model.lm_head(active.hidden), chance, self._params)
+            tokens, nats = sample_tokens(active.logits, chance, self._params)
             ids[rows, step], logprobs[rows, step] = tokens.cpu().numpy(), nats.cpu().numpy()
             if not np.isfinite(logprobs[rows, step]).all():
                 raise FloatingPointError(
@@ -293,20 +294,17 @@ class _ActiveRows:
 
     def __init__(self, sampler: TokenSampler, prompts: Sequence[Ids], room: int):
         self.rows = np.arange(len(prompts))
-        self._backbone, self._window = sampler.model.backbone, sampler.window
-        self._takes_positions = "position_ids" in inspect.signature(self._backbone.forward).parameters
-        on_cpu = torch.device(sampler.device).type == "cpu" and can_read_packed(self._backbone)
-        self._attention = (
-            ATTENTION if on_cpu else self._backbone.config.get_text_config()._attn_implementation
-        )
-        self._cache, self.hidden = prefill(self._backbone, prompts, room, sampler.device)
-        self._behind = cache_inputs(self._backbone, self._cache)
+        self._model, backbone, self._window = sampler.model.model, sampler.model.backbone, sampler.window
+        self._takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
+        self._cache, hidden = prefill(backbone, prompts, room, sampler.device)
+        self.logits = sampler.model.logits(hidden)
+        self._behind = cache_inputs(self._model, self._cache)
         lengths = np.array([len(prompt) for prompt in prompts])
         self._padding = lengths.max() - lengths
         self._used = int(lengths.max())
-        self._positions = torch.from_numpy(lengths).to(self.hidden.device)
+        self._positions = torch.from_numpy(lengths).to(hidden.device)
         places = np.arange(self._used + room)
-        self._mask = torch.from_numpy(places >= self._padding[:, None]).to(self.hidden.device)
+        self._mask = torch.from_numpy(places >= self._padding[:, None]).to(hidden.device)
 
     def read(self, tokens: Any, active: NDArray[np.bool_]) -> None:
         """Read the tokens (B,) just sampled; `active` (B,) says which rows continue."""
@@ -316,13 +314,12 @@ class _ActiveRows:
         positions = self._positions[:, None]
         if self._window is not None:  # rows that have ended run past the last position
             positions = positions.clamp(max=self._window - 1)
-        with attention(self._backbone, self._attention):
-            self.hidden = self._backbone(
-                input_ids=tokens[:, None],
-                attention_mask=self._mask[:, : self._used] if self._padding.any() else None,
-                **self._behind,
-                **({"position_ids": positions} if self._takes_positions else {}),
-            ).last_hidden_state[:, -1]
+        self.logits = self._model(
+            input_ids=tokens[:, None],
+            attention_mask=self._mask[:, : self._used] if self._padding.any() else None,
+            **self._behind,
+            **({"position_ids": positions} if self._takes_positions else {}),
+        ).logits[:, -1]
         self._positions += 1
 
     def _shrink(self, tokens: Any, active: NDArray[np.bool_]) -> Any:

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 import torch
 
 from memenvs.models import HFPolicy
-from memenvs.models.loading import PackedLinears, cache_inputs
+from memenvs.models.loading import cache_inputs
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,8 @@ def rngs(count):
 def test_copies_of_a_prompt_are_read_once(policy, reads):
     prompt, other = np.arange(100, 150), np.arange(200, 250)
     policy.sample([prompt, other, prompt, prompt], rngs(4), 3)
-    assert reads == [(1, 100), (4, 1), (4, 1)]  # the last token of a reply need not be read
+    # a token for the logits of the prompts; the last token of a reply need not be read
+    assert reads == [(1, 100), (1, 1), (4, 1), (4, 1)]
 
 
 class Older(torch.nn.Module):
@@ -64,7 +65,7 @@ def test_rows_that_have_ended_are_removed_once_they_are_a_quarter(policy, reads)
 def test_rows_that_have_ended_stay_while_they_are_few(policy, reads):
     prompts = [np.arange(100, 110)] * 5
     policy.sample(prompts, rngs(5), [1, 3, 3, 3, 3])  # four fifths still write
-    assert reads[1:] == [(5, 1), (5, 1)]
+    assert reads[2:] == [(5, 1), (5, 1)]
 
 
 def test_a_row_that_has_ended_at_the_window_does_not_disturb_the_rest(policy):
@@ -83,7 +84,7 @@ def test_a_batch_keeps_to_its_budget_of_tokens(tiny_model, policy, reads):
 
 def test_prompts_of_different_lengths_are_read_without_padding(policy, reads):
     policy.sample([np.full(n, 100 + n) for n in (50, 100, 49, 95)], rngs(4), 1)
-    assert reads == [(1, 50 + 100 + 49 + 95)]
+    assert reads[0] == (1, 50 + 100 + 49 + 95)
 
 
 def alike(count, shared, own=5):
@@ -95,12 +96,12 @@ def alike(count, shared, own=5):
 
 def test_a_prefix_that_prompts_share_is_read_once(policy, reads):
     policy.sample(alike(4, 60), rngs(4), 1)
-    assert reads == [(1, 60 + 5 + 6 + 7 + 8)]
+    assert reads[0] == (1, 60 + 5 + 6 + 7 + 8)
 
 
 def test_a_prefix_too_short_to_pay_is_read_with_each_prompt(policy, reads):
     policy.sample(alike(2, 30, own=200), rngs(2), 1)
-    assert reads == [(1, 230 + 231)]
+    assert reads[0] == (1, 230 + 231)
 
 
 def test_rows_that_share_a_prefix_sample_what_each_samples_alone(policy):
@@ -112,46 +113,3 @@ def test_rows_that_share_a_prefix_sample_what_each_samples_alone(policy):
         reply = policy.sample([prompt], rngs(9)[i : i + 1], limit)[0]
         assert reply.ids.tolist() == together[i].ids.tolist()
         np.testing.assert_allclose(reply.logprobs, together[i].logprobs, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("change", ["counted", "uncounted", "replaced"])
-def test_replies_follow_weights_that_have_changed_since(tiny_model, change):
-    policy, fresh = (HFPolicy(tiny_model, chat=False, device="cpu") for _ in range(2))
-    prompts = [np.arange(100, 110)]
-    policy.sample(prompts, rngs(1), 4)  # its weights are packed
-    for layer in (policy.model.model.layers[0].mlp, fresh.model.model.layers[0].mlp):
-        weight = layer.up_proj.weight
-        if change == "counted":
-            with torch.no_grad():
-                weight.mul_(-2)
-        elif change == "uncounted":
-            weight.data.mul_(-2)
-        else:
-            layer.up_proj.weight = torch.nn.Parameter(weight.detach() * -2)
-    found, wanted = (one.sample(prompts, rngs(1), 8)[0] for one in (policy, fresh))
-    np.testing.assert_array_equal(found.ids, wanted.ids)
-    np.testing.assert_array_equal(found.logprobs, wanted.logprobs)
-
-
-def test_layers_are_as_before_once_replies_are_sampled(policy):
-    policy.sample([np.arange(100, 110)], rngs(1), 2)
-    assert not [module for module in policy.model.modules() if "forward" in vars(module)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_packed_layers_give_the_products_of_plain_ones(dtype):
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(48, 24), torch.nn.Linear(24, 7, bias=False)).to(dtype)
-        states = torch.randn(3, 5, 48, dtype=dtype)
-        wanted = model(states)
-        with PackedLinears([model])():
-            assert all("forward" in vars(layer) for layer in model) or not packs(dtype)
-            found = model(states)
-    np.testing.assert_allclose(
-        found.float(), wanted.float(), rtol=0, atol=1e-5 if dtype == torch.float32 else 2e-2
-    )
-
-
-def packs(dtype):
-    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()

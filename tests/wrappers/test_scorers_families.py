@@ -50,4 +50,4 @@ def test_no_padding_is_read_where_keys_depend_on_the_length_of_the_input(tokeniz
         lambda module, args, named: shapes.append(tuple(named["input_ids"].shape)), with_kwargs=True
     )
     scorer.token_logprobs([TokenPair(rng.integers(3, 101, n).tolist(), [5]) for n in (30, 29, 30)])
-    assert shapes == [(2, 31), (1, 30)]
+    assert [shape for shape in shapes if shape != (1, 1)] == [(2, 31), (1, 30)]  # a token for the logits

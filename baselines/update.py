@@ -17,7 +17,6 @@ from memenvs.core.batching import lexicographic_order
 from memenvs.core.episode import Episode, Floats, Sample
 from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
-from memenvs.models.loading import own_device
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
@@ -442,6 +441,8 @@ class ProcessGroup:
         torch = require("torch", "train")
         self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.is_main = self.rank == 0
+        from memenvs.models.loading import own_device  # which loads torch
+
         self.device = device or own_device()
         cuda = self.device.startswith("cuda")
         if cuda and self.size > 1:

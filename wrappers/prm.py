@@ -18,8 +18,7 @@ from memenvs.core.episode import Credit, Episode
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
 from memenvs.models import Ids
-from memenvs.models.loading import Dtype
-from memenvs.models.policy import tokenised
+from memenvs.models.policy import Dtype, tokenised
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 if TYPE_CHECKING:

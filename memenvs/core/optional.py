@@ -6,7 +6,7 @@ import importlib
 import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,22 @@ def require(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ImportError(f"{error}; install it with `{install_line(extra)}`") from error
+
+
+def lazy_names(package: str, **places: tuple[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package, which imports the modules of some names when these are first read.
+
+    Args:
+        package: its `__name__`.
+        **places: by name, the module that defines it, and the extra that this module needs.
+    """
+
+    def find(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(require(*places[name]), name)
+
+    return find
 
 
 def import_object(place: str) -> Any:

@@ -28,10 +28,8 @@ from memenvs.models.endpoint import (
     complete,
     served_models,
 )
-from memenvs.models.loading import Dtype
-from memenvs.models.lora import base_of, is_adapter
-from memenvs.models.packaged import MODELS, shipped_agents
-from memenvs.models.policy import TokenPolicy
+from memenvs.models.packaged import MODELS, base_of, is_adapter, shipped_agents
+from memenvs.models.policy import Dtype, TokenPolicy
 from memenvs.rollout.policy import Policy, Request, ThreadPolicy, agent_policy, as_policy, made_policy
 from memenvs.rollout.scripted import make_policy
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memenvs.core.episode import Ids, Reply
-from memenvs.models.lora import LoRA
-from memenvs.models.policy import PolicyOutput, SamplingParams, ScriptedPolicy, TokenPolicy
+from memenvs.core.optional import lazy_names
+from memenvs.models.policy import LoRA, PolicyOutput, SamplingParams, ScriptedPolicy, TokenPolicy
 
 if TYPE_CHECKING:
     from memenvs.models.hf import HFPolicy
@@ -24,14 +24,6 @@ __all__ = [
     "VLLMPolicy",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "HFPolicy":
-        from memenvs.models.hf import HFPolicy
-
-        return HFPolicy
-    if name == "VLLMPolicy":
-        from memenvs.models.vllm import VLLMPolicy
-
-        return VLLMPolicy
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__, HFPolicy=("memenvs.models.hf", "train"), VLLMPolicy=("memenvs.models.vllm", "vllm")
+)

@@ -9,31 +9,32 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from memenvs.core.data import Count, checked
-from memenvs.core.episode import Reply
+from memenvs.core.episode import Ids, Reply
 from memenvs.core.files import damage_in_one_line, read_json, whole_folder, write_json, write_text
-from memenvs.core.optional import require
-from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
+from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import (
     CausalLM,
-    Dtype,
+    Tokenizer,
     can_reuse_cache,
     evaluating,
     load_hf_tokenizer,
     load_model,
 )
 from memenvs.models.lora import (
-    NAME,
-    LoRA,
     MergedModel,
     add_adapter,
+    base_name,
     belongs_to,
     has_adapter,
-    is_adapter,
     load_adapter,
     model_reference,
     read_adapter,
@@ -41,12 +42,10 @@ from memenvs.models.lora import (
     twin,
     without_adapter,
 )
-from memenvs.models.packaged import MODELS, resolve
-from memenvs.models.policy import Limit, PolicyOutput, SamplingParams, reply_limits
+from memenvs.models.packaged import MODELS, is_adapter, resolve
+from memenvs.models.policy import Dtype, Limit, LoRA, PolicyOutput, SamplingParams, reply_limits
 from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
-
-torch = require("torch", "train")
 
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
@@ -86,8 +85,8 @@ class HFPolicy(SequenceReader, ChatPolicy):
     @checked
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any = None,
+        model: str | Path | PreTrainedModel,
+        tokenizer: Tokenizer = None,
         *,
         sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
@@ -105,12 +104,12 @@ class HFPolicy(SequenceReader, ChatPolicy):
                     "lora adds an adapter, and this model has one, which continues to learn; leave lora out, "
                     "or give what HFPolicy.load(FOLDER).merged().save(OTHER) writes"
                 )
-            base = "" if hasattr(model, "config") else model_reference(model)
+            base = "" if isinstance(model, PreTrainedModel) else model_reference(model)
             self.model = add_adapter(self.model, lora, base)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         SequenceReader.__init__(self, self.model)
         ChatPolicy.__init__(self, ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
-        ids = self.model.get_input_embeddings().weight.shape[0]
+        ids = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
         if len(self.tokenizer) > ids:
             raise ValueError(
                 f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeddings for {ids:,}; "
@@ -125,7 +124,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         config = self.model.config.get_text_config()
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         self._max_batch_tokens = max_batch_tokens
-        self.value_head: Any = None
+        self.value_head: nn.Linear | None = None
 
     def add_value_head(self, seed: int = 0) -> HFPolicy:
         """Add a linear layer from hidden states to values, in float32; its first values are near 0.
@@ -138,11 +137,11 @@ class HFPolicy(SequenceReader, ChatPolicy):
         """
         width = self.model.config.get_text_config().hidden_size
         weights = np.random.default_rng(seed).normal(0, 1 / (width + 1), (1, width))
-        self.value_head = torch.nn.utils.skip_init(torch.nn.Linear, width, 1)
+        head: nn.Linear = nn.utils.skip_init(nn.Linear, width, 1)
         with torch.no_grad():
-            self.value_head.weight.copy_(torch.from_numpy(weights))
-            self.value_head.bias.zero_()
-        self.value_head.to(self.device)
+            head.weight.copy_(torch.from_numpy(weights))
+            head.bias.zero_()
+        self.value_head = head.to(self.device)
         return self
 
     @functools.cached_property
@@ -157,15 +156,15 @@ class HFPolicy(SequenceReader, ChatPolicy):
         stopping = StoppingCriteria(self._tokens, params.stop, self._vocabulary)
         return TokenSampler(parts, self.device, params, stopping, self.window, self._max_batch_tokens)
 
-    def parameters(self) -> list[Any]:
+    def parameters(self) -> list[nn.Parameter]:
         """All parameters that can be trained: the model's, then the value head's."""
         return [*self.model_parameters(), *self.critic_parameters(shared=True)]
 
-    def model_parameters(self) -> list[Any]:
+    def model_parameters(self) -> list[nn.Parameter]:
         """The parameters that can be trained, without the value head's."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
-    def critic_parameters(self, *, shared: bool) -> list[Any]:
+    def critic_parameters(self, *, shared: bool) -> list[nn.Parameter]:
         """The parameters of the value function that can be trained: those of the value head.
 
         Args:
@@ -204,7 +203,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         rows = [np.ascontiguousarray(prompt, dtype=np.int64) for prompt in prompts]
         if self._merged is not None:
             self._merged.refresh()
-        with torch.no_grad(), evaluating(self.model):
+        with evaluating(self.model):
             return self._sampler(rows, uniforms)
 
     def forward(
@@ -224,18 +223,17 @@ class HFPolicy(SequenceReader, ChatPolicy):
             return PolicyOutput(*[torch.zeros(0, device=self.device)] * 3)
         hidden, tokens = self._states_before(sequences, response_masks)
         compute = functools.partial(self._logprobs, entropy=entropy)
-        found = by_slices(compute, (hidden, tokens), self._vocabulary)
-        logprobs, spreads = zip(*found, strict=True)
-        values = None if self.value_head is None else self.value_head(hidden.float())[:, 0]
-        return PolicyOutput(torch.cat(logprobs), torch.cat(spreads) if entropy else None, values)
+        logprobs, entropies = zip(*by_slices(compute, (hidden, tokens), self._vocabulary), strict=True)
+        values = None if self.value_head is None else self._values(hidden)
+        return PolicyOutput(torch.cat(logprobs), torch.cat(entropies) if entropy else None, values)
 
-    def _logprobs(self, hidden: Any, tokens: Any, entropy: bool) -> tuple[Any, Any]:
+    def _logprobs(self, hidden: Tensor, tokens: Tensor, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities (N,) of the tokens after hidden states (N, H), and entropies (N,) or None."""
         logprobs = self._distributions(hidden, self._vocabulary)
         chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
         return chosen, entropy_of(logprobs) if entropy else None
 
-    def _distributions(self, hidden: Any, tokens: int) -> Any:
+    def _distributions(self, hidden: Tensor, tokens: int) -> Tensor:
         """Log-probabilities (N, tokens), nats, of the first `tokens` of the vocabulary."""
         logits = self._parts.logits(hidden)[:, :tokens]
         return scale_logits(logits, self.sampling_params.temperature).log_softmax(-1)
@@ -245,9 +243,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
         sequences: Sequence[Ids],
         response_masks: Masks,
         other: HFPolicy,
-        states: Any,
-        measure: Callable[[Any, Any], Any],
-    ) -> Any:
+        states: Tensor,
+        measure: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
         """A measure (N,) of the distributions of this policy and another at N response tokens.
 
         The distributions are over the whole vocabulary, each at its policy's temperature, and differentiable
@@ -263,17 +261,21 @@ class HFPolicy(SequenceReader, ChatPolicy):
         """
         size = min(self._vocabulary, other._vocabulary)
 
-        def compute(own: Any, others: Any) -> Any:
+        def compute(ours: Tensor, theirs: Tensor) -> Tensor:
             with torch.no_grad():
-                target = other._distributions(others, size)
-            return measure(self._distributions(own, size), target)
+                target = other._distributions(theirs, size)
+            return measure(self._distributions(ours, size), target)
 
         hidden = self.states(sequences, response_masks)
         return torch.cat(by_slices(compute, (hidden, states), self._vocabulary + other._vocabulary))
 
-    def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
+    def values(self, sequences: Sequence[Ids], response_masks: Masks) -> Tensor:
         """The value head's values (N,) alone, as `forward` gives them; no logits are made."""
-        return self.value_head(self.states(sequences, response_masks).float())[:, 0]
+        return self._values(self.states(sequences, response_masks))
+
+    def _values(self, hidden: Tensor) -> Tensor:
+        values: Tensor = cast(nn.Linear, self.value_head)(hidden.float())[:, 0]
+        return values
 
     def save(self, folder: str | Path, run: Mapping[str, Any] | None = None) -> None:
         """Write weights, tokenizer, settings and value head; a policy in the folder is replaced as a whole.
@@ -305,7 +307,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
             write_text(fresh / "README.md", self._card(run or {}))
             if self.value_head is not None:
                 weights = self.value_head.state_dict()
-                require("safetensors.torch", "train").save_file(weights, fresh / VALUE_HEAD)
+                save_file(weights, fresh / VALUE_HEAD)
 
     def _card(self, run: Mapping[str, Any]) -> str:
         """The model card, what hubs show of the folder; it names no folder of this machine."""
@@ -343,7 +345,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
     @property
     def adapter_of(self) -> str | None:
         """The name of the model that the adapter belongs to; None without an adapter."""
-        return self.model.peft_config[NAME].base_model_name_or_path if has_adapter(self.model) else None
+        return base_name(self.model) if has_adapter(self.model) else None
 
     def twin(self) -> HFPolicy:
         """A policy on the same frozen weights with a copy of the adapter, which learns by itself."""
@@ -360,7 +362,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
             model = load_adapter(model, adapter, trainable=False)
         return self._with(model)
 
-    def _with(self, model: Any) -> HFPolicy:
+    def _with(self, model: PreTrainedModel) -> HFPolicy:
         """A policy with another model and the same settings; it has no value head."""
         return HFPolicy(
             model,
@@ -388,7 +390,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         if self.value_head is not None:
             path = Path(folder) / VALUE_HEAD
             with damage_in_one_line(path):
-                self.value_head.load_state_dict(require("safetensors.torch", "train").load_file(path))
+                self.value_head.load_state_dict(load_file(path))
 
     @classmethod
     def load(cls, model: str | Path, **changes: Any) -> HFPolicy:
@@ -431,7 +433,7 @@ def _elsewhere(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def entropy_of(logprobs: Any) -> Any:
+def entropy_of(logprobs: Tensor) -> Tensor:
     """Entropies (...), nats, of distributions by their log-probabilities (..., V).
 
     A token of log-probability -inf adds nothing.
@@ -441,7 +443,7 @@ def entropy_of(logprobs: Any) -> Any:
     return -(logprobs.exp() * finite).sum(dim=-1)
 
 
-def _end_ids(model: Any) -> list[int]:
+def _end_ids(model: PreTrainedModel) -> list[int]:
     """The end tokens of the model's generation config."""
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    ends = getattr(model.generation_config, "eos_token_id", None)
     return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [int(ends)]

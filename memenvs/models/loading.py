@@ -1,4 +1,4 @@
-"""Causal language models of transformers: loading, the split into backbone and lm_head, and their caches."""
+"""Causal language models of transformers: loading, hidden states apart from logits, and their caches."""
 
 from __future__ import annotations
 
@@ -7,29 +7,35 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, cast
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from memenvs.core.data import checked
 from memenvs.core.files import damage_in_one_line
-from memenvs.core.optional import require
 from memenvs.models import lora
-from memenvs.models.packaged import resolve
-
-Dtype = Literal["auto", "bfloat16", "float32"]
-"""What a model by name computes in; see `load_model`."""
+from memenvs.models.packaged import base_of, is_adapter, resolve
+from memenvs.models.policy import Dtype
 
 
 @checked
 def load_model(
-    model: Any, device: str | None = None, dtype: Dtype = "auto", *, merge_adapter: bool = True
-) -> Any:
+    model: str | Path | PreTrainedModel,
+    device: str | None = None,
+    dtype: Dtype = "auto",
+    *,
+    merge_adapter: bool = True,
+) -> PreTrainedModel:
     """A causal model in evaluation mode: safetensors only, and no code of the model is run.
 
     Args:
         model: a folder, a name on the hub or one of `memenvs.models.packaged`; or a model in
             memory, which is returned as it is. The folder of a LoRA adapter names the model that it belongs
             to, which is loaded with it.
-        device: of torch; None: `own_device()`.
+        device: the torch device; None: `own_device()`.
         dtype: `"auto"` is the checkpoint's own where the device computes in it at least as fast as in
             float32, and otherwise float32: instead of float16 on a CPU, and of bfloat16 on a CPU without
             instructions for it (AVX512-BF16 or AMX) or on a GPU that only emulates it.
@@ -40,38 +46,36 @@ def load_model(
         ImportError: the package of a packaged model is not installed.
         ValueError: a device or a dtype is given for a model in memory, or weights are damaged.
     """
-    if hasattr(model, "config"):
+    if not isinstance(model, str | Path):
         if device is not None or dtype != "auto":
             raise ValueError("device and dtype are for a model by name; move a model in memory yourself")
         return model
     name = str(resolve(model))
-    if lora.is_adapter(name):
-        adapted = lora.load_adapter(load_model(lora.base_of(name), device, dtype), name)
+    if is_adapter(name):
+        adapted = lora.load_adapter(load_model(base_of(name), device, dtype), name)
         if merge_adapter:
             adapted = lora.MergedModel(adapted).model
         adapted.config._name_or_path = name  # which may have a tokenizer
         return adapted
-    torch = require("torch", "train")
     place = torch.device(device or own_device())
     loaded = _read_model(name, dtype)
     if dtype == "auto" and not computes_fast(place, loaded.dtype):
         del loaded  # read again, not cast: some models make constants in the dtype that they are loaded in
         loaded = _read_model(name, "float32")
-    return loaded.to(place).eval()
+    loaded.to(place)  # type: ignore[arg-type]  # transformers hides the signature
+    return loaded.eval()
 
 
 def own_device() -> str:
     """The GPU of this process, by the LOCAL_RANK that launchers of several processes set, or the CPU."""
-    cuda = require("torch", "train").cuda
-    if not cuda.is_available():
+    if not torch.cuda.is_available():
         return "cpu"
     rank = os.environ.get("LOCAL_RANK")
-    return f"cuda:{cuda.current_device() if rank is None else int(rank) % cuda.device_count()}"
+    return f"cuda:{torch.cuda.current_device() if rank is None else int(rank) % torch.cuda.device_count()}"
 
 
-def computes_fast(device: Any, dtype: Any) -> bool:
-    """Whether a device of torch computes in a dtype of torch at least as fast as in float32."""
-    torch = require("torch", "train")
+def computes_fast(device: torch.device | str, dtype: torch.dtype) -> bool:
+    """Whether a device computes in a dtype at least as fast as in float32."""
     kind = torch.device(device).type
     if dtype == torch.float32 or kind not in ("cpu", "cuda"):
         return True
@@ -83,13 +87,16 @@ def computes_fast(device: Any, dtype: Any) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-def _read_model(name: str, dtype: str) -> Any:
+def _read_model(name: str, dtype: str) -> PreTrainedModel:
     try:
         if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
             raise FileNotFoundError("the folder has no config.json")
         with damage_in_one_line(name):
-            return require("transformers", "train").AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, trust_remote_code=False, use_safetensors=True
+            return cast(
+                PreTrainedModel,
+                transformers.AutoModelForCausalLM.from_pretrained(
+                    name, dtype=dtype, trust_remote_code=False, use_safetensors=True
+                ),
             )
     except OSError as error:
         raise FileNotFoundError(
@@ -98,19 +105,29 @@ def _read_model(name: str, dtype: str) -> Any:
         ) from error
 
 
-def load_hf_tokenizer(tokenizer: Any, model: Any) -> Any:
+Tokenizer = str | Path | PreTrainedTokenizerBase | None
+"""A tokenizer of transformers, its name or folder; None for the one beside the model."""
+
+
+def load_hf_tokenizer(tokenizer: Tokenizer, model: PreTrainedModel | None) -> PreTrainedTokenizerBase:
     """The given tokenizer of transformers, the one of the given name, or with None the one beside the model.
 
     Raises:
         FileNotFoundError: there is no tokenizer of that name, or none in the model's folder.
     """
-    if tokenizer is not None and not isinstance(tokenizer, str) and hasattr(tokenizer, "encode"):
+    if isinstance(tokenizer, PreTrainedTokenizerBase):
         return tokenizer
-    name = str(resolve(tokenizer)) if tokenizer is not None else model.config._name_or_path
-    if lora.is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
-        name = str(resolve(lora.base_of(name)))
+    if tokenizer is not None:
+        name = str(resolve(tokenizer))
+    else:
+        name = cast(PreTrainedModel, model).config._name_or_path
+    if is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
+        name = str(resolve(base_of(name)))
     try:
-        return require("transformers", "train").AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        return cast(
+            PreTrainedTokenizerBase,
+            transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False),
+        )
     except OSError as error:
         raise FileNotFoundError(f"no tokenizer at {name!r}; give one as tokenizer= ({error})") from error
 
@@ -127,42 +144,46 @@ class CausalLM:
     """
 
     def __init__(self, model: Any):
-        self.model = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's
-        embeddings = getattr(self.model, "get_output_embeddings", lambda: None)()
-        if embeddings is None or self.model.get_decoder() is self.model:
+        self.model = cast(
+            PreTrainedModel,
+            model.get_base_model() if hasattr(model, "get_base_model") else model,  # peft's
+        )
+        if self.model.get_output_embeddings() is None or self.model.get_decoder() is self.model:
             raise ValueError(
                 f"{type(self.model).__name__} is not a causal language model with a head over its "
                 "vocabulary; give what AutoModelForCausalLM loads"
             )
-        self.backbone = self.model.get_decoder()
+        self.backbone = cast(PreTrainedModel, self.model.get_decoder())
 
-    def logits(self, hidden: Any) -> Any:
+    def logits(self, hidden: Tensor) -> Tensor:
         """Logits (N, V) of hidden states (N, H), as the model itself scales or caps them.
 
         The model reads one token, and a hook replaces what its backbone gives.
         """
-        torch = require("torch", "train")
-        head, embeddings = self.model.get_output_embeddings(), self.model.get_input_embeddings()
+        head = cast(nn.Linear, self.model.get_output_embeddings())
+        embeddings = cast(nn.Embedding, self.model.get_input_embeddings())
 
-        def replace(_module: Any, _inputs: Any, output: Any) -> Any:
+        def replace(_module: nn.Module, _inputs: Any, output: Any) -> Any:
             output.last_hidden_state = hidden[None].to(head.weight.device)
             return output
 
         hook = self.backbone.register_forward_hook(replace)
         try:
             token = torch.zeros(1, 1, dtype=torch.long, device=embeddings.weight.device)
-            return self.model(input_ids=token, use_cache=False).logits[0]
+            logits: Tensor = self.model(input_ids=token, use_cache=False).logits[0]
+            return logits
         finally:
             hook.remove()
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Put every module of the model in evaluation mode, and restore each one's own mode afterwards."""
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Keep no gradients, with every module in evaluation mode; each one's own mode is restored afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
-        yield
+        with torch.no_grad():
+            yield
     finally:
         for module in training:
             module.training = True
@@ -171,7 +192,7 @@ def evaluating(model: Any) -> Iterator[None]:
 CROPPABLE = {"full_attention", "sliding_attention"}  # kinds of layers that cache keys and values alone
 
 
-def can_reuse_cache(backbone: Any) -> bool:
+def can_reuse_cache(backbone: PreTrainedModel) -> bool:
     """Whether a model's cache holds only keys and values of each token, so that it can be cut and copied."""
     config = backbone.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
@@ -179,22 +200,17 @@ def can_reuse_cache(backbone: Any) -> bool:
     return not (other or depends_on_length(config)) and bool(_cache_name(backbone))
 
 
-def depends_on_length(config: Any) -> bool:
+def depends_on_length(config: transformers.PreTrainedConfig) -> bool:
     """Whether a token's keys depend on the length of the whole input (LongRoPE), padding included."""
     return "longrope" in str([getattr(config, name, None) for name in ("rope_parameters", "rope_scaling")])
 
 
-def empty_cache() -> Any:
-    """A cache to be filled by a model; made without its config, it also keeps what a sliding window masks."""
-    return require("transformers", "train").DynamicCache()
-
-
-def cache_inputs(model: Any, cache: Any) -> dict[str, Any]:
+def cache_inputs(model: nn.Module, cache: transformers.DynamicCache) -> dict[str, Any]:
     """Arguments that make a model read after a cache and fill it."""
     return {_cache_name(model): cache, "use_cache": True}
 
 
-def _cache_name(model: Any) -> str:
+def _cache_name(model: nn.Module) -> str:
     """The name of a model's argument for a cache, `cache` since transformers 5.24; "" where it has none."""
     names = inspect.signature(model.forward).parameters
     return next((name for name in ("cache", "past_key_values") if name in names), "")

@@ -6,53 +6,43 @@ import copy
 import math
 import os
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from memenvs.core.data import Count, checked
-from memenvs.core.files import damage_in_one_line, read_json, write_json
-from memenvs.core.optional import require
-from memenvs.models.packaged import MODELS, resolve
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+from memenvs.core.files import damage_in_one_line, write_json
+from memenvs.core.optional import Lazy
+from memenvs.models.packaged import ADAPTER, MODELS, resolve
+from memenvs.models.policy import LoRA
+
+if TYPE_CHECKING:
+    import peft
+else:
+    peft = Lazy("peft", "lm")  # models without an adapter need none
+
+WEIGHTS = "adapter_model.safetensors"
 NAME = "default"  # of the adapter inside the model
 PREFIX = "base_model.model."  # of every weight in peft's files
 SCALE = 2  # alpha / rank of a fresh adapter
 
-
-@checked
-@dataclass(frozen=True)
-class LoRA:
-    """An adapter to be trained instead of the model: W x becomes W x + 2 B A x (its eq. 3 with alpha = 2 r).
-
-    Every linear layer but the lm_head gets one. B starts as 0, so that the model's outputs do not change by a
-    bit. Dropout is 0.
-
-    Args:
-        rank: r, rows of A and columns of B.
-        seed: seed of A.
-    """
-
-    rank: Count
-    seed: int = 0
+M = TypeVar("M", bound=nn.Module)
 
 
-def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
+def add_adapter(model: PreTrainedModel, lora: LoRA, base: str = "") -> PreTrainedModel:
     """A copy of a causal model with a fresh adapter; it shares the model's weights, which are frozen.
 
     The adapter is in the model's dtype, and made without torch's global generator.
 
     Args:
-        model: of transformers.
+        model: the model that gets the adapter.
         lora: what to add.
         base: the name that the adapter's users load the model by; "": the model's own.
-
-    Raises:
-        ImportError: peft is not installed.
     """
-    torch, peft = require("torch", "train"), require("peft", "lm")
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=SCALE * lora.rank,
@@ -64,7 +54,7 @@ def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
     adapted = _inject(model, config)
     generator = torch.Generator().manual_seed(lora.seed)
     for _, layer in _adapted_layers(adapted):
-        weight = layer.lora_A[NAME].weight
+        weight = cast(nn.Linear, layer.lora_A[NAME]).weight
         bound = 1 / math.sqrt(weight.shape[1])  # peft's own: Kaiming's, uniform, with a = sqrt(5)
         drawn = torch.rand(weight.shape, generator=generator, dtype=torch.float32) * (2 * bound) - bound
         with torch.no_grad():
@@ -74,69 +64,57 @@ def add_adapter(model: Any, lora: LoRA, base: str = "") -> Any:
     return adapted
 
 
-def is_adapter(folder: str | Path) -> bool:
-    """Whether a folder has an adapter, not a whole model."""
-    return (Path(folder) / CONFIG).is_file()
-
-
-def has_adapter(model: Any) -> bool:
+def has_adapter(model: nn.Module) -> bool:
     """Whether a model in memory has an adapter of `add_adapter` or `load_adapter`."""
     return NAME in getattr(model, "peft_config", ()) and not hasattr(model, "get_base_model")
 
 
+def base_name(model: PreTrainedModel) -> str:
+    """The name of the model that a model's adapter belongs to."""
+    return str(model.peft_config[NAME].base_model_name_or_path)
+
+
+def belongs_to(model: PreTrainedModel, name: str) -> bool:
+    """Whether a name is that of the model that an adapter belongs to."""
+    return os.path.abspath(name) == os.path.abspath(resolve(base_name(model)))
+
+
 def model_reference(model: str | Path) -> str:
     """A model's name as an adapter in another folder can give it: the absolute path of a folder."""
-    if isinstance(model, str) and model in MODELS:
-        return model
-    return os.path.abspath(model) if Path(model).is_dir() else str(model)
+    return os.path.abspath(model) if model not in MODELS and Path(model).is_dir() else str(model)
 
 
-def belongs_to(model: Any, name: str) -> bool:
-    """Whether a name is that of the model that an adapter belongs to."""
-    base = resolve(model.peft_config[NAME].base_model_name_or_path)
-    return os.path.abspath(name) == os.path.abspath(base)
-
-
-def base_of(folder: str | Path) -> str:
-    """The model that a folder's adapter belongs to, as `load_model` takes it."""
-    return str(read_json(Path(folder) / CONFIG).get("base_model_name_or_path") or "")
-
-
-def load_adapter(model: Any, folder: str | Path, *, trainable: bool = True) -> Any:
-    """A copy of a causal model with the adapter in a folder, of `save_adapter` or peft; see `add_adapter`.
+def load_adapter(model: PreTrainedModel, folder: str | Path, *, trainable: bool = True) -> PreTrainedModel:
+    """A copy of a causal model with the adapter in a folder, as `add_adapter` makes it.
 
     Args:
         model: what the adapter belongs to.
-        folder: of the adapter, or the name of one that ships.
+        folder: the adapter's, written by `save_adapter` or peft, or the name of one that ships.
         trainable: False: the adapter is frozen too.
 
     Raises:
         ValueError: the adapter is of another model, or not LoRA alone.
-        ImportError: peft is not installed.
     """
     folder = resolve(folder)
-    config = require("peft", "lm").LoraConfig.from_pretrained(str(folder))
-    adapted = _inject(model, config)
+    adapted = _inject(model, peft.LoraConfig.from_pretrained(str(folder)))
     read_adapter(adapted, folder)
     for weight in _adapter_weights(adapted).values():
         weight.requires_grad_(trainable)
     return adapted
 
 
-def save_adapter(model: Any, folder: Path) -> None:
+def save_adapter(model: PreTrainedModel, folder: Path) -> None:
     """Write a model's adapter alone, in peft's form."""
-    config = {
-        name: sorted(value) if isinstance(value, set) else value
-        for name, value in model.peft_config[NAME].to_dict().items()
-    }
+    config = cast(peft.LoraConfig, model.peft_config[NAME]).to_dict()
+    fields = {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
     weights = {
         PREFIX + name: weight.detach().contiguous() for name, weight in _adapter_weights(model).items()
     }
-    write_json(folder / CONFIG, config)
-    require("safetensors.torch", "train").save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    write_json(folder / ADAPTER, fields)
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def read_adapter(model: Any, folder: str | Path) -> None:
+def read_adapter(model: PreTrainedModel, folder: str | Path) -> None:
     """Read a folder's weights into the adapter that a model has, in place.
 
     Raises:
@@ -147,36 +125,37 @@ def read_adapter(model: Any, folder: str | Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"no {WEIGHTS} in {folder}; only safetensors are read")
     with damage_in_one_line(folder):
-        saved = require("safetensors.torch", "train").load_file(path)
-    saved = {name.removeprefix(PREFIX): weight for name, weight in saved.items()}
-    own = _adapter_weights(model)
-    for name in sorted(own.keys() | saved.keys()):
-        ours, theirs = (tuple(one[name].shape) if name in one else "nothing" for one in (own, saved))
+        saved = {name.removeprefix(PREFIX): weight for name, weight in load_file(path).items()}
+    weights = _adapter_weights(model)
+    for name in sorted(weights.keys() | saved.keys()):
+        ours, theirs = (tuple(all[name].shape) if name in all else "nothing" for all in (weights, saved))
         if ours != theirs:
             raise ValueError(
                 f"the adapter in {folder} is of another model, of other layers, or not plain LoRA: {name} is "
                 f"{theirs} there and {ours} here"
             )
-    with require("torch", "train").no_grad():
-        for name, weight in own.items():
+    with torch.no_grad():
+        for name, weight in weights.items():
             weight.copy_(saved[name])
 
 
-def linear_layers(model: Any) -> dict[str, Any]:
+def linear_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
     """The linear layers of a model except its lm_head, by their names."""
-    torch = require("torch", "train")
-    kinds = (torch.nn.Linear, require("transformers.pytorch_utils", "train").Conv1D)
     head = model.get_output_embeddings()
-    return {name: one for name, one in model.named_modules() if isinstance(one, kinds) and one is not head}
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Linear, Conv1D)) and module is not head
+    }
 
 
-def twin(model: Any) -> Any:
+def twin(model: M) -> M:
     """A copy of a model that shares its frozen weights; the rest, such as an adapter, is copied."""
     shared = [weight for weight in model.parameters() if not weight.requires_grad]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*shared, *model.buffers())})
 
 
-def without_adapter(model: Any) -> Any:
+def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     """A copy of a model that shares its weights and has no adapter."""
     plain = _sharing(model)
     for name, layer in _adapted_layers(plain):
@@ -197,33 +176,33 @@ class MergedModel:
         adapted: the model with the adapter, which does not change.
     """
 
-    def __init__(self, adapted: Any):
-        torch = require("torch", "train")
+    def __init__(self, adapted: PreTrainedModel):
         self.model = without_adapter(adapted)
-        self._layers = [(layer, self.model.get_submodule(name)) for name, layer in _adapted_layers(adapted)]
-        self._merged: list[Any] = [None] * len(self._layers)  # A and B of each layer, as they were added
+        self._layers = [
+            (layer, cast(nn.Linear, self.model.get_submodule(name)))
+            for name, layer in _adapted_layers(adapted)
+        ]
+        self._merged: list[list[Tensor]] = [[]] * len(self._layers)  # A and B of each layer, as they were
         for _, plain in self._layers:
-            plain.weight = torch.nn.Parameter(torch.empty_like(plain.weight), requires_grad=False)
+            plain.weight = nn.Parameter(torch.empty_like(plain.weight), requires_grad=False)
         self.refresh()
 
+    @torch.no_grad()
     def refresh(self) -> None:
         """Add the adapter's present weights where they have changed, in the copy's own tensors."""
-        torch = require("torch", "train")
         for number, (layer, plain) in enumerate(self._layers):
             now = [parts[NAME].weight.detach() for parts in (layer.lora_A, layer.lora_B)]
             before = self._merged[number]
-            if before is not None and all(map(torch.equal, now, before)):
+            if before and all(map(torch.equal, now, before)):
                 continue
             self._merged[number] = [weight.clone() for weight in now]
             down, up = (weight.float() for weight in now)
             change = up @ down * layer.scaling[NAME]
-            with torch.no_grad():
-                base = layer.get_base_layer().weight.float()
-                plain.weight.copy_(base + (change.T if layer.fan_in_fan_out else change))
+            base = layer.get_base_layer().weight.float()
+            plain.weight.copy_(base + (change.T if layer.fan_in_fan_out else change))
 
 
-def _inject(model: Any, config: Any) -> Any:
-    torch, peft = require("torch", "train"), require("peft", "lm")
+def _inject(model: PreTrainedModel, config: peft.LoraConfig) -> PreTrainedModel:
     adapted = _sharing(model)
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft transposes the weights of Conv1D (GPT-2) by itself, and warns of it.
@@ -232,20 +211,23 @@ def _inject(model: Any, config: Any) -> Any:
     return adapted
 
 
-def _sharing(model: Any) -> Any:
+def _sharing(model: M) -> M:
     """A copy of a model's modules with the very same tensors, in evaluation mode."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, shared).eval()
 
 
-def _adapted_layers(model: Any) -> list[tuple[str, Any]]:
+def _adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:
     """The layers with an adapter, and their names."""
-    kind = require("peft.tuners.lora", "lm").LoraLayer
+    kind = peft.tuners.lora.LoraLayer
     return [(name, module) for name, module in model.named_modules() if isinstance(module, kind)]
 
 
-def _adapter_weights(model: Any) -> dict[str, Any]:
+def _adapter_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     """A and B of each layer by their names in peft's files, which leave out the adapter's own name."""
-    named: Iterator[tuple[str, Any]] = model.named_parameters()
     ends = (f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight")
-    return {name.replace(f".{NAME}.", "."): weight for name, weight in named if name.endswith(ends)}
+    return {
+        name.replace(f".{NAME}.", "."): weight
+        for name, weight in model.named_parameters()
+        if name.endswith(ends)
+    }

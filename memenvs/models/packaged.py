@@ -19,6 +19,7 @@ from memenvs.core.files import (
     check_file,
     describe,
     lock_file,
+    read_json,
     read_sealed,
     sha256,
     whole_folder,
@@ -27,6 +28,7 @@ from memenvs.core.files import (
 from memenvs.core.optional import install_line, require
 from memenvs.data import bundled, bundled_names
 
+ADAPTER = "adapter_config.json"  # peft's file in the folder of a LoRA adapter
 AGENT = "agent.json"  # the card of a shipped adapter; sealed, with the hashes of its files
 CONVERTED = "converted.json"  # the card of a conversion, likewise
 
@@ -109,7 +111,7 @@ def resolve(model: Any) -> Any:
     if _is_whole(folder):
         return folder
     file = _find(packaged)
-    for library in ("gguf", "accelerate"):
+    for library in ("gguf", "accelerate", "transformers"):
         require(library, "lm")
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -129,9 +131,19 @@ def resolve(model: Any) -> Any:
     return folder
 
 
+def is_adapter(folder: str | Path) -> bool:
+    """Whether a folder has an adapter, not a whole model."""
+    return (Path(folder) / ADAPTER).is_file()
+
+
+def base_of(folder: str | Path) -> str:
+    """The model that a folder's adapter belongs to, as `memenvs.models.loading.load_model` takes it."""
+    return str(read_json(Path(folder) / ADAPTER).get("base_model_name_or_path") or "")
+
+
 def shipped_agents() -> list[str]:
     """Names of the shipped adapters, such as `smollm2-reader`."""
-    return [name for name in bundled_names() if (bundled(name) / "adapter_config.json").is_file()]
+    return [name for name in bundled_names() if is_adapter(bundled(name))]
 
 
 def write_card(folder: Path, name: str, fields: Mapping[str, Any]) -> None:
@@ -185,7 +197,10 @@ def _find(model: PackagedModel) -> Path:
 
 def _convert(model: PackagedModel, file: Path, folder: Path) -> None:
     """Write a GGUF as a folder of transformers: bfloat16 weights and a tokenizer that need no gguf."""
-    torch, transformers = require("torch", "lm"), require("transformers", "lm")
+    import torch
+    import transformers
+
+    plain: Any
     # transformers and tqdm draw progress bars on stderr, and new layers draw from the global generator
     with contextlib.redirect_stderr(io.StringIO()), torch.random.fork_rng(devices=[]):
         tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Meta
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memenvs.core.data import Whole, checked
+from memenvs.core.data import Count, Whole, checked
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.episode import Episode, Ids, Reply, Turn
 from memenvs.core.spaces import clean_text, replace_surrogates
@@ -19,7 +19,12 @@ from memenvs.models.chat import TokenText
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from memenvs.models.hf import HFPolicy
+
+Dtype = Literal["auto", "bfloat16", "float32"]
+"""What a model by name computes in; see `memenvs.models.loading.load_model`."""
 
 Limit = int | Sequence[int]
 """Tokens, one number for all prompts or one for each."""
@@ -54,6 +59,23 @@ class SamplingParams:
         return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
 
+@checked
+@dataclass(frozen=True)
+class LoRA:
+    """An adapter to be trained instead of the model: W x becomes W x + 2 B A x (its eq. 3 with alpha = 2 r).
+
+    Every linear layer but the lm_head gets one. B starts as 0, so that the model's outputs do not change by a
+    bit. Dropout is 0.
+
+    Args:
+        rank: r, rows of A and columns of B.
+        seed: seed of A.
+    """
+
+    rank: Count
+    seed: int = 0
+
+
 class PolicyOutput(NamedTuple):
     """A policy's outputs at N response tokens; tensors of torch, float32.
 
@@ -63,9 +85,9 @@ class PolicyOutput(NamedTuple):
         values: (N,) of the state before each token; None without a value head.
     """
 
-    logprobs: Any
-    entropy: Any
-    values: Any
+    logprobs: Tensor
+    entropy: Tensor | None
+    values: Tensor | None
 
 
 class TokenPolicy(Protocol):

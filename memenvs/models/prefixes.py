@@ -14,14 +14,14 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 
 from memenvs.core.batching import lexicographic_order, micro_batches
-from memenvs.core.optional import require
-from memenvs.models.chat import Ids
+from memenvs.core.episode import Ids
 from memenvs.models.loading import cache_inputs, can_reuse_cache
-
-torch = require("torch", "train")
-transformers = require("transformers", "train")
 
 ATTENTION = "memenvs_packed"  # name of `attend` among the attention implementations of transformers
 PREFIX = 32  # tokens that a shared prefix must save: about what one more row of a pass costs
@@ -153,10 +153,10 @@ class PackedBatch:
 
     Args:
         sequences: (T,) ids each, not all empty.
-        device: of torch.
+        device: the torch device of its tensors.
     """
 
-    def __init__(self, sequences: Sequence[Ids], device: Any):
+    def __init__(self, sequences: Sequence[Ids], device: torch.device | str):
         tree = prefix_tree(sequences)
         siblings = dict[int | None, list[int]]()
         for number, one in enumerate(tree):
@@ -179,7 +179,7 @@ class PackedBatch:
             if number not in siblings:
                 self.places[one.row] = np.concatenate([own[i] for i in paths[number]])
         self.calls = list[AttentionCall]()
-        index, inverse, padded = list[Any](), list[Any](), 0
+        index, inverse, padded = list[NDArray[np.int64]](), list[NDArray[np.int64]](), 0
         for before, numbers in together:
             width = max(self.lengths[place[number]] for number in numbers)
             self.calls.append(AttentionCall(len(numbers), width, paths[before]))
@@ -193,9 +193,9 @@ class PackedBatch:
             torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
             for parts in (ids, positions, index, inverse)
         )
-        self._masks = dict[Any, Any]()
+        self._masks = dict[tuple[int, int, int | None, torch.dtype, torch.device], Tensor]()
 
-    def mask(self, first: int, last: int, window: int | None, like: Any) -> Any:
+    def mask(self, first: int, last: int, window: int | None, like: Tensor) -> Tensor:
         """(last - first, last) what is added to the scores of queries from place `first` to `last`."""
         key = (first, last, window, like.dtype, like.device)
         if key not in self._masks:
@@ -211,7 +211,7 @@ def _alike(segments: Sequence[Segment]) -> list[list[int]]:
     return micro_batches([one.end - one.start for one in segments], CALL, ALIKE, segments[0].start)
 
 
-def read_packed(backbone: Any, batch: PackedBatch, cache: Any = None) -> Any:
+def read_packed(backbone: PreTrainedModel, batch: PackedBatch, cache: DynamicCache | None = None) -> Tensor:
     """Hidden states (N, H) of a batch's tokens, with gradients where torch keeps them.
 
     Args:
@@ -227,11 +227,12 @@ def read_packed(backbone: Any, batch: PackedBatch, cache: Any = None) -> Any:
             output = backbone(input_ids=batch.ids[None], position_ids=batch.positions[None], **kept)
     finally:
         _packed_batch.reset(token)
-    return output.last_hidden_state[0]
+    states: Tensor = output.last_hidden_state[0]
+    return states
 
 
 @contextmanager
-def attention(backbone: Any, name: str) -> Iterator[None]:
+def attention(backbone: PreTrainedModel, name: str) -> Iterator[None]:
     """Let a model's layers use an attention implementation that transformers knows by name."""
     before = backbone.config._attn_implementation
     backbone.set_attn_implementation(name)
@@ -241,7 +242,7 @@ def attention(backbone: Any, name: str) -> Iterator[None]:
         backbone.set_attn_implementation(before)
 
 
-def can_read_packed(backbone: Any) -> bool:
+def can_read_packed(backbone: PreTrainedModel) -> bool:
     """Whether a model can read packed sequences: all its layers leave attention, whole, to `attend`."""
     # Where attention has parts that `attend` lacks (sinks), transformers says that it has no SDPA; but it
     # says so of a cap on scores too, which `attend` knows.
@@ -251,18 +252,18 @@ def can_read_packed(backbone: Any) -> bool:
 
 
 def attend(
-    module: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attention_mask: Any,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
     softcap: float | None = None,
     **others: Any,
-) -> tuple[Any, None]:
+) -> tuple[Tensor, None]:
     """Attention of a packed batch, in the form that transformers calls.
 
     Args:
@@ -314,14 +315,20 @@ def attend(
     return whole.view(1, len(whole), heads, -1), None
 
 
-def _by_head(states: Any, rows: int, heads: int) -> Any:
+def _by_head(states: Tensor, rows: int, heads: int) -> Tensor:
     """(rows, heads, T, D) of (rows * T, heads * D)."""
     return states.view(rows, len(states) // rows, heads, -1).transpose(1, 2)
 
 
 def _attention(
-    packed: PackedBatch, q: Any, k: Any, v: Any, dropout: float, window: int | None, cap: float | None
-) -> Any:
+    packed: PackedBatch,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout: float,
+    window: int | None,
+    cap: float | None,
+) -> Tensor:
     """Attention (B, heads, S, D) of scaled queries, the last S of T tokens; keys and values are (B, K, T, D).
 
     On a CPU two matrix products and a softmax for blocks of queries are three times as fast, forward and
@@ -361,4 +368,4 @@ def _attention(
     return torch.cat(blocks, 2)
 
 
-transformers.AttentionInterface.register(ATTENTION, attend)
+AttentionInterface.register(ATTENTION, attend)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
+import torch
+import torch.utils.checkpoint
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from memenvs.core.batching import ALIKE, micro_batches, pad_right, padded_tokens
-from memenvs.core.optional import require
-from memenvs.models.chat import Ids
+from memenvs.core.episode import Ids
 from memenvs.models.loading import CausalLM, depends_on_length
 from memenvs.models.prefixes import PackedBatch, can_read_packed, pack_batches, packed_tokens, read_packed
 
-torch = require("torch", "train")
-
+T = TypeVar("T")
 Masks = Sequence[NDArray[np.bool_]]
 LOGITS = 2**26  # numbers in a slice of logits: 256 MB in float32
 CACHED_LOGITS = 2**23  # the same without gradients, where smaller slices are as fast
@@ -29,21 +31,21 @@ class SequenceReader:
     `can_read_packed` refuses, or one with gradient checkpointing, reads them as rows padded at the right.
 
     Args:
-        model: of transformers.
+        model: a causal model of transformers.
 
     Raises:
         ValueError: it is not a causal language model.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: PreTrainedModel):
         self.model = model
         self._parts = CausalLM(model)
         self._packs = can_read_packed(self._parts.backbone)
 
     @property
-    def device(self) -> Any:
+    def device(self) -> torch.device:
         """Where the model takes its ids."""
-        return self.model.get_input_embeddings().weight.device
+        return cast(nn.Embedding, self.model.get_input_embeddings()).weight.device
 
     @property
     def packs(self) -> bool:
@@ -71,7 +73,7 @@ class SequenceReader:
             return sum(packed_tokens([sequences[i] for i in batch]) for batch in batches)
         return padded_tokens([len(ids) for ids in sequences], batches)
 
-    def states(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
+    def states(self, sequences: Sequence[Ids], response_masks: Masks) -> Tensor:
         """Hidden states (N, H) that the N response tokens are predicted from, of all sequences in order.
 
         Args:
@@ -80,27 +82,29 @@ class SequenceReader:
         """
         return self._states_before(sequences, response_masks)[0]
 
-    def token_logprobs(self, sequences: Sequence[Ids], response_masks: Masks) -> Any:
+    def token_logprobs(self, sequences: Sequence[Ids], response_masks: Masks) -> Tensor:
         """Log-probabilities (N,) of the response tokens, nats, at temperature 1; arguments as of `states`."""
 
-        def compute(hidden: Any, tokens: Any) -> Any:
+        def compute(hidden: Tensor, tokens: Tensor) -> Tensor:
             logits = self._parts.logits(hidden).float()
             return logits.gather(1, tokens[:, None].to(logits.device))[:, 0] - logits.logsumexp(1)
 
         columns = self._states_before(sequences, response_masks)
         return torch.cat(by_slices(compute, columns, self._vocabulary))
 
-    def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Any, Any]:
+    def _states_before(self, sequences: Sequence[Ids], masks: Masks) -> tuple[Tensor, Tensor]:
         """Hidden states (N, H) at the positions before response tokens, and those tokens (N,)."""
         if self.packs and any(mask.any() for mask in masks):
             ends = [int(np.flatnonzero(mask)[-1]) if mask.any() else 0 for mask in masks]
             read = [ids[:end] for ids, end in zip(sequences, ends, strict=True)]
             batch = PackedBatch(read, self.device)
-            places = [own[np.flatnonzero(m) - 1] for own, m in zip(batch.places, masks, strict=True)]
-            tokens = [np.asarray(ids)[mask] for ids, mask in zip(sequences, masks, strict=True)]
+            before = np.concatenate(
+                [row[np.flatnonzero(mask) - 1] for row, mask in zip(batch.places, masks, strict=True)]
+            )
+            tokens = np.concatenate([ids[mask] for ids, mask in zip(sequences, masks, strict=True)])
             states = read_packed(self._parts.backbone, batch)
-            chosen = torch.from_numpy(np.concatenate(places)).to(states.device)
-            return states.index_select(0, chosen), torch.from_numpy(np.concatenate(tokens)).to(self.device)
+            chosen = torch.from_numpy(before).to(states.device)
+            return states.index_select(0, chosen), torch.from_numpy(tokens).to(self.device)
         nonzero = np.nonzero(pad_right(masks, np.bool_))
         rows, places = (torch.from_numpy(indices).to(self.device) for indices in nonzero)
         inputs = torch.from_numpy(pad_right(sequences)).to(self.device)
@@ -114,7 +118,7 @@ class SequenceReader:
         return size
 
 
-def by_slices(compute: Callable[..., Any], columns: Sequence[Any], width: int) -> list[Any]:
+def by_slices(compute: Callable[..., T], columns: Sequence[Tensor], width: int) -> list[T]:
     """Apply a function to slices of columns (N, …) that give a bounded number of logits each.
 
     Where there are several and torch keeps gradients, a slice is computed again in the backward pass, since

@@ -5,22 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+from transformers.masking_utils import sdpa_mask
 
 from memenvs.core.batching import micro_batches, pad_right
-from memenvs.core.episode import Reply
-from memenvs.core.optional import require
-from memenvs.models.chat import BROKEN, Ids, TokenText
-from memenvs.models.loading import CausalLM, cache_inputs, empty_cache
+from memenvs.core.episode import Ids, Reply
+from memenvs.models.chat import BROKEN, TokenText
+from memenvs.models.loading import CausalLM, cache_inputs
 from memenvs.models.policy import SamplingParams
 from memenvs.models.prefixes import PackedBatch, attention, can_read_packed, pack_batches, read_packed
-
-torch = require("torch", "train")
-transformers = require("transformers", "train")
-DynamicLayer: Any = transformers.cache_utils.DynamicLayer
 
 SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch continues
 PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a longer prompt is read alone
@@ -46,7 +46,7 @@ class TokenSampler:
     def __init__(
         self,
         model: CausalLM,
-        device: Any,
+        device: torch.device,
         params: SamplingParams,
         stopping: StoppingCriteria,
         window: int | None,
@@ -65,7 +65,7 @@ class TokenSampler:
         rows = [i for i, numbers in enumerate(uniforms) if len(numbers)]
         rows.sort(key=lambda i: prompts[i].tobytes())  # equal prompts come into one batch, and are read once
         lengths, room = [len(prompts[i]) for i in rows], max(map(len, uniforms), default=0)
-        on_cpu = torch.device(self.device).type == "cpu" and can_read_packed(self.model.backbone)
+        on_cpu = self.device.type == "cpu" and can_read_packed(self.model.backbone)
         with attention(self.model.backbone, ATTENTION) if on_cpu else nullcontext():
             for batch in micro_batches(lengths, self._max_batch_tokens, alike=0, extra=room):
                 chosen = [rows[i] for i in batch]
@@ -142,7 +142,7 @@ class StoppingCriteria:
         return np.array([not last.isdisjoint(text) for text in texts])
 
 
-def sample_tokens(logits: Any, uniforms: Any, params: SamplingParams) -> tuple[Any, Any]:
+def sample_tokens(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
     """Token ids (B,) and their log-probabilities (B,) in nats, by inverting the cumulative distribution.
 
     A row's token depends on its own logits and number alone. The log-probabilities are those of the whole
@@ -167,13 +167,13 @@ def sample_tokens(logits: Any, uniforms: Any, params: SamplingParams) -> tuple[A
     return ids[:, 0], ((scaled.gather(1, ids) - top).double() - total.log())[:, 0]
 
 
-def scale_logits(logits: Any, temperature: float) -> Any:
+def scale_logits(logits: Tensor, temperature: float) -> Tensor:
     """Logits (..., V) in float32 divided by the temperature; at temperature 0 as they are."""
     logits = logits.float()
     return logits if temperature in (0, 1) else logits / temperature
 
 
-def _truncate(weights: Any, params: SamplingParams) -> Any:
+def _truncate(weights: Tensor, params: SamplingParams) -> Tensor:
     """Weights (B, V), 0 where a token is not sampled; tokens as likely as the last one kept stay."""
     if 0 < params.top_k < weights.shape[1]:
         least = weights.topk(params.top_k, dim=1).values[:, -1:]
@@ -186,7 +186,7 @@ def _truncate(weights: Any, params: SamplingParams) -> Any:
     return weights.where(weights >= params.min_p, 0) if params.min_p else weights  # the largest weight is 1
 
 
-def _invert(sums: Any, uniforms: Any) -> Any:
+def _invert(sums: Tensor, uniforms: Tensor) -> Tensor:
     """The tokens (B, 1) in whose share of the cumulative weights (B, V) the uniform numbers (B,) fall."""
     whole = sums[:, -1:]
     # Below the whole even where the product rounds up, so that no token without weight is found.
@@ -205,15 +205,20 @@ class PreallocatedLayer(DynamicLayer):
         room: tokens to come.
     """
 
-    def __init__(self, keys: Any, values: Any, rows: int, used: int, room: int):
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, keys: Tensor, values: Tensor, rows: int, used: int, room: int):
         super().__init__()
         # Zeros, because masked values must be finite.
         self.keys, self.values = (
-            one.new_zeros(rows, len(one), used + room, one.shape[-1]) for one in (keys, values)
+            states.new_zeros(rows, len(states), used + room, states.shape[-1]) for states in (keys, values)
         )
         self.used, self.dtype, self.device, self.is_initialized = used, keys.dtype, keys.device, True
 
-    def update(self, key_states: Any, value_states: Any, *_args: Any, **_kwargs: Any) -> tuple[Any, Any]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Append new states; keys and values (B, heads, used, D) of all tokens."""
         end = self.used + key_states.shape[-2]
         self.keys[:, :, self.used : end] = key_states
@@ -225,17 +230,19 @@ class PreallocatedLayer(DynamicLayer):
         """Tokens that are in it."""
         return self.used
 
-    def keep(self, rows: Any, trim: int) -> None:
+    def keep(self, rows: Tensor, trim: int) -> None:
         """Keep only these rows, without their first `trim` tokens."""
         self.keys, self.values = self.keys[rows, :, trim:], self.values[rows, :, trim:]
         self.used -= trim
 
 
-ReadPrompts = tuple[Any, list[tuple[Any, Any]], list[Ids]]
+ReadPrompts = tuple[Tensor, list[tuple[Tensor, Tensor]], list[Ids]]
 """Hidden states (N, H), keys and values (heads, N, D) of each layer, and each prompt's places among the N."""
 
 
-def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tuple[Any, Any]:
+def prefill(
+    backbone: PreTrainedModel, prompts: Sequence[Ids], room: int, device: torch.device
+) -> tuple[DynamicCache, Tensor]:
     """A cache of all prompts, padded at the left to the longest, and the last hidden state (B, H) of each.
 
     Args:
@@ -245,7 +252,8 @@ def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tu
         room: tokens to come after the prompts.
         device: where the backbone takes its ids.
     """
-    width, cache, last = max(map(len, prompts)), empty_cache(), None
+    width, cache, last = max(map(len, prompts)), DynamicCache(), torch.empty(0)
+    allocated: list[PreallocatedLayer] = []
     copies: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         copies.setdefault(prompt.tobytes(), []).append(row)
@@ -257,36 +265,42 @@ def prefill(backbone: Any, prompts: Sequence[Ids], room: int, device: Any) -> tu
         read, batches = _read_padded, micro_batches(list(map(len, distinct)), PREFILL, PREFILL_ALIKE)
     for batch in batches:
         hidden, layers, places = read(backbone, [distinct[i] for i in batch], device)
-        if last is None:
+        if not allocated:
             last = hidden.new_empty(len(prompts), hidden.shape[-1])
-            cache.layers = [
+            allocated = [
                 PreallocatedLayer(keys, values, len(prompts), width, room) for keys, values in layers
             ]
-        for own, i in zip(places, batch, strict=True):
-            there = slice(width - len(own), width)
-            last[rows[i]] = hidden[int(own[-1])]
-            for layer, (keys, values) in zip(cache.layers, layers, strict=True):
-                layer.keys[rows[i], :, there] = keys[:, own]
-                layer.values[rows[i], :, there] = values[:, own]
+        for read_at, i in zip(places, batch, strict=True):
+            there = slice(width - len(read_at), width)
+            last[rows[i]] = hidden[int(read_at[-1])]
+            for layer, (keys, values) in zip(allocated, layers, strict=True):
+                layer.keys[rows[i], :, there] = keys[:, read_at]
+                layer.values[rows[i], :, there] = values[:, read_at]
+    cache.layers = list(allocated)
     return cache, last
 
 
-def _read_packed(backbone: Any, prompts: Sequence[Ids], device: Any) -> ReadPrompts:
+def _read_packed(backbone: PreTrainedModel, prompts: Sequence[Ids], device: torch.device) -> ReadPrompts:
     """Read prompts without padding, and a prefix that several share once."""
-    batch, cache = PackedBatch(prompts, device), empty_cache()
+    batch, cache = PackedBatch(prompts, device), DynamicCache()
     hidden = read_packed(backbone, batch, cache)
-    return hidden, [(layer.keys[0], layer.values[0]) for layer in cache.layers], batch.places
+    return hidden, [(keys[0], values[0]) for keys, values in _kept(cache)], batch.places
 
 
-def _read_padded(backbone: Any, prompts: Sequence[Ids], device: Any) -> ReadPrompts:
+def _read_padded(backbone: PreTrainedModel, prompts: Sequence[Ids], device: torch.device) -> ReadPrompts:
     """Read prompts padded at the right, where a causal model does not look."""
-    ids, cache = torch.from_numpy(pad_right(prompts)).to(device), empty_cache()
+    ids, cache = torch.from_numpy(pad_right(prompts)).to(device), DynamicCache()
     hidden = backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state.flatten(0, 1)
     layers = [
-        (layer.keys.transpose(0, 1).flatten(1, 2), layer.values.transpose(0, 1).flatten(1, 2))
-        for layer in cache.layers
+        (keys.transpose(0, 1).flatten(1, 2), values.transpose(0, 1).flatten(1, 2))
+        for keys, values in _kept(cache)
     ]
     return hidden, layers, [i * ids.shape[1] + np.arange(len(prompt)) for i, prompt in enumerate(prompts)]
+
+
+def _kept(cache: DynamicCache) -> list[tuple[Tensor, Tensor]]:
+    """The keys and values of each layer."""
+    return [(layer.keys, layer.values) for layer in cast(list[Any], cache.layers)]
 
 
 class _ActiveRows:
@@ -306,7 +320,7 @@ class _ActiveRows:
         places = np.arange(self._used + room)
         self._mask = torch.from_numpy(places >= self._padding[:, None]).to(hidden.device)
 
-    def read(self, tokens: Any, active: NDArray[np.bool_]) -> None:
+    def read(self, tokens: Tensor, active: NDArray[np.bool_]) -> None:
         """Read the tokens (B,) just sampled; `active` (B,) says which rows continue."""
         if active.mean() <= SHRINK:
             tokens = self._shrink(tokens, active)
@@ -322,28 +336,28 @@ class _ActiveRows:
         ).logits[:, -1]
         self._positions += 1
 
-    def _shrink(self, tokens: Any, active: NDArray[np.bool_]) -> Any:
+    def _shrink(self, tokens: Tensor, active: NDArray[np.bool_]) -> Tensor:
         self.rows, self._padding = self.rows[active], self._padding[active]
         trim = int(self._padding.min())
         self._padding, self._used = self._padding - trim, self._used - trim
         kept = torch.from_numpy(np.flatnonzero(active)).to(tokens.device)
         self._positions, self._mask = self._positions[kept], self._mask[kept, trim:]
         for layer in self._cache.layers:
-            layer.keep(kept, trim)
+            cast(PreallocatedLayer, layer).keep(kept, trim)
         return tokens[kept]
 
 
 def attend_once(
-    module: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    attention_mask: Any,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
     softcap: float | None = None,
     **others: Any,
-) -> tuple[Any, None]:
+) -> tuple[Tensor, None]:
     """Attention of one new token of each row to those in the cache, in the form that transformers calls.
 
     On a CPU `scaled_dot_product_attention` takes seven times as long as these two products for one query in
@@ -377,5 +391,5 @@ def attend_once(
     return found.view(rows, 1, heads, -1).to(value.dtype), None
 
 
-transformers.AttentionInterface.register(ATTENTION, attend_once)
-transformers.AttentionMaskInterface.register(ATTENTION, transformers.masking_utils.sdpa_mask)
+AttentionInterface.register(ATTENTION, attend_once)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

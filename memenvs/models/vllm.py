@@ -7,16 +7,17 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import vllm
 
-from memenvs.core.episode import Reply
-from memenvs.core.optional import require
-from memenvs.models.chat import ChatPolicy, ChatTokens, Ids
-from memenvs.models.loading import load_hf_tokenizer
-from memenvs.models.lora import has_adapter, is_adapter
-from memenvs.models.packaged import resolve
+from memenvs.core.episode import Ids, Reply
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.loading import Tokenizer, load_hf_tokenizer
+from memenvs.models.lora import has_adapter
+from memenvs.models.packaged import is_adapter, resolve
 from memenvs.models.policy import Limit, SamplingParams, reply_limits
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class VLLMPolicy(ChatPolicy):
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any = None,
+        model: str | Path | vllm.LLM,
+        tokenizer: Tokenizer = None,
         *,
         sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
@@ -59,7 +60,6 @@ class VLLMPolicy(ChatPolicy):
     ):
         self.sampling_params = sampling_params or SamplingParams()
         mode = _logprobs_mode(self.sampling_params)
-        self._vllm = require("vllm", "vllm")
         self._keys: dict[str, int] = {}  # of the requests that are under way
         self.llm = load_engine(model, engine, logprobs_mode=mode)
         config = self.llm.llm_engine.model_config
@@ -118,7 +118,7 @@ class VLLMPolicy(ChatPolicy):
                 adapter, which leaves both as they are.
         """
         # vLLM 0.32 packs the lm_head on a CPU when it loads a model, and never again if it is the embeddings
-        on_cpu = self._vllm.platforms.current_platform.is_cpu()
+        on_cpu = vllm.platforms.current_platform.is_cpu()
         if on_cpu and not has_adapter(policy.model) and policy.model.config.tie_word_embeddings:
             raise ValueError(
                 "vLLM on a CPU keeps the old lm_head when a model with tied embeddings gets new weights; "
@@ -129,9 +129,9 @@ class VLLMPolicy(ChatPolicy):
             self.llm.collective_rpc("reload_weights", kwargs={"weights_path": fresh})
         self.llm.reset_prefix_cache()
 
-    def _settings(self, seed: int, limit: int) -> Any:
+    def _settings(self, seed: int, limit: int) -> vllm.SamplingParams:
         params = self.sampling_params
-        return self._vllm.SamplingParams(
+        return vllm.SamplingParams(
             temperature=params.temperature,
             top_p=params.top_p,
             top_k=params.top_k,
@@ -144,17 +144,19 @@ class VLLMPolicy(ChatPolicy):
             include_stop_str_in_output=True,
             skip_special_tokens=False,
             detokenize=bool(params.stop),
-            output_kind=self._vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
+            output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )
 
-    def _reply(self, completion: Any) -> Reply:
+    def _reply(self, completion: vllm.CompletionOutput) -> Reply:
         ids = np.array(completion.token_ids, dtype=np.int64)
         logprobs = [at[token].logprob for at, token in zip(completion.logprobs, ids.tolist(), strict=True)]
         finished = completion.finish_reason == "stop"
         return Reply(self._tokens.reply_text(ids), ids, np.array(logprobs, dtype=np.float64), finished)
 
 
-def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any) -> Any:
+def load_engine(
+    model: str | Path | vllm.LLM, arguments: Mapping[str, Any] | None, **defaults: Any
+) -> vllm.LLM:
     """A `vllm.LLM` that is shut down before the interpreter ends, which its threads could otherwise abort.
 
     Args:
@@ -165,7 +167,7 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
     Raises:
         ValueError: the folder holds an adapter.
     """
-    if hasattr(model, "generate"):
+    if not isinstance(model, str | Path):
         return model
     name = str(resolve(model))
     if is_adapter(name):
@@ -174,20 +176,20 @@ def load_engine(model: Any, arguments: Mapping[str, Any] | None, **defaults: Any
             f"HFPolicy({name!r}).merged().save(FOLDER) writes"
         )
     before = set(threading.enumerate())
-    engine = require("vllm", "vllm").LLM(name, **{**defaults, **(arguments or {})})
+    engine = vllm.LLM(name, **{**defaults, **(arguments or {})})
     threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine
 
 
-def add_request(llm: Any, prompt: list[int], params: Any) -> str:
+def add_request(llm: vllm.LLM, prompt: list[int], params: Any) -> str:
     """Begin to sample after a prompt of token ids; returns the number of the request."""
     number = str(next(llm.request_counter))
     llm.llm_engine.add_request(number, {"prompt_token_ids": prompt}, params)
     return number
 
 
-def wait(llm: Any, numbers: Collection[str]) -> dict[str, Any]:
+def wait(llm: vllm.LLM, numbers: Collection[str]) -> dict[str, Any]:
     """Outputs by number of the requests that have ended; waits for at least one if there are any.
 
     `LLM.generate` returns the outputs of all requests. Here those of other callers are kept for them: a
@@ -199,7 +201,7 @@ def wait(llm: Any, numbers: Collection[str]) -> dict[str, Any]:
     return {number: ended.pop(number) for number in numbers if number in ended}
 
 
-def drop(llm: Any, numbers: Collection[str]) -> None:
+def drop(llm: vllm.LLM, numbers: Collection[str]) -> None:
     """End requests without their outputs."""
     if numbers:
         llm.llm_engine.abort_request(list(numbers))
@@ -207,7 +209,7 @@ def drop(llm: Any, numbers: Collection[str]) -> None:
         _ended.get(llm, {}).pop(number, None)
 
 
-def generate(llm: Any, prompts: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
+def generate(llm: vllm.LLM, prompts: Sequence[list[int]], params: Sequence[Any]) -> list[Any]:
     """The output of each prompt of token ids; requests of other callers continue meanwhile."""
     numbers: list[str] = []
     outputs: dict[str, Any] = {}

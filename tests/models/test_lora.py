@@ -18,9 +18,8 @@ import transformers
 
 from memenvs import evaluate
 from memenvs.evaluation.policies import ModelOptions
-from memenvs.models import HFPolicy
+from memenvs.models import HFPolicy, LoRA
 from memenvs.models.lora import (
-    LoRA,
     MergedModel,
     add_adapter,
     has_adapter,
@@ -29,7 +28,6 @@ from memenvs.models.lora import (
     without_adapter,
 )
 from memenvs.models.small_gpt import save_small_gpt
-from memenvs.models.vllm import load_engine
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
 TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40)
@@ -293,12 +291,6 @@ def test_an_adapter_names_a_folder_by_its_absolute_path_and_a_packaged_model_by_
     assert model_reference(tiny_model.name) == str(tiny_model)
     assert model_reference("smollm2") == "smollm2"
     assert model_reference("someone/model") == "someone/model"
-
-
-def test_vllm_is_not_given_an_adapters_folder(policy, tmp_path):
-    policy.save(tmp_path / "adapter")
-    with pytest.raises(ValueError, match=r"vLLM needs a whole model, and \S+ holds an adapter"):
-        load_engine(tmp_path / "adapter", None)
 
 
 def test_a_second_adapter_on_top_is_refused(policy):

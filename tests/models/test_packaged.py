@@ -253,21 +253,6 @@ def test_a_policy_and_a_scorer_take_its_name(tiny):
     assert weights(HFScorer("small").model) == weights(policy.model)
 
 
-def test_vllm_is_given_the_folder(tiny, monkeypatch):
-    from memenvs.models import vllm
-
-    made = []
-
-    class Engine:
-        def __init__(self, model, **settings):
-            made.append(model)
-
-    monkeypatch.setattr(vllm, "require", lambda module, extra: type("vllm", (), {"LLM": Engine}))
-    vllm.load_engine("small", None)
-    vllm.load_engine("./small", None)
-    assert made == [str(resolve("small")), "./small"]
-
-
 def test_a_folder_of_its_name_is_reached_with_a_slash(tiny, tmp_path, monkeypatch):
     from memenvs.models import HFPolicy
 

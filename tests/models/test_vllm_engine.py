@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from memenvs.models.vllm import add_request, drop, generate, stop_engine, wait
+pytest.importorskip("vllm")
+
+from memenvs.models.vllm import add_request, drop, generate, load_engine, stop_engine, wait
 
 
 class CountingLLM:
@@ -117,3 +119,9 @@ def test_an_engine_that_is_gone_is_waited_for_all_the_same():
     del engine
     stop_engine(gone, [thread])
     assert not thread.is_alive()
+
+
+def test_an_adapters_folder_is_no_model(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"merged\(\)\.save"):
+        load_engine(tmp_path, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from json_stub import JSONStub
@@ -128,6 +130,6 @@ def test_a_key_is_sent_as_a_bearer_token(stub, tiny_model):
 
 
 def test_a_missing_vllm_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "vllm", None)
+    monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"pip install .*\[vllm\]"):
         VLLMScorer("tiny")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memenvs.core.data import Count, checked
-from memenvs.core.optional import Lazy, require
-from memenvs.models.loading import Dtype, evaluating, load_hf_tokenizer, load_model
+from memenvs.core.optional import Lazy
+from memenvs.models.policy import Dtype
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
 
 if TYPE_CHECKING:
-    from memenvs.models import reader
-else:
+    from memenvs.models import loading, reader
+else:  # `memenvs list` shows the scorer without torch
+    loading = Lazy("memenvs.models.loading", "train")
     reader = Lazy("memenvs.models.reader", "train")
 
 CPU_BATCH, GPU_BATCH = 4_096, 65_536  # tokens in a pass
@@ -56,12 +57,12 @@ class HFScorer(PairScorer):
         max_batch_tokens: Count | None = None,
         truncate: Truncate = None,
     ):
-        self.model = load_model(model, device, dtype)
+        self.model = loading.load_model(model, device, dtype)
         self._reader = reader.SequenceReader(self.model)
         on_cpu = self._reader.device.type == "cpu"
         self.max_batch_tokens = max_batch_tokens or (CPU_BATCH if on_cpu else GPU_BATCH)
         window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        super().__init__(load_hf_tokenizer(tokenizer, self.model), window, truncate)
+        super().__init__(loading.load_hf_tokenizer(tokenizer, self.model), window, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
@@ -74,7 +75,7 @@ class HFScorer(PairScorer):
         ids = [np.array([*pairs[i].prompt, *pairs[i].continuation]) for i in numbers]
         masks = [np.arange(len(own)) >= len(pairs[i].prompt) for own, i in zip(ids, numbers, strict=True)]
         read = [own[:-1] for own in ids]  # the last token predicts nothing
-        with require("torch", "train").no_grad(), evaluating(self.model):
+        with loading.evaluating(self.model):
             for batch in self._reader.micro_batches(read, self.max_batch_tokens):
                 logprobs = self._reader.token_logprobs([ids[i] for i in batch], [masks[i] for i in batch])
                 ends = np.cumsum([masks[i].sum() for i in batch])

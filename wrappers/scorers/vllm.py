@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memenvs.core.data import checked
-from memenvs.core.optional import require
-from memenvs.models.vllm import generate, load_engine
+from memenvs.core.optional import Lazy
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenScores, Truncate
+
+if TYPE_CHECKING:
+    import vllm
+
+    from memenvs.models import vllm as engines
+else:  # `memenvs list` shows the scorer without vLLM
+    vllm = Lazy("vllm", "vllm")
+    engines = Lazy("memenvs.models.vllm", "vllm")
 
 
 class VLLMScorer(PairScorer):
@@ -39,8 +46,7 @@ class VLLMScorer(PairScorer):
         engine: Mapping[str, Any] | None = None,
         truncate: Truncate = None,
     ):
-        vllm = require("vllm", "vllm")
-        self.llm = load_engine(model, engine)
+        self.llm = engines.load_engine(model, engine)
         self._params = vllm.SamplingParams(
             max_tokens=1,
             temperature=0.0,
@@ -57,7 +63,7 @@ class VLLMScorer(PairScorer):
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         rows = [i for i, pair in enumerate(pairs) if pair.continuation]
         prompts = [[*pairs[i].prompt, *pairs[i].continuation] for i in rows]
-        outputs = generate(self.llm, prompts, [self._params] * len(rows))
+        outputs = engines.generate(self.llm, prompts, [self._params] * len(rows))
         for i, output in zip(rows, outputs, strict=True):
             prompt, continuation = pairs[i]
             given = output.prompt_logprobs[len(prompt) :]

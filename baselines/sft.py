@@ -13,12 +13,13 @@ from memenvs.baselines.flags import Flags, PlayArgs, run_command
 from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches
 from memenvs.baselines.update import evaluate_in
 from memenvs.core.data import Count, NonNegative
+from memenvs.core.env import Agent
 from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import read_episodes
 from memenvs.models.policy import tokenised
 from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
-from memenvs.rollout.policy import Agent, made_policy
+from memenvs.rollout.policy import made_policy
 from memenvs.rollout.scripted import make_policy
 
 PLAYED = 1000  # episodes of a teacher that plays

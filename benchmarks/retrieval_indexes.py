@@ -68,7 +68,7 @@ class Case(NamedTuple):
         return self.vectors if self.index == "flat" else self.vectors.with_suffix("." + self.index)
 
 
-class Cost(NamedTuple):
+class IndexCost(NamedTuple):
     """What an index costs, in the order of COLUMNS."""
 
     build: float
@@ -80,13 +80,13 @@ class Cost(NamedTuple):
     recall: float
 
 
-GROWTH: dict[str, Callable[[float], Cost]] = {
-    "bm25": lambda n: Cost(n, n, n, n**HEAPS, n, 1 / n, 1),
-    "flat": lambda n: Cost(1, 1, n, 1, n, 1 / n, 1),
-    "hnsw": lambda n: Cost(n * np.log(n), n, n, 1, np.log(n), 1 / np.log(n), 1),
+GROWTH: dict[str, Callable[[float], IndexCost]] = {
+    "bm25": lambda n: IndexCost(n, n, n, n**HEAPS, n, 1 / n, 1),
+    "flat": lambda n: IndexCost(1, 1, n, 1, n, 1 / n, 1),
+    "hnsw": lambda n: IndexCost(n * np.log(n), n, n, 1, np.log(n), 1 / np.log(n), 1),
     # It has 4 sqrt(N) lists, learns them from 64 vectors each in ten rounds, compares every vector with every
     # list, keeps 56 bytes of a vector, and searches 128 lists. A vector of 384 dimensions has 1,536 bytes.
-    "ivfpq": lambda n: Cost(2560 * n + n**1.5, 7000 * n**0.5 + n, n, 1, n**0.5, n**-0.5, 1),
+    "ivfpq": lambda n: IndexCost(2560 * n + n**1.5, 7000 * n**0.5 + n, n, 1, n**0.5, n**-0.5, 1),
 }
 """How the costs grow with N, up to a factor."""
 
@@ -173,14 +173,14 @@ def build(case: Case) -> tuple[float, float]:
     return peak(lambda: build_faiss(case.index, vectors, how, case.path))
 
 
-def measure(case: Case, built: tuple[float, float]) -> Cost:
+def measure(case: Case, built: tuple[float, float]) -> IndexCost:
     """The cost of an index that is built."""
     before = resident()
     if case.index == "bm25":
         retriever = LexicalRetriever.open(case.path.parent)
         timed = speed(lambda some: retriever.search(case.questions[some], K))
         size = sum(file.stat().st_size for file in case.path.iterdir())
-        return Cost(*built, size / 1e6, resident() - before, *timed, NOT_SAID)
+        return IndexCost(*built, size / 1e6, resident() - before, *timed, NOT_SAID)
     vectors, how = open_vectors(case)
     rank = np.arange(len(vectors), dtype=np.uint32)
     find = open_faiss(case.index, vectors, how, case.path)
@@ -189,10 +189,10 @@ def measure(case: Case, built: tuple[float, float]) -> Cost:
     timed = speed(lambda some: mine.search(case.queries[some], K))
     memory, made = resident() - before, case.count > len(Corpus.open(case.corpus))
     found = NOT_SAID if made else recall(mine, exact, case.queries, K)
-    return Cost(*built, case.path.stat().st_size / 1e6, memory, *timed, found)
+    return IndexCost(*built, case.path.stat().st_size / 1e6, memory, *timed, found)
 
 
-def row(count: int, index: str, cost: Cost, about: str = "") -> str:
+def row(count: int, index: str, cost: IndexCost, about: str = "") -> str:
     """A row of the table."""
     numbers = [f"{about}{value:,.0f}" if value >= 100 else f"{about}{value:.3g}" for value in cost]
     numbers = ["" if np.isnan(value) else number for number, value in zip(numbers, cost, strict=True)]
@@ -214,7 +214,7 @@ def main() -> None:
     queries = opened.encoder.queries(questions)
     real, corpus = np.load(Path(args.dense) / VECTORS, mmap_mode="r"), Path(args.dense) / "corpus"
     print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
-    last: dict[str, tuple[int, Cost]] = {}
+    last: dict[str, tuple[int, IndexCost]] = {}
     for count in args.sizes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{count}.npy"
@@ -226,7 +226,7 @@ def main() -> None:
                 last[index] = count, cost
     for index, (count, cost) in last.items():
         growth = zip(cost, GROWTH[index](args.to), GROWTH[index](count), strict=True)
-        far = Cost(*(value * there / here for value, there, here in growth))
+        far = IndexCost(*(value * there / here for value, there, here in growth))
         print(row(args.to, index, far, "≈ "), flush=True)
 
 

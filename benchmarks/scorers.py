@@ -86,7 +86,7 @@ def plain(model: transformers.Qwen3ForCausalLM, pairs: list[TokenPair], batch: i
     return scores
 
 
-class Cost:
+class ScorerCost:
     """The cost of a call: processor and wall-clock seconds; peak memory above its start, in MB."""
 
     def __init__(self, work: Callable[[], list[TokenScores]]):
@@ -120,8 +120,8 @@ def processor() -> float:
 
 def row(name: str, pairs: list[TokenPair], scorer: HFScorer, batch: int) -> None:
     """Print one line of the table, after checking that both ways agree."""
-    ours = Cost(lambda: scorer.token_logprobs(pairs))
-    theirs = Cost(lambda: plain(scorer.model, pairs, batch))
+    ours = ScorerCost(lambda: scorer.token_logprobs(pairs))
+    theirs = ScorerCost(lambda: plain(scorer.model, pairs, batch))
     for a, b in zip(ours.scores, theirs.scores, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
     print(
@@ -159,8 +159,8 @@ def main() -> None:
         pairs = make(args.requests, np.random.default_rng(0))
         row(f"{args.requests} {name}", pairs, scorer, args.plain_batch)
     turns = [pairs[turn::8] for turn in range(8)]
-    apart = Cost(lambda: [scores for turn in turns for scores in scorer.token_logprobs(turn)])
-    together = Cost(lambda: scorer.token_logprobs(pairs))
+    apart = ScorerCost(lambda: [scores for turn in turns for scores in scorer.token_logprobs(turn)])
+    together = ScorerCost(lambda: scorer.token_logprobs(pairs))
     print(f"turn by turn {apart.cpu:.1f} s, in one call {together.cpu:.1f}: {apart.cpu / together.cpu:.1f}")
 
 

@@ -31,7 +31,7 @@ GROUP, SHARED, OWN = 8, 250, 100  # prompts of a group, tokens that they share, 
 BORDER = 1e-5  # of the cumulative distribution: draws this close to the next token may pick either
 
 
-class Sampled(NamedTuple):
+class SampledReplies(NamedTuple):
     """Replies to B prompts, and the processor seconds for them.
 
     Attributes:
@@ -58,7 +58,7 @@ def reading_prompts(policy: HFPolicy, rows: int) -> list[Ids]:
 
 
 @torch.no_grad()
-def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]) -> Sampled:
+def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]) -> SampledReplies:
     """Prompts padded on the left, a `DynamicCache`, and one call of the model per token, as in `generate`."""
     start = time.process_time()
     width = max(map(len, prompts))
@@ -83,11 +83,11 @@ def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64
         ids, positions = tokens[:, None], positions[:, -1:] + 1
         mask = torch.cat([mask, mask.new_ones(len(prompts), 1)], dim=1)
     whole = time.process_time() - start
-    return Sampled(np.stack(drawn, axis=1), np.stack(logprobs, axis=1), prefill, whole - prefill)
+    return SampledReplies(np.stack(drawn, axis=1), np.stack(logprobs, axis=1), prefill, whole - prefill)
 
 
 @torch.no_grad()
-def ours(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]) -> Sampled:
+def ours(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]) -> SampledReplies:
     """The policy's sampler, which reads the prompts when its logits are first needed."""
     asked: list[float] = []
     head = policy.model.get_output_embeddings()
@@ -97,12 +97,16 @@ def ours(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64]
     end = time.process_time()
     hook.remove()
     ids, logprobs = (np.stack([getattr(reply, name) for reply in replies]) for name in ("ids", "logprobs"))
-    return Sampled(ids, logprobs, asked[0] - start, end - asked[0])
+    return SampledReplies(ids, logprobs, asked[0] - start, end - asked[0])
 
 
 @torch.no_grad()
 def agreement(
-    policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64], one: Sampled, other: Sampled
+    policy: HFPolicy,
+    prompts: Sequence[Ids],
+    uniforms: NDArray[np.float64],
+    one: SampledReplies,
+    other: SampledReplies,
 ) -> tuple[float, float, float]:
     """Shares of equal replies and of those that first differ at a border; difference of log-probabilities."""
     same = border = 0
@@ -134,7 +138,7 @@ def decode(args: argparse.Namespace) -> None:
         for rows in args.rows:
             prompts = reading_prompts(policy, rows)
             uniforms = np.stack([np.random.default_rng([0, i]).random(args.tokens) for i in range(rows)])
-            ways: dict[Callable[..., Sampled], list[Sampled]] = {plain: [], ours: []}
+            ways: dict[Callable[..., SampledReplies], list[SampledReplies]] = {plain: [], ours: []}
             for turn in range(args.rounds):
                 for way in (plain, ours)[:: 1 if turn % 2 == 0 else -1]:
                     ways[way].append(way(policy, prompts, uniforms))
@@ -152,7 +156,7 @@ def decode(args: argparse.Namespace) -> None:
             )
 
 
-class Reading(NamedTuple):
+class ReadingSequences(NamedTuple):
     """Training sequences of the reading task, the members of a group one after another.
 
     Attributes:
@@ -164,7 +168,7 @@ class Reading(NamedTuple):
     masks: list[NDArray[np.bool_]]
 
 
-def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> Reading:
+def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> ReadingSequences:
     """Prompts and replies of one turn: a group shares task and section; memories and replies differ."""
     env = gym.make("memenvs:MemChunkQA-v0", chunk_size=220)
     observations = [env.reset(seed=seed)[0] for seed in range(groups)]
@@ -185,7 +189,7 @@ def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> 
             prompt, answer = (policy.tokenizer(one)["input_ids"] for one in (whole, reply))
             sequences.append(np.array([*prompt, *answer, policy.tokenizer.eos_token_id]))
             masks.append(np.arange(len(sequences[-1])) >= len(prompt))
-    return Reading(sequences, masks)
+    return ReadingSequences(sequences, masks)
 
 
 @contextmanager
@@ -214,7 +218,9 @@ def update(args: argparse.Namespace) -> None:
             draws = np.random.default_rng(1)
             advantages = [torch.from_numpy(draws.normal(size=mask.sum())).float() for mask in data.masks]
             plain: tuple[float, Any, float] | None = None
-            update_pass(policy, Reading(data.sequences[:2], data.masks[:2]), advantages)  # kernels are made
+            update_pass(
+                policy, ReadingSequences(data.sequences[:2], data.masks[:2]), advantages
+            )  # kernels are made
             for way in ("padded", "packed", "shared"):
                 seconds, computed, loss, gradient = [], 0, 0.0, None
                 for _ in range(args.rounds):
@@ -234,7 +240,7 @@ def update(args: argparse.Namespace) -> None:
 
 
 def update_pass(
-    policy: HFPolicy, data: Reading, advantages: Sequence[Any]
+    policy: HFPolicy, data: ReadingSequences, advantages: Sequence[Any]
 ) -> tuple[int, float, float, float]:
     """Tokens computed, the loss, and processor seconds of forward and backward of all micro-batches."""
     policy.model.zero_grad(set_to_none=True)

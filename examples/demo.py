@@ -1,19 +1,20 @@
 """Build a generated world, read it chunk by chunk, and see how far word overlap gets."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-import gymnasium as gym
-
-import memenvs  # noqa: F401  # registers the environments
-from memenvs.commands.build import main as build
-from memenvs.core.terminal import show
+from memenvs import collect
+from memenvs.commands import main as memenvs
 from memenvs.evaluation.summary import metric_interval
-from memenvs.rollout.scripted import make_policy, play_episode, play_tasks
-from memenvs.wrappers import TAMTRL, RewardWrapper
 
 TASKS = 50
-POLICIES = ("gold", "lexical", "silent")
+
+
+def run(words: Sequence[str]) -> None:
+    """Run a command of memenvs."""
+    if memenvs(words):
+        raise SystemExit(1)
 
 
 def main() -> None:
@@ -23,25 +24,27 @@ def main() -> None:
         print("1. Build a world: invented people, places and works, and questions about them.\n")
         size = ["--entities", "1000", "--num-tasks", str(TASKS), "--documents", "100", "--seed", "7"]
         print("$ memenvs build world", *size, "--out world")
-        if build(["world", *size, "--out", str(tasks)]):
-            raise SystemExit(1)
+        run(["build", "world", *size, "--out", str(tasks)])
 
-        env = gym.make("MemChunkQA-v0", tasks=str(tasks), chunk_size=4000, render_mode="ansi")
-        rewarded = RewardWrapper(env, [TAMTRL()], scorer="lexical")
-        scores = {name: play_tasks(env, make_policy(name, env), range(TASKS)) for name in POLICIES}
-
+        reading = {"tasks": str(tasks), "chunk_size": 4000}
+        episodes = {
+            policy: collect("MemChunkQA-v0", policy, range(TASKS), env_args=reading, tasks=range(TASKS))
+            for policy in ("gold", "lexical", "silent")
+        }
         print("\n2. One episode, read by word overlap in chunks of 4,000 tokens.\n")
         print("TAMTRL asks a scorer how likely each memory is, given the evidence of its turn:")
         print("the signal. At the end each turn is paid its share of the outcome: the credit.\n")
-        solved = scores["lexical"]["em"].index(1.0) if 1.0 in scores["lexical"]["em"] else 0
-        policy = make_policy("lexical", env)
-        play_episode(rewarded, policy, task=solved, on_turn=lambda: show(f"{rewarded.render()}\n\n"))
+        solved = next((episode for episode in episodes["lexical"] if episode.success), episodes["lexical"][0])
+        env_args = [f"{name}={value}" for name, value in reading.items()]
+        credit = ["--methods", "TAMTRL", "--scorer", "lexical", "--task", str(solved.number)]
+        run(["play", "--env", "MemChunkQA-v0", "--env-args", *env_args, *credit])
 
-        print(f"3. Three policies on {TASKS} tasks: mean and 95% interval.\n")
+        print(f"\n3. Three policies on {TASKS} tasks: mean and 95% interval.\n")
         print(f"{'policy':10}{'EM':>23}{'F1':>23}{'sub_em':>23}")
-        for name, metrics in scores.items():
-            columns = [metric_interval(m, metrics[m]) for m in ("em", "f1", "sub_em")]
-            print(f"{name:10}" + "".join(f"{column!s:>23}" for column in columns))
+        for policy, played in episodes.items():
+            names = ("em", "f1", "sub_em")
+            columns = [metric_interval(name, [one.metrics[name] for one in played]) for name in names]
+            print(f"{policy:10}" + "".join(f"{column!s:>23}" for column in columns))
         print("\nA small language model reads: make demo-lm")
 
 

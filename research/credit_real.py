@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.env import end_of
-from memenvs.core.episode import Reply, Turn
+from memenvs.core.env import Info
+from memenvs.core.episode import Turn
 from memenvs.core.text import split_sentences
 from memenvs.evaluation.summary import bootstrap
 from memenvs.models.chat import ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
+from memenvs.rollout.collect import collect
+from memenvs.rollout.policy import made_policy
 from memenvs.tasks.taskset import Task, TaskSet
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import TAMTRL, InfoMem, MemPO, RewardMethod
@@ -49,7 +51,7 @@ _HEADER = re.compile(r"^Document \d+:$", re.MULTILINE)
 _PASSAGE = re.compile(r"Doc \d+\(Title: (.*?)\) (.*?)(?=\nDoc \d+\(Title: |</information>)", re.DOTALL)
 
 
-class Played(NamedTuple):
+class WriterTurn(NamedTuple):
     """A turn of a scripted writer's episode.
 
     Attributes:
@@ -144,7 +146,7 @@ def show_search(args: argparse.Namespace, scorer: Any, template: str | None) -> 
         print()
 
 
-def read(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
+def read(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[WriterTurn]:
     """The turns of an episode whose memories are of one kind, including the answer turn."""
     inner: Any = env.unwrapped
     tokenizer, task = load_tokenizer(TOKENIZER), inner.tasks[number]
@@ -176,7 +178,7 @@ def read(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
     return play(env, number, kind, write)
 
 
-def search(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[Played]:
+def search(env: gym.Env[Any, Any], number: int, kind: str) -> Iterator[WriterTurn]:
     """The turns of an episode that searches for each evidence document's title, then answers."""
     inner: Any = env.unwrapped
     task = inner.questions[number]
@@ -206,16 +208,19 @@ def play(
     number: int,
     kind: str,
     write: Callable[[str, dict[str, Any]], tuple[str, bool]],
-) -> Iterator[Played]:
+) -> Iterator[WriterTurn]:
     """The turns of an episode; `write` returns the reply and whether evidence was shown."""
-    observation, before = env.reset(seed=number, options={"task": number})
-    over, count = False, 0
-    while not over:
-        reply, shown = write(observation, before)
-        following, _, terminated, truncated, info = env.step(reply)
-        turn = Turn(observation, before, Reply(reply), info, end_of(terminated, truncated))
-        yield Played(number, kind, count, shown, turn)
-        observation, before, over, count = following, info, turn.over, count + 1
+    shown = list[bool]()
+
+    def reply(observation: str, info: Info) -> str:
+        text, has_evidence = write(observation, info)
+        shown.append(has_evidence)
+        return text
+
+    writer = made_policy(lambda *_: reply, teacher=True)
+    (episode,) = collect(lambda: env, writer, [number], tasks=[number], errors="raise")
+    for count, turn in enumerate(episode.turns):
+        yield WriterTurn(number, kind, count, shown[count], turn)
 
 
 def signals(
@@ -279,7 +284,7 @@ def by_task(pairs: Sequence[tuple[int, float]]) -> list[float]:
     return [float(np.mean(of)) for of in values.values()]
 
 
-def share_above(played: Sequence[Played], values: Sequence[float], kind: str, other: str) -> str:
+def share_above(played: Sequence[WriterTurn], values: Sequence[float], kind: str, other: str) -> str:
     """How often one kind of memory measures more than another at the same turn; ties count half."""
     places = {(one.task, one.number, one.kind): value for one, value in zip(played, values, strict=True)}
     pairs = []

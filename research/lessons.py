@@ -20,10 +20,10 @@ from memenvs.build.worldgen import generate
 from memenvs.build.worldgen.lexicon import RELATIONS
 from memenvs.build.worldgen.names import Chain, FactComparison, FactTable
 from memenvs.core.data import NonNegative, checked
+from memenvs.core.env import Agent
 from memenvs.core.episode import Episode, Turn
 from memenvs.core.text import replace_templates
 from memenvs.envs.chunk_qa import TEMPLATES, WORDINGS, draw_documents
-from memenvs.rollout.policy import Agent
 from memenvs.rollout.scripted import CarefulCaller
 from memenvs.tasks.context import open_reader
 from memenvs.tasks.metrics import answer_form, gold_answer, wrap_answer

@@ -33,7 +33,7 @@ TEMPERATURE, CONCURRENCY = 0.3, 32
 COLUMNS = ("random_text", "zero-shot", "few-shot", "lexical", "gold")
 
 
-class Setting(NamedTuple):
+class PlaySetting(NamedTuple):
     """How an environment is played here.
 
     Attributes:
@@ -109,24 +109,24 @@ SEARCH = {"tasks": "world-test", "tokenizer": "world", "k": 2, "max_turns": 3, "
 TRAINING = ({"tasks": "world-train"}, (1, 6))
 ENDS = ("</search>", "</answer>")
 SETTINGS = {
-    "reading": Setting("MemChunkQA-v0", WORLD, TRAINING, notes),
-    "needles": Setting("MemNIAH-v0", NEEDLES, ({}, (99,)), notes),
-    "search": Setting("MemSearchQA-v0", SEARCH, TRAINING, searches, ENDS),
-    "search-memory": Setting(
+    "reading": PlaySetting("MemChunkQA-v0", WORLD, TRAINING, notes),
+    "needles": PlaySetting("MemNIAH-v0", NEEDLES, ({}, (99,)), notes),
+    "search": PlaySetting("MemSearchQA-v0", SEARCH, TRAINING, searches, ENDS),
+    "search-memory": PlaySetting(
         "MemSearchQA-v0",
         SEARCH | {"memory_mode": "rewrite", "max_memory": 96},
         TRAINING,
         searches,
         ENDS,
     ),
-    "tool": Setting(
+    "tool": PlaySetting(
         "MemToolQA-v0",
         {"tasks": "world-test", "tokenizer": "world", "k": 2, "max_result": 200},
         TRAINING,
         calls,
         ("</tool>", "</answer>"),
     ),
-    "sokoban": Setting(
+    "sokoban": PlaySetting(
         "MemSokoban-v0", {"level_split": "test"}, ({"level_split": "train"}, (0, 1)), moves, ("</answer>",)
     ),
 }
@@ -179,7 +179,7 @@ def cell(args: argparse.Namespace, name: str, column: str) -> str:
     return f"{mean:.3f} ({low:.3f} to {high:.3f}), {summary.metrics['format'].interval.mean:.2f}"
 
 
-def examples(setting: Setting) -> Callable[[str], Messages]:
+def examples(setting: PlaySetting) -> Callable[[str], Messages]:
     """The examples for a prompt: turns that read a section, turns that answer, or whole episodes."""
     changed, tasks = setting.shots
     env = gym.make(setting.env, **(setting.arguments | changed))

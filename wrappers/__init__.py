@@ -14,7 +14,6 @@ from memenvs.wrappers.infomem import InfoMem
 from memenvs.wrappers.judge import Judge
 from memenvs.wrappers.mempo import MemPO
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.movie_recall import MovieRecall
 from memenvs.wrappers.otc import OTC
 from memenvs.wrappers.prm import PRM
 from memenvs.wrappers.question_credit import QuestionCredit
@@ -40,7 +39,6 @@ __all__ = [
     "InfoMem",
     "Judge",
     "MemPO",
-    "MovieRecall",
     "QuestionCredit",
     "ReMemR1",
     "RewardMethod",

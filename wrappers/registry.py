@@ -27,7 +27,6 @@ METHODS = {
     "StepSearch": "memenvs.wrappers.stepsearch:StepSearch",
     "OTC": "memenvs.wrappers.otc:OTC",
     "FormatGate": "memenvs.wrappers.format_gate:FormatGate",
-    "MovieRecall": "memenvs.wrappers.movie_recall:MovieRecall",
     "QuestionCredit": "memenvs.wrappers.question_credit:QuestionCredit",
     "Judge": "memenvs.wrappers.judge:Judge",
     "PRM": "memenvs.wrappers.prm:PRM",

@@ -26,7 +26,7 @@ MODULES: dict[str, list[str]] = {
         *("memenvs.core.episode.Reply", "memenvs.core.episode.Credit"),
         *("memenvs.core.episode.Sample", "memenvs.core.episode_file.EpisodeWriter"),
         *("memenvs.core.episode_file.RecordEpisodes", "memenvs.core.episode_file.read_episodes"),
-        *("memenvs.rollout.scripted.make_policy", "memenvs.rollout.scripted.play_episode"),
+        "memenvs.rollout.scripted.make_policy",
     ],
     "memenvs.credit": [],
     "memenvs.models": [],

@@ -60,9 +60,6 @@ COMMANDS: Table = {
             "memenvs.commands.evaluate:table",
         ),
     },
-    "exploit": Command(
-        "search for cheap replies that earn reward without doing the task", "memenvs.commands.exploit:exploit"
-    ),
     "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
     "train": {
         "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main"),
@@ -83,15 +80,6 @@ COMMANDS: Table = {
         "openenv": Command("serve an environment to OpenEnv", "memenvs.commands.serve:openenv"),
         "mcp": Command(
             "serve a retriever and a store of memories to MCP clients", "memenvs.commands.serve:mcp"
-        ),
-    },
-    "package": {
-        "openenv": Command(
-            "write an environment as a package folder for OpenEnv", "memenvs.commands.package:openenv"
-        ),
-        "verifiers": Command(
-            "write an environment as a package folder for the hub of verifiers and prime-rl",
-            "memenvs.commands.package:verifiers",
         ),
     },
 }

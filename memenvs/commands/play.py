@@ -17,7 +17,7 @@ import memenvs  # noqa: F401  # registers the environments
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.arguments import make_env
 from memenvs.core.data import Seed, Whole, checked
-from memenvs.core.env import Info, TextEnv
+from memenvs.core.env import Agent, Info, TextEnv
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.errors import error_line
@@ -30,7 +30,7 @@ from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import check_methods, choose_scorer, completed
 from memenvs.models.policy import TokenPolicy
 from memenvs.rollout.collect import begin, step
-from memenvs.rollout.policy import Agent, Policy, Request, made_policy, replies_to
+from memenvs.rollout.policy import Policy, Request, made_policy, replies_to
 from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import read_methods

@@ -21,6 +21,7 @@ from memenvs.core.tools import ToolUse
 MAX_REPLY_CHARS = 1_000_000
 
 Info = dict[str, Any]
+Agent = Callable[[Any, Info], Any]  # a function from an observation and its info to an action
 End = Literal["", "terminated", "truncated"]
 _HIDDEN = ("privileged", "events", "signals", "error")  # entries of an info that a policy does not see
 Text = str | Callable[[], str]  # a text, or a function that makes it when it is first read

@@ -49,7 +49,7 @@ def collect(
     scorer: ScorerSpec = None,
     *,
     env_args: Mapping[str, Any] | None = None,
-    tasks: Sequence[int | None] = (),
+    tasks: Iterable[int | None] = (),
     concurrency: Count = 64,
     max_new_tokens: Count = 512,
     errors: Errors = "fail",
@@ -64,7 +64,8 @@ def collect(
 
     Args:
         env: a text environment's id; an environment, which is copied; or a function that makes one.
-        policy: a function from an observation and its info to a reply, a model such as `HFPolicy`, or a
+        policy: a function from an observation and its info to a reply, the name of a policy that
+            `memenvs.rollout.scripted.make_policy` makes, a model such as `HFPolicy`, or a
             `memenvs.rollout.policy.Policy`.
         seeds: seeds of the groups, all different; each names its group.
         n: episodes of a group.
@@ -89,7 +90,8 @@ def collect(
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds must all be different, since each names a group, got {seeds}")
     plan = [[Episode(seed=seed, group=seed, member=member) for member in range(n)] for seed in seeds]
-    for group, number in zip(plan, tasks, strict=True) if tasks else ():
+    numbers = list(tasks)
+    for group, number in zip(plan, numbers, strict=True) if numbers else ():
         for episode in group:
             episode.number = number
     replies, make_env = as_policy(policy, max_new_tokens), maker(env, env_args)

@@ -8,6 +8,7 @@ has ended meanwhile. None of them knows how episodes are played, and no episode 
 from __future__ import annotations
 
 import contextvars
+import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,15 +19,13 @@ import gymnasium as gym
 import numpy as np
 from msgspec.structs import replace
 
-from memenvs.core.env import Info, public_info
+from memenvs.core.env import Agent, Info, public_info
 from memenvs.core.episode import Episode, Ids, Reply, Turn, is_fresh, new_text
 from memenvs.models.policy import StreamingPolicy, TokenPolicy
+from memenvs.rollout.scripted import make_policy
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-
-Agent = Callable[[Any, Info], Any]
-"""A function from an observation and its info to an action."""
 
 
 @dataclass
@@ -91,15 +90,17 @@ def replies_to(policy: Policy, requests: Sequence[Request]) -> list[Reply | Exce
 
 
 def as_policy(policy: Any, max_new_tokens: int = 512) -> Policy:
-    """A `Policy`, a `TokenPolicy`, or a function of an observation and its public info, as a `Policy`.
+    """A `Policy`, a `TokenPolicy`, a function, or the name of a policy without a model, as a `Policy`.
 
     Args:
-        policy: such an object.
+        policy: such an object; a function gets an observation and its public info.
         max_new_tokens: most tokens of a reply of a `TokenPolicy`.
 
     Raises:
         TypeError: it is another kind of object.
     """
+    if isinstance(policy, str):
+        return made_policy(functools.partial(make_policy, policy))
     if hasattr(policy, "replies"):
         replies: Policy = policy
     elif hasattr(policy, "submit"):
@@ -110,8 +111,8 @@ def as_policy(policy: Any, max_new_tokens: int = 512) -> Policy:
         replies = agent_policy(policy)
     else:
         raise TypeError(
-            "a policy is a function from an observation and its info to a reply, a model such as HFPolicy, "
-            f"or an object with a method `replies`, got {type(policy).__name__}"
+            "a policy is a function from an observation and its info to a reply, a scripted policy's name, a "
+            f"model such as HFPolicy, or an object with a method `replies`, got {type(policy).__name__}"
         )
     return replies
 

@@ -1,4 +1,4 @@
-"""Policies without a model, and the loop that plays an episode by one of them."""
+"""Policies without a model, by name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import inspect
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.env import Info, TextEnv, public_info, task_options
+from memenvs.core.env import Agent, Info, TextEnv
 from memenvs.core.optional import import_object
-from memenvs.core.progress import progress
 from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.passages import holds_answer
@@ -22,7 +21,6 @@ from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.sokoban import GOLD_BUDGET
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.envs.tool_qa import ToolQAEnv
-from memenvs.rollout.policy import Agent
 from memenvs.sokoban import solve
 from memenvs.tasks.metrics import wrap_answer
 
@@ -93,51 +91,6 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
     if name not in makers:
         raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}{also}")
     return makers[name]()
-
-
-def play_episode(
-    env: gym.Env[Any, Any],
-    policy: Agent,
-    *,
-    task: int | None = None,
-    seed: int | None = None,
-    on_turn: Callable[[], None] = lambda: None,
-) -> Info:
-    """Play one episode and return its last info.
-
-    Args:
-        env: an environment, wrapped or not.
-        policy: gives the actions.
-        task: number of the task; drawn if None.
-        seed: seed of the reset.
-        on_turn: called after the reset and after every step.
-    """
-    observation, info = env.reset(seed=seed, options=task_options(task))
-    on_turn()
-    over = False
-    while not over:
-        action = policy(observation, public_info(info))
-        observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
-        on_turn()
-    return info
-
-
-def play_tasks(
-    env: gym.Env[Any, Any], policy: Agent, tasks: Iterable[int], *, seed: int = 0
-) -> dict[str, list[float]]:
-    """Play the numbered tasks once each; the metrics of every episode, and its `return`.
-
-    Each task has a seed of its own, drawn from `seed` and its number.
-    """
-    metrics: dict[str, list[float]] = {}
-    numbers = list(tasks)
-    for task in progress(numbers, len(numbers), "episodes"):
-        own = int(np.random.SeedSequence([seed, task]).generate_state(1)[0])
-        info = play_episode(env, policy, task=task, seed=own)
-        for name, value in {"return": sum(info["turn_rewards"]), **info["metrics"]}.items():
-            metrics.setdefault(name, []).append(value)
-    return metrics
 
 
 class RandomText:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import regex
 
 from memenvs.core.words import UNSPACED, fold_digits
+from memenvs.tasks.movies import Movies, read_movies
 
 BOXED = "\\boxed"
 
@@ -451,11 +452,28 @@ ALL_ANSWERS = frozenset({"string_match_all", "needle_exact"})  # want every answ
 REPLY_METRICS = BOX_METRICS | frozenset({"string_match_all", "string_match_part"})
 
 
+MOVIES = "movie_recall:"
+"""How the metric of recommended movies begins; the path of the data set's entity2id.json follows."""
+
+
 def get_metric(name: str) -> Metric:
-    """The metric of that name; ValueError with the choices if there is none."""
+    """The metric of that name.
+
+    Raises:
+        ValueError: there is none, or the file of movies is not valid.
+        OSError: the file of movies cannot be read.
+    """
+    if name.startswith(MOVIES):
+        return functools.partial(movie_recall, read_movies(name.removeprefix(MOVIES)))
     if name not in METRICS:
-        raise ValueError(f"no metric {name!r}; choose one of {', '.join(METRICS)}")
+        raise ValueError(f"no metric {name!r}; choose one of {', '.join(METRICS)}, {MOVIES}FILE")
     return METRICS[name]
+
+
+def movie_recall(movies: Movies, reply: str, answers: Sequence[str]) -> float:
+    """Recall at 5 of the movies that a reply recommends, in its box or `<answer>` where it has one."""
+    listed = extract_answer(reply, "boxed") or extract_answer(reply, "tag") or reply
+    return movies.recall(listed, answers)
 
 
 def extract_answer(reply: str, answer_format: str) -> str | None:
@@ -509,7 +527,7 @@ def score(metric: str, prediction: str, answers: Sequence[str]) -> float:
     """
     as_is = [answer for answer in answers if metric in _WRITTEN and not normalize_answer(answer)]
     if not as_is:
-        return METRICS[metric](prediction, answers)
+        return get_metric(metric)(prediction, answers)
     others = [answer for answer in answers if answer not in as_is]
     scores = [_WRITTEN[metric](prediction, answer) for answer in as_is]
     return float(max(scores + [METRICS[metric](prediction, others)] * bool(others)))
@@ -563,7 +581,7 @@ def grade(reply: str, answers: Answers, *, metric: str = "em", answer_format: st
     graded = grade_answer(plain, answers, metric=metric)
     if metric in BOX_METRICS and len(answers) > 1:  # which have rules of their own for what is in a box
         return graded._replace(outcome=_mean(metric, answer, answers))
-    if metric in REPLY_METRICS:
+    if metric in REPLY_METRICS or metric.startswith(MOVIES):
         outcome = sum(get_metric(metric)(reply, accepted) for accepted in answers) / len(answers)
         return graded._replace(outcome=outcome)
     return graded
@@ -607,6 +625,10 @@ def gold_answer(answers: Answers, metric: str) -> str:
     """The text that scores 1.0: the preferred answers, or all where the metric wants every one contained."""
     if metric in ALL_ANSWERS:
         return "; ".join(", ".join(accepted) for accepted in answers)
+    if metric.startswith(MOVIES):
+        known = read_movies(metric.removeprefix(MOVIES))
+        lists = (enumerate(known.right(accepted), 1) for accepted in answers)
+        return "; ".join("\n".join(f"{place}. {name}" for place, name in names) for names in lists)
     if metric == "locomo_f1":
         return "; ".join(
             accepted[0] if tuple(accepted) == LOCOMO_ABSENT else ", ".join(dict.fromkeys(accepted))

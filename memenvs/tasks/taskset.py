@@ -60,7 +60,8 @@ class Card:
         counts: tasks, documents, and the largest sizes of a task: documents, characters, tokens.
         files: bytes and SHA-256 of the data files.
         environment: the id of the environment that the tasks are made for.
-        metric: a name of `memenvs.tasks.metrics.METRICS`; environments score by it unless told otherwise.
+        metric: a name that `memenvs.tasks.metrics.get_metric` knows; environments score by it unless told
+            otherwise.
         format: version of the folder's layout.
         licence: of a benchmark's data, as its authors give it.
         citation: the benchmark's paper.

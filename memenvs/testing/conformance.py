@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import memenvs
 from memenvs.core.env import MAX_REPLY_CHARS
 from memenvs.core.spaces import clean_text
-from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.rollout.collect import collect
 from memenvs.wrappers import RewardWrapper
 
 HOSTILE = [
@@ -125,16 +125,15 @@ def test_a_wrong_reset_option_is_refused_in_one_line(env):
 
 
 def test_the_gold_policy_scores_one(env):
-    policy = make_policy("gold", env)
-    infos = [play_episode(env, policy, task=task, seed=0) for task in some_tasks(env)]
-    assert {info["metrics"]["success"] for info in infos} == {1.0}
+    tasks = some_tasks(env)
+    assert {episode.success for episode in collect(env, "gold", tasks, tasks=tasks, errors="raise")} == {True}
 
 
 def test_silence_scores_nothing(env):
-    policy = make_policy("silent", env)
-    infos = [play_episode(env, policy, task=task, seed=0) for task in some_tasks(env)]
-    assert {info["metrics"]["success"] for info in infos} == {0.0}
-    assert max(sum(info["turn_rewards"]) for info in infos) <= 0.0
+    tasks = some_tasks(env)
+    episodes = collect(env, "silent", tasks, tasks=tasks, errors="raise")
+    assert {episode.metrics["success"] for episode in episodes} == {0.0}
+    assert max(sum(episode.turn_rewards) for episode in episodes) <= 0.0
 
 
 def test_a_state_is_json_and_is_resumed_bit_for_bit_as_often_as_wanted(env, env_id):

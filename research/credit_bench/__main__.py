@@ -20,7 +20,7 @@ from typing import Any
 
 from research.credit_bench.methods import METHODS
 from research.credit_bench.report import write_page, write_report
-from research.credit_bench.run import POLICIES, Job, check_settings, compared, do_all
+from research.credit_bench.run import POLICIES, BenchJob, check_settings, compared, do_all
 from research.credit_bench.train import CHECKED
 from research.credit_bench.worlds import WORLDS
 from research.reproduce.runs import RESULTS
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _jobs(args: argparse.Namespace) -> Iterator[Job]:
+def _jobs(args: argparse.Namespace) -> Iterator[BenchJob]:
     """Training runs seed by seed, so that every method soon has one; then the comparisons."""
     places = [
         (world, turns, method)
@@ -61,9 +61,11 @@ def _jobs(args: argparse.Namespace) -> Iterator[Job]:
         if not METHODS[method].missing(WORLDS[world](turns))
     ]
     for seed in range(args.seeds):
-        yield from (Job(*place, seed) for place in places)
+        yield from (BenchJob(*place, seed) for place in places)
     for policy in POLICIES:
-        yield from (Job(*place, 0, policy) for place in places if compared(*place[:2], policy) is not None)
+        yield from (
+            BenchJob(*place, 0, policy) for place in places if compared(*place[:2], policy) is not None
+        )
 
 
 def _read_args(argv: Sequence[str] | None) -> argparse.Namespace:

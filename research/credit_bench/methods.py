@@ -39,7 +39,7 @@ from research.credit_bench.worlds import (
     TRUTH,
     Array,
     Ints,
-    World,
+    TabularWorld,
     observation_of,
 )
 
@@ -115,14 +115,14 @@ class Learner:
         kept: state of a method, such as a trained model.
     """
 
-    world: World
+    world: TabularWorld
     probs: Array
     values: Array
     rng: np.random.Generator
     kept: dict[str, Any] = field(default_factory=dict)
 
 
-def play(world: World, probs: Array, starts: Ints, groups: Ints, rng: np.random.Generator) -> Rollouts:
+def play(world: TabularWorld, probs: Array, starts: Ints, groups: Ints, rng: np.random.Generator) -> Rollouts:
     """Episodes from these states, with replies sampled from the policy (O, A)."""
     size, turns = len(starts), world.turns
     states, actions = np.full((size, turns), END), np.zeros((size, turns), np.int64)
@@ -142,7 +142,7 @@ def play(world: World, probs: Array, starts: Ints, groups: Ints, rng: np.random.
     return Rollouts(states, actions, pay, outcomes, (states != END).sum(1), groups)
 
 
-def choose(world: World, probs: Array, states: Ints, draws: Array) -> Ints:
+def choose(world: TabularWorld, probs: Array, states: Ints, draws: Array) -> Ints:
     """The replies (N,) that draws (N,) from [0, 1) pick in states (N,)."""
     return (probs.cumsum(1)[world.observed[states], :-1] < draws[:, None]).sum(1)
 
@@ -155,7 +155,7 @@ def sample(learner: Learner) -> Rollouts:
     return play(world, learner.probs, tasks.repeat(GROUP), groups, learner.rng)
 
 
-def records(world: World, rollouts: Rollouts) -> list[Episode]:
+def records(world: TabularWorld, rollouts: Rollouts) -> list[Episode]:
     """The episodes as the suite's records."""
     found = []
     pays, outcomes = rollouts.pay.tolist(), rollouts.outcomes.tolist()
@@ -186,14 +186,14 @@ def records(world: World, rollouts: Rollouts) -> list[Episode]:
     return found
 
 
-def _known_before(world: World, state: int) -> dict[str, Any]:
+def _known_before(world: TabularWorld, state: int) -> dict[str, Any]:
     known: dict[str, Any] = {"state": _STATE_NAMES[world.observed[state]]}
     if world.memory is not None:
         known |= {"memory": SYMBOL_NAMES[world.memory[state]], "answers": [[SYMBOL_NAMES[TRUTH]]]}
     return known
 
 
-def _known_after(world: World, state: int, action: int, over: bool) -> dict[str, Any]:
+def _known_after(world: TabularWorld, state: int, action: int, over: bool) -> dict[str, Any]:
     known: dict[str, Any] = {}
     if world.memory is not None:
         memory = world.memory[state] if over else action
@@ -478,7 +478,7 @@ class Method(NamedTuple):
     needs: str = ""
     critic: bool = False
 
-    def missing(self, world: World) -> str:
+    def missing(self, world: TabularWorld) -> str:
         """Why it does not apply to a world; empty if it does."""
         if self.needs and getattr(world, self.needs) is None:
             return MISSING[self.needs]

@@ -27,7 +27,7 @@ from research.credit_bench.worlds import WORLDS, Array, probabilities
 POLICIES = ("start", "halfway")
 
 
-class Job(NamedTuple):
+class BenchJob(NamedTuple):
     """A training run, or with `policy` a comparison with exact advantages under that policy.
 
     Attributes:
@@ -50,7 +50,7 @@ class Job(NamedTuple):
         return folder / place / f"{self.world}-{self.turns}-{self.method}-{last}.json"
 
 
-def do(job: Job, folder: Path, steps: int, checked: int) -> Job:
+def do(job: BenchJob, folder: Path, steps: int, checked: int) -> BenchJob:
     """Do one job and write its file.
 
     Args:
@@ -81,7 +81,9 @@ def compared(name: str, turns: int, policy: str) -> Array | None:
     return halfway(world) if policy == "halfway" else probabilities(world.features, world.initial)
 
 
-def do_all(jobs: Sequence[Job], folder: Path, steps: int, checked: int, parallel: int) -> Iterator[Job]:
+def do_all(
+    jobs: Sequence[BenchJob], folder: Path, steps: int, checked: int, parallel: int
+) -> Iterator[BenchJob]:
     """Do all jobs in several processes; yield each when it is done."""
     if parallel == 1:
         yield from (do(job, folder, steps, checked) for job in jobs)

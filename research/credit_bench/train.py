@@ -16,9 +16,9 @@ import torch
 
 from memenvs.baselines.losses import aggregate, policy_loss, value_loss
 from research.credit_bench.methods import METHODS, Batch, Learner, Method
-from research.credit_bench.worlds import Array, World, probabilities
+from research.credit_bench.worlds import Array, TabularWorld, probabilities
 
-STRIDE = 0.3  # length of a policy's step along its gradient; see Policy
+STRIDE = 0.3  # length of a policy's step along its gradient; see LogLinearPolicy
 CRITIC_RATE = 0.1  # of Adam
 GOAL, HELD = 0.9, 5  # share of the best return, and for how many steps in a row
 CHECKED = 100  # steps of credit to compare with the exact advantages
@@ -26,7 +26,7 @@ AT_REST = 1e-9  # length of a gradient that counts as 0; on the way to halfway t
 PARTS = 10  # parts of these steps, to estimate the noise of the comparison
 
 
-class Policy:
+class LogLinearPolicy:
     """A log-linear policy, with a critic that has a value for each observation.
 
     A step moves a constant length along the batch's gradient (and not at all if it is 0), so that no method
@@ -38,7 +38,7 @@ class Policy:
         critic: whether it is trained with one.
     """
 
-    def __init__(self, world: World, critic: bool) -> None:
+    def __init__(self, world: TabularWorld, critic: bool) -> None:
         self.world, self.critic = world, critic
         self._features = torch.from_numpy(world.features)
         self._parameters = torch.from_numpy(world.initial.copy()).requires_grad_()
@@ -73,7 +73,7 @@ class Policy:
             self._optimizer.step()
 
 
-def train(world: World, name: str, seed: int, steps: int) -> dict[str, Any]:
+def train(world: TabularWorld, name: str, seed: int, steps: int) -> dict[str, Any]:
     """Train until the exact return has been at 90% of the best one for five steps, or to the last step.
 
     All methods of one seed draw the same random numbers.
@@ -85,7 +85,7 @@ def train(world: World, name: str, seed: int, steps: int) -> dict[str, Any]:
     """
     method = METHODS[name]
     rng = np.random.default_rng([seed, world.turns, zlib.crc32(world.name.encode())])
-    policy = Policy(world, method.critic)
+    policy = LogLinearPolicy(world, method.critic)
     learner = Learner(world, policy.probs, policy.values, rng)
     best, spent, replies = world.best(), [0.0], [0]
     curve = [world.expected_return(learner.probs[world.observed]) / best]
@@ -109,7 +109,7 @@ def train(world: World, name: str, seed: int, steps: int) -> dict[str, Any]:
     }
 
 
-def halfway(world: World) -> Array | None:
+def halfway(world: TabularWorld) -> Array | None:
     """The probabilities (O, A) of a policy halfway between the first and the best return.
 
     It follows the exact gradient, so that it is the same for every method. None if that gradient stops
@@ -129,7 +129,7 @@ def halfway(world: World) -> Array | None:
     return probs
 
 
-def accuracy(world: World, name: str, probs: Array, seed: int, steps: int = CHECKED) -> dict[str, Any]:
+def accuracy(world: TabularWorld, name: str, probs: Array, seed: int, steps: int = CHECKED) -> dict[str, Any]:
     """How a method's advantages relate to the exact ones of the return, A* = Q - V, under a fixed policy.
 
     Only an advantage's expected gradient counts. For observation o and reply a it is

@@ -31,7 +31,7 @@ EVIDENCE_SHOWN, DISTRACTOR_SHOWN, NOTHING_SHOWN = 0, 1, 2
 
 
 @dataclass(frozen=True)
-class World:
+class TabularWorld:
     """An environment of K turns as tables.
 
     Attributes:
@@ -127,7 +127,7 @@ def probabilities(features: Array, parameters: Array) -> Array:
     return weights / weights.sum(1, keepdims=True)
 
 
-def chain(turns: int) -> World:
+def chain(turns: int) -> TabularWorld:
     """Each turn has its own right reply, paying 1 before the last turn; the outcome is 1 if all are right."""
     states = [(turn, sound) for turn in range(turns) for sound in (True, False) if turn or sound]
 
@@ -148,7 +148,7 @@ def chain(turns: int) -> World:
     )
 
 
-def calling(turns: int) -> World:
+def calling(turns: int) -> TabularWorld:
     """A call pays its part of 0.7 and continues; a digit answers, right once in ten, not at the last turn."""
     states = [(turn, digit) for turn in range(turns) for digit in range(DIGITS)]
 
@@ -166,7 +166,7 @@ def calling(turns: int) -> World:
     return _world("calling", turns, states, play, DIGITS + 1, see=lambda state: state[0], logits=logits)
 
 
-def late(turns: int) -> World:
+def late(turns: int) -> TabularWorld:
     """The first reply decides and the last turn pays; the turns between pay noise for any reply."""
 
     def pay(action: int) -> float:
@@ -175,7 +175,7 @@ def late(turns: int) -> World:
     return _decided("late", turns, pay, NOISE)
 
 
-def distracting(turns: int) -> World:
+def distracting(turns: int) -> TabularWorld:
     """`late` without noise; one of the wrong first replies pays 0.5 at once."""
 
     def pay(action: int) -> float:
@@ -184,7 +184,7 @@ def distracting(turns: int) -> World:
     return _decided("distracting", turns, pay, 0.0)
 
 
-def stopping(turns: int) -> World:
+def stopping(turns: int) -> TabularWorld:
     """Continue for a cost of 0.1, or answer: right from a random turn on, which shows the evidence."""
     states = [(turn, when) for turn in range(turns) for when in range(turns)]
 
@@ -204,22 +204,22 @@ def stopping(turns: int) -> World:
     )
 
 
-def carrying(turns: int) -> World:
+def carrying(turns: int) -> TabularWorld:
     """The first turn shows a symbol that the last asks for; each turn before the last writes the memory."""
     return _memory("carrying", turns, [0])
 
 
-def once(turns: int) -> World:
+def once(turns: int) -> TabularWorld:
     """`carrying`, but the symbol is shown at a random turn before the last."""
     return _memory("once", turns, range(turns - 1))
 
 
-WORLDS: dict[str, Callable[[int], World]] = {
+WORLDS: dict[str, Callable[[int], TabularWorld]] = {
     world.__name__: world for world in (chain, calling, late, distracting, stopping, carrying, once)
 }
 
 
-def _decided(name: str, turns: int, pay: Callable[[int], float], noise: float) -> World:
+def _decided(name: str, turns: int, pay: Callable[[int], float], noise: float) -> TabularWorld:
     states = [(0, False)] + [(turn, right) for turn in range(1, turns) for right in (True, False)]
 
     def play(state: tuple[int, bool], action: int) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _decided(name: str, turns: int, pay: Callable[[int], float], noise: float) -
     return _world(name, turns, states, play, LETTERS, see=lambda state: state[0])
 
 
-def _memory(name: str, turns: int, when: Sequence[int]) -> World:
+def _memory(name: str, turns: int, when: Sequence[int]) -> TabularWorld:
     """A reading turn copies what is shown, copies the memory, or forgets; the last answers from the memory.
 
     A policy knows symbols only by their position: three features per reading turn for copying the evidence, a
@@ -312,7 +312,7 @@ def _world(
     observations: Sequence[Any] | None = None,
     logits: Array | None = None,
     evidence: Sequence[int] = (),
-) -> World:
+) -> TabularWorld:
     """The tables of a world from its rules, with a parameter for each reply to each observation."""
     if turns < 2:
         raise ValueError(f"a world needs 2 turns or more, got {turns}")
@@ -327,7 +327,7 @@ def _world(
     follow = [[END if one["follow"] is None else number[one["follow"]] for one in row] for row in rows]
     size = len(seen) * actions
     start = np.zeros(actions) if logits is None else logits
-    return World(
+    return TabularWorld(
         name=name,
         turns=turns,
         starts=np.array([s for s, state in enumerate(states) if state[0] == 0]),

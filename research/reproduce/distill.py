@@ -10,9 +10,17 @@ from __future__ import annotations
 
 import sys
 
-from research.reproduce.reading import Setting, warm_up
+from research.reproduce.reading import ReadingSetting, warm_up
 from research.reproduce.reading_memory import ENV, REPLY
-from research.reproduce.runs import Job, curve, env_flags, make_parser, run_all, seeded_jobs, steps_flags
+from research.reproduce.runs import (
+    LearnerJob,
+    curve,
+    env_flags,
+    make_parser,
+    run_all,
+    seeded_jobs,
+    steps_flags,
+)
 
 METHODS = {
     "warmed up": ["distill", *steps_flags(1, 1), "--lr", "0"],
@@ -22,7 +30,7 @@ METHODS = {
 FLAGS = ["--groups", "32", "--lr", "1e-3", "--track"]
 
 
-def row(job: Job) -> str:
+def row(job: LearnerJob) -> str:
     """A row: a run's first and last divergence in training, and its last evaluation on the test tasks."""
     divergence = curve(job.out, "divergence")[1]
     last = [curve(job.out, f"eval_{name}")[1][-1] for name in ("success", "evidence_kept")]
@@ -33,7 +41,7 @@ def row(job: Job) -> str:
 def main() -> int:
     """Run from the command line."""
     args = make_parser(__doc__, seeds=1, parallel=1, steps=80).parse_args()
-    setting = Setting(args.folder)
+    setting = ReadingSetting(args.folder)
     warm = warm_up(setting, answers=True)
     two_chunks = {**setting.env_args("train"), "n_documents": 8}
     sizes = {"episodes": 256, "reply": REPLY, "num_envs": 64}

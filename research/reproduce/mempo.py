@@ -31,7 +31,7 @@ from research.reproduce.runs import (
     GROUPS,
     RESULTS,
     UNCHANGED,
-    Job,
+    LearnerJob,
     clone,
     env_flags,
     finish,
@@ -86,7 +86,7 @@ CARE = 0.6  # of the forgetful searcher
 FORGETFUL_EVERY = 6  # it plays every sixth task of the warm-up
 
 
-class Setting:
+class MemorySetting:
     """What all runs with a memory share: a world, joined questions, an untrained model and demonstrations.
 
     Attributes:
@@ -110,7 +110,7 @@ class Setting:
     kind = ""
 
     def __init__(self, folder: Path, entities: int = ENTITIES) -> None:
-        self.singles = tool_use.Setting(folder, entities, "search-model", FIXED, window=1024)
+        self.singles = tool_use.ToolSetting(folder, entities, "search-model", FIXED, window=1024)
         self.folder, self.model, self.size = folder, self.singles.model, entities / ENTITIES
         self.careful, self.forgetful = (
             folder / f"{care}-searches{self.kind}.jsonl" for care in ("careful", "forgetful")
@@ -171,7 +171,7 @@ class Setting:
         return clone(able, self.forgetful, then, flags, passes=1, rate=5e-4, batch=self.batch)
 
 
-class Bare(Setting):
+class Bare(MemorySetting):
     """The same without a memory: all turns are in the prompt, and replies hold a search or an answer."""
 
     start = "warmed up, no memory"
@@ -193,7 +193,7 @@ class Bare(Setting):
         return {**own, "memory_mode": "react", "template": BARE_TEMPLATE}
 
 
-def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+def jobs(setting: MemorySetting, warm: Path, seeds: int, steps: int) -> list[LearnerJob]:
     """A run for each method and seed, and one without training."""
     (unchanged,) = UNCHANGED.values()
     methods = {name: ["grpo", *flags] for name, flags in setting.methods.items()}
@@ -202,7 +202,7 @@ def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
 
 
 def measure_all(
-    setting: Setting, warm: Path, made: Sequence[Job], parallel: int
+    setting: MemorySetting, warm: Path, made: Sequence[LearnerJob], parallel: int
 ) -> dict[str, list[dict[str, Any]]]:
     """`measure` of every policy, by method, several at once."""
     policies = [
@@ -219,7 +219,7 @@ def measure_all(
     return found
 
 
-def measure(setting: Setting, warm: Path, job: Job) -> dict[str, Any]:
+def measure(setting: MemorySetting, warm: Path, job: LearnerJob) -> dict[str, Any]:
     """Test a run's last policy on two to ten questions and, with a memory, in longer prompts; measure P.
 
     P is measured by the policy itself, as MemPO does, and by the warmed-up policy. The result is stored
@@ -320,8 +320,8 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     measured = read_json(objectives) if args.add else {}
-    found, every = dict(measured), list[Job]()
-    for kind in (Setting, Bare):
+    found, every = dict(measured), list[LearnerJob]()
+    for kind in (MemorySetting, Bare):
         if kind.methods.keys() <= measured.keys():
             continue
         setting = kind(args.folder)

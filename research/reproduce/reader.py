@@ -26,7 +26,7 @@ from research.lessons import holds, values_of
 from research.reproduce.runs import (
     RESULTS,
     UNCHANGED,
-    Job,
+    LearnerJob,
     make_parser,
     markdown,
     run_all,
@@ -67,7 +67,7 @@ Needed = Mapping[str, Sequence[tuple[str, str]]]
 _WORDS = re.compile(r"\w+")
 
 
-def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
+def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[LearnerJob]:
     """A run for each method and seed."""
     worlds = {name: str(folder / name) for name in WORLDS}
     for name, flags in WORLDS.items():
@@ -85,7 +85,7 @@ def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[Job]:
     return [*seeded_jobs(folder, warm, unchanged, 1, flags), *learning]
 
 
-def episodes(job: Job) -> dict[str, dict[int, list[dict[str, Any]]]]:
+def episodes(job: LearnerJob) -> dict[str, dict[int, list[dict[str, Any]]]]:
     """A run's recorded training and evaluation episodes, by step."""
     found: dict[str, dict[int, list[dict[str, Any]]]] = {"train": {}, "eval": {}}
     for line in (job.out / "episodes.jsonl").read_text().splitlines():
@@ -94,7 +94,7 @@ def episodes(job: Job) -> dict[str, dict[int, list[dict[str, Any]]]]:
     return {phase: dict(sorted(by_step.items())) for phase, by_step in found.items()}
 
 
-def evaluations(job: Job, needed: Needed) -> list[dict[str, Any]]:
+def evaluations(job: LearnerJob, needed: Needed) -> list[dict[str, Any]]:
     """The results of each evaluation of a run, in order of steps; see `measure`."""
     return [{"step": step, **measure(found, needed)} for step, found in episodes(job)["eval"].items()]
 
@@ -179,7 +179,7 @@ def _kinds(episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]) -> Ite
         before = turn["memory"]
 
 
-def turns_of(job: Job, needed: Needed) -> dict[str, Any]:
+def turns_of(job: LearnerJob, needed: Needed) -> dict[str, Any]:
     """What a run's turns do: `unchanged` in its last evaluation and, with TAMTRL, `paid` in its training.
 
     Args:

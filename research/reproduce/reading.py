@@ -22,7 +22,7 @@ from research.reproduce.reading_tasks import CHUNK_SIZE, MAX_MEMORY, TEMPLATE, s
 from research.reproduce.runs import (
     GROUPS,
     RESULTS,
-    Job,
+    LearnerJob,
     clone_until,
     env_flags,
     finish,
@@ -70,7 +70,7 @@ METHODS: dict[str, list[str]] = {
 }
 
 
-class Setting:
+class ReadingSetting:
     """What all runs share: tasks, an untrained model and the environment's arguments, made if missing.
 
     Args:
@@ -100,7 +100,7 @@ class Setting:
         return env_flags(ENV, self.env_args("train"), self.folder / "test", **sizes)
 
 
-def warm_up(setting: Setting, *, answers: bool = False) -> Path:
+def warm_up(setting: ReadingSetting, *, answers: bool = False) -> Path:
     """A model that answers about one test task in four; `answers` as in `save_demonstrations`."""
     demonstrations, out = setting.folder / "careless.jsonl", setting.folder / "warm"
     if not demonstrations.exists():
@@ -113,15 +113,15 @@ def warm_up(setting: Setting, *, answers: bool = False) -> Path:
 
 
 def jobs(
-    setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
-) -> list[Job]:
+    setting: ReadingSetting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
+) -> list[LearnerJob]:
     """A run for each of the methods named and each seed."""
     methods = {name: ["grpo", *flags] for name, flags in METHODS.items() if name in names}
     shared = [*setting.flags, *steps_flags(steps, every=10), *GROUPS, "--lr", "5e-4"]
     return seeded_jobs(setting.folder, warm, methods, seeds, shared)
 
 
-def memories(file: Path, setting: Setting, warm: Path, made: Sequence[Job]) -> str:
+def memories(file: Path, setting: ReadingSetting, warm: Path, made: Sequence[LearnerJob]) -> str:
     """Write what final memories hold and what methods measure; return a Markdown table of it."""
     env_args = setting.env_args("test")
     found: dict[str, list[dict[str, float]]] = {}
@@ -143,7 +143,7 @@ def main() -> int:
         parser.error(
             "a run of only these methods would replace the record of all; give --record another name"
         )
-    setting = Setting(args.folder)
+    setting = ReadingSetting(args.folder)
     warm = warm_up(setting)
     made = jobs(setting, warm, args.seeds, args.steps, args.methods)
     run_all(made, args.parallel)

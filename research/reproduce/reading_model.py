@@ -11,8 +11,11 @@ import numpy as np
 import torch
 import transformers
 
+from memenvs.core.env import Info
 from memenvs.core.episode import Episode
 from memenvs.models.small_gpt import save_small_gpt
+from memenvs.rollout.collect import collect
+from memenvs.rollout.policy import made_policy
 from memenvs.tasks.metrics import wrap_answer
 from research.demonstrations import demonstration, write_demonstrations
 from research.reproduce.reading_tasks import BORN, LINE, QUESTION, STOP, TEMPLATE, names, sentence
@@ -105,18 +108,20 @@ def save_demonstrations(
 
 
 def _demonstration(env: gym.Env[Any, Any], rng: np.random.Generator, answers: bool) -> Episode:
-    reader, turns, over = CarelessReader(rng), [], False
-    observation, info = env.reset(seed=int(rng.integers(2**31)))
-    while not over:
-        reminded, reply = info["privileged"]["teacher_prompt"], reader(observation)
+    reader, turns = CarelessReader(rng), list[tuple[str, str]]()
+
+    def reply(observation: str, info: Info) -> str:
+        reminded, written = info["privileged"]["teacher_prompt"], reader(observation)
         asked, section, memory = _parts(observation)
         if section is None or _about(asked, section + memory) or rng.random() < 0.25:
-            turns.append((observation, reply))
+            turns.append((observation, written))
             if section is not None or answers:
                 turns.append((reminded, reader(reminded)))
-        observation, _, terminated, truncated, info = env.step(reply)
-        over = terminated or truncated
-    return demonstration(turns, "rewrite", info["metrics"]["success"] == 1.0)
+        return written
+
+    teacher = made_policy(lambda *_: reply, teacher=True)
+    (episode,) = collect(lambda: env, teacher, [int(rng.integers(2**31))], errors="raise")
+    return demonstration(turns, "rewrite", episode.success)
 
 
 def _parts(prompt: str) -> tuple[str, list[str] | None, list[str]]:

@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 LABEL = 25  # characters of a method's name in a legend, so that four names fit the picture's width
 
 
-class Job(NamedTuple):
+class LearnerJob(NamedTuple):
     """A training run.
 
     Attributes:
@@ -68,13 +68,17 @@ def python(command: Sequence[str]) -> None:
     subprocess.run([sys.executable, *command], check=True, env=_environment())
 
 
-def run_all(jobs: Sequence[Job], parallel: int) -> None:
+def run_all(jobs: Sequence[LearnerJob], parallel: int) -> None:
     """Run all jobs, several at once; finished runs are not repeated.
 
     Raises:
         RuntimeError: runs failed; raised after all others have ended, with the paths of their output.
     """
-    waiting, running, failed = list(jobs), dict[int, tuple[Job, subprocess.Popen[bytes]]](), list[Job]()
+    waiting, running, failed = (
+        list(jobs),
+        dict[int, tuple[LearnerJob, subprocess.Popen[bytes]]](),
+        list[LearnerJob](),
+    )
     while waiting or running:
         while waiting and len(running) < parallel:
             job = waiting.pop(0)
@@ -96,7 +100,7 @@ def run_all(jobs: Sequence[Job], parallel: int) -> None:
 
 def seeded_jobs(
     folder: Path, warm: Path, methods: Mapping[str, Sequence[str]], seeds: int, flags: Sequence[str]
-) -> list[Job]:
+) -> list[LearnerJob]:
     """A run for each method and seed; all methods of a seed come before the next seed.
 
     Args:
@@ -112,7 +116,7 @@ def seeded_jobs(
             out = folder / "runs" / f"{name.replace(', ', '-').replace(' ', '')}-{seed}"
             command = ["-m", "memenvs", "train", learner, "--model", str(warm), "--out", str(out)]
             command += ["--seed", str(seed), "--resume", *flags, *own]
-            made.append(Job(name, seed, out, command))
+            made.append(LearnerJob(name, seed, out, command))
     return made
 
 
@@ -242,7 +246,7 @@ def last_policy(out: Path) -> Path:
 def finish(
     file: str,
     title: str,
-    jobs: Sequence[Job],
+    jobs: Sequence[LearnerJob],
     metrics: Sequence[str],
     last: int = 3,
     training: Sequence[str] = (),

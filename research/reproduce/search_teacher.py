@@ -9,9 +9,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.env import Agent, Info
 from memenvs.core.episode import Episode
 from memenvs.envs.search_forms import SearchForm
 from memenvs.envs.search_qa import LAST
+from memenvs.rollout.collect import collect
+from memenvs.rollout.policy import made_policy
+from memenvs.tasks.taskset import TaskSet
 from research.demonstrations import demonstration, pairs_of
 from research.reproduce.world_tasks import Names
 
@@ -105,46 +109,58 @@ def play(
     memories, a quarter of the others and, with two questions, half of the histories that hold both passages.
     """
     inner: Any = env.unwrapped
+
+    def reply(observation: str, info: Info) -> str:
+        shown = observation.rpartition("\n\n<information>")[2] if inner.episode.passages else ""
+        last = len(inner.episode.history) >= inner.max_turns
+        subjects, answers = _asked(inner.questions, inner.episode.task)
+        return searcher.reply(info["privileged"]["memory"], shown, subjects, answers, last)
+
     for number in tasks:
-        task, over, played = inner.questions[number], False, list[tuple[str, str]]()
-        answers = [accepted[0] for accepted in task.answers]
-        subjects = inner.questions.titles(task.evidence)
-        complete = {note(*one) for one in zip(subjects, answers, strict=True)}
-        observation, info = env.reset(seed=0, options={"task": number})
-        while not over:
-            memory = info["privileged"]["memory"]
-            shown = observation.rpartition("\n\n<information>")[2] if inner.episode.passages else ""
-            last = len(inner.episode.history) >= inner.max_turns
-            reply = searcher.reply(memory, shown, subjects, answers, last)
-            played.append((observation, reply))
-            observation, _, terminated, truncated, info = env.step(reply)
-            over, told = terminated or truncated, info["privileged"]
+        subjects, answers = _asked(inner.questions, number)
+        complete = {note(*named) for named in zip(subjects, answers, strict=True)}
+        episode, pairs = _episode(env, reply, number), list[tuple[str, str]]()
+        for turn in episode.turns:
+            pairs.append((turn.text, turn.action))
+            told = turn.info["privileged"]
             whole = set(told["memory"].split(BETWEEN)) == complete
             if told["memory"] and rng.random() < (0.5 if whole else 0.25):
-                played.append((told["prompt_with_memory"], told["target_wrapped"]))
+                pairs.append((told["prompt_with_memory"], told["target_wrapped"]))
             seen = [TITLE + subject in told["prompt_with_history"] for subject in subjects]
-            if len(subjects) == 2 and not over and all(seen) and rng.random() < 0.5:
-                played.append((told["prompt_with_history"], told["target_wrapped"]))
-        yield demonstration(played, "rewrite", info["metrics"]["success"] == 1.0)
+            if len(subjects) == 2 and not turn.over and all(seen) and rng.random() < 0.5:
+                pairs.append((told["prompt_with_history"], told["target_wrapped"]))
+        yield demonstration(pairs, "rewrite", episode.success)
 
 
 def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Iterator[Episode]:
     """An episode for each task in an environment without a memory; the searcher does not write its notes."""
     inner: Any = env.unwrapped
+    memory = ""
+
+    def reply(observation: str, info: Info) -> str:
+        nonlocal memory
+        memory = memory if info["turn"] else ""
+        last = len(inner.episode.history) >= inner.max_turns
+        asked = _asked(inner.questions, inner.episode.task)
+        held, _, rest = searcher.reply(memory, info["feedback"], *asked, last).partition(MEM_END)
+        memory = held.removeprefix(MEM)
+        return rest
+
     for number in tasks:
-        task, memory, over, played = inner.questions[number], "", False, list[tuple[str, str]]()
-        answers = [accepted[0] for accepted in task.answers]
-        subjects = inner.questions.titles(task.evidence)
-        text, info = env.reset(seed=0, options={"task": number})
-        while not over:
-            last = len(inner.episode.history) >= inner.max_turns
-            whole = searcher.reply(memory, text if played else "", subjects, answers, last)
-            held, _, reply = whole.partition(MEM_END)
-            memory = held.removeprefix(MEM)
-            played.append((text, reply))
-            _, _, terminated, truncated, info = env.step(reply)
-            text, over = info["feedback"], terminated or truncated
-        yield demonstration(played, "append", info["metrics"]["success"] == 1.0)
+        yield _episode(env, reply, number)
+
+
+def _asked(questions: TaskSet, number: int) -> tuple[list[str], list[str]]:
+    """The subjects of a task's questions and their answers."""
+    task = questions[number]
+    return questions.titles(task.evidence), [accepted[0] for accepted in task.answers]
+
+
+def _episode(env: gym.Env[Any, Any], reply: Agent, number: int) -> Episode:
+    """An episode of a task, in this environment."""
+    teacher = made_policy(lambda *_: reply, teacher=True)
+    (episode,) = collect(lambda: env, teacher, [0], tasks=[number], errors="raise")
+    return episode
 
 
 def renamed(played: Episode, names: Names, rng: np.random.Generator, times: int) -> Iterator[Episode]:

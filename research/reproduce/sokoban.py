@@ -27,7 +27,7 @@ from research.reproduce.play import play_fresh
 from research.reproduce.runs import (
     RESULTS,
     UNCHANGED,
-    Job,
+    LearnerJob,
     clone_until,
     finish,
     last_policy,
@@ -63,7 +63,7 @@ PPO += ["--critic", "separate", "--critic-lr", "1e-3"]
 GRPO = ["--groups", str(EPISODES // 8), "--group-size", "8"]
 
 
-class Setting:
+class SokobanSetting:
     """Levels, an untrained model, and the settings that all learners share.
 
     Args:
@@ -119,8 +119,8 @@ def careless_solver(env: gym.Env[Any, Any]) -> Callable[[str, dict[str, Any]], s
 
 
 def jobs(
-    setting: Setting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
-) -> list[Job]:
+    setting: SokobanSetting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
+) -> list[LearnerJob]:
     """A run for each named method and seed, and one without training."""
     kinds = {"mt_ppo": PPO, "grpo": GRPO}
     methods = {
@@ -146,11 +146,11 @@ def success(episodes: Sequence[Episode]) -> float:
     return float(np.mean([one.metrics["success"] for one in episodes]))
 
 
-def last_policies(setting: Setting, made: Sequence[Job]) -> dict[str, dict[str, list[float]]]:
+def last_policies(setting: SokobanSetting, made: Sequence[LearnerJob]) -> dict[str, dict[str, list[float]]]:
     """For each seed's last policy on held-out levels: success at temperature 1 and 0, `early_share` at 1."""
     env_args, found = {**setting.env_args, "level_split": "test"}, dict[str, dict[str, list[float]]]()
 
-    def play(job: Job, temperature: float) -> list[Episode]:
+    def play(job: LearnerJob, temperature: float) -> list[Episode]:
         policy = HFPolicy(last_policy(job.out), sampling_params=SamplingParams(temperature, stop=[CLOSE]))
         options = {"env_args": env_args, "concurrency": EPISODES}
         return play_fresh("MemSokoban-v0", policy, PLAYED, REPLY, **options)
@@ -175,7 +175,7 @@ def main() -> int:
     parser.add_argument("--boxes", type=int, choices=SIZES, default=1)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS], help="default all")
     args = parser.parse_args()
-    setting = Setting(args.folder, args.boxes)
+    setting = SokobanSetting(args.folder, args.boxes)
     made = jobs(setting, setting.warm_up(), args.seeds, args.steps, args.methods)
     run_all(made, args.parallel)
     name = f"sokoban_{args.boxes}" + (f"_{args.steps}" if args.steps != STEPS else "")

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-
+from memenvs.core.episode import Reply
 from memenvs.models.small_gpt import save_small_gpt
+from memenvs.rollout.collect import collect
+from memenvs.rollout.policy import Request, TurnPolicy
 from memenvs.sokoban import LETTERS
 
 OPEN, BARE, CLOSE, BETWEEN = "<think></think><answer>", "<answer>", "</answer>", " || "
@@ -33,18 +34,14 @@ def save_sokoban_gpt(folder: Path, seed: int, **env_args: Any) -> Path:
 
 def _fixed_texts(**env_args: Any) -> Iterator[str]:
     """The text around boards and replies, in won and lost games."""
-    env = gym.make("memenvs:MemSokoban-v0", **env_args)
     cells = "[" + re.escape("".join(LETTERS)) + "]"
     board = re.compile(rf"(?:^|(?<=\n)){cells}+(?:\n{cells}+)+", re.MULTILINE)
-    for seed in range(20):
-        observation, _ = env.reset(seed=seed)
-        over = False
-        for part in board.split(observation):
-            yield part
-        while not over:
-            reply = env.unwrapped.gold_reply() if seed % 2 else _BAD[seed // 2 % len(_BAD)]
-            before = observation + reply
-            observation, _, terminated, truncated, _ = env.step(reply)
-            over = terminated or truncated
-            for part in board.split(observation[len(before) :]):
-                yield part
+
+    def reply(request: Request) -> Reply:
+        inner: Any = request.env.unwrapped
+        seed = request.episode.seed
+        return Reply(inner.gold_reply() if seed % 2 else _BAD[seed // 2 % len(_BAD)])
+
+    for episode in collect("MemSokoban-v0", TurnPolicy(reply), range(20), env_args=env_args):
+        for text in (episode.turns[0].text, *(turn.info["feedback"] for turn in episode.turns)):
+            yield from board.split(text)

@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.env import Info
 from memenvs.core.episode import Episode
 from memenvs.envs.tool_qa import NO_TOOL, PROMPT
-from research.demonstrations import demonstration
+from memenvs.rollout.collect import collect
 from research.reproduce.world_tasks import Names
 
 CALL = '<reasoning></reasoning>\n<tool>\n{"name": "wiki_search", "args": {"query": "'
@@ -65,16 +66,14 @@ class Caller:
 
 def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Episode]:
     """An episode for each task."""
-    questions = env.unwrapped.questions  # type: ignore[attr-defined]
+    inner: Any = env.unwrapped
+
+    def reply(observation: str, info: Info) -> str:
+        task = inner.questions[inner.episode.task]
+        (subject,), answer = inner.questions.titles(task.evidence), task.answers[0][0]
+        if info["turn"] == 0:
+            return caller.call(task.question, subject, answer)
+        return caller.answer(info["feedback"], answer)
+
     for number in tasks:
-        task, answer = questions[number], questions[number].answers[0][0]
-        (subject,) = questions.titles(task.evidence)
-        prompt, _ = env.reset(seed=0, options={"task": number})
-        reply = caller.call(task.question, subject, answer)
-        _, _, over, cut, info = env.step(reply)
-        turns = [(prompt, reply)]
-        if not (over or cut):
-            reply = caller.answer(info["feedback"], answer)
-            turns.append((info["feedback"], reply))
-            info = env.step(reply)[-1]
-        yield demonstration(turns, "append", info["metrics"]["success"] == 1.0)
+        yield from collect(lambda: env, reply, [0], tasks=[number], errors="raise")

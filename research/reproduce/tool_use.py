@@ -22,7 +22,7 @@ from research.reproduce.runs import (
     GROUPS,
     RESULTS,
     UNCHANGED,
-    Job,
+    LearnerJob,
     clone,
     env_flags,
     finish,
@@ -52,7 +52,7 @@ CARE = 0.5  # of the careless caller
 CARELESS_EVERY = 4  # it plays every fourth question of the warm-up
 
 
-class Setting:
+class ToolSetting:
     """What all runs share: a world, its questions, an untrained model and demonstrations, made if missing.
 
     Args:
@@ -117,7 +117,7 @@ class Setting:
         )
 
 
-def jobs(setting: Setting, warm: Path, seeds: int, steps: int) -> list[Job]:
+def jobs(setting: ToolSetting, warm: Path, seeds: int, steps: int) -> list[LearnerJob]:
     """A run for each method and seed."""
     methods = {name: ["grpo", "--reward", *flags] for name, flags in METHODS.items()}
     flags = [*steps_flags(steps, every=5), *GROUPS, "--lr", "2e-4", "--methods", '["ToolRewards"]']
@@ -148,7 +148,7 @@ def by_curve(record: Mapping[str, Any]) -> str:
 def main() -> int:
     """Run from the command line."""
     args = make_parser(__doc__, seeds=5, parallel=2).parse_args()
-    setting = Setting(args.folder)
+    setting = ToolSetting(args.folder)
     made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     run_all(made, args.parallel)
     title = f"Two-turn tool use, {EVALUATED} test episodes"

@@ -132,7 +132,7 @@ def learner_of(name, turns=4):
     return Learner(world, probs, values, np.random.default_rng(3))
 
 
-class Played:
+class SampledStep:
     """A step's episodes as plain rows, and the inputs of the credit functions."""
 
     def __init__(self, name):
@@ -268,7 +268,7 @@ EXPECTED = {
 def test_credit_is_what_the_suites_function_gives_for_the_same_episodes(method):
     world, expected = EXPECTED[method]
     batch = METHODS[method].step(learner_of(world))
-    found = np.concatenate(expected(Played(world)))
+    found = np.concatenate(expected(SampledStep(world)))
     assert np.ptp(found) > 0.1
     np.testing.assert_allclose(batch.advantages, found, atol=1e-9)
 

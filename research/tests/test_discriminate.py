@@ -145,7 +145,7 @@ def test_overlap_of_words_puts_evidence_ahead_of_distractors():
     assert discrimination(scores).ahead > 0.95
 
 
-class Reader:
+class BobReader:
     """A policy that knows Bob by heart, else what the context says; a prompt's ids are its characters."""
 
     def __init__(self, model, sampling_params, chat):
@@ -161,7 +161,7 @@ class Reader:
 
 
 def test_questions_that_are_known_by_heart_or_not_answered_are_left_out(monkeypatch):
-    monkeypatch.setattr(models, "HFPolicy", Reader)
+    monkeypatch.setattr(models, "HFPolicy", BobReader)
     of_context = Contexts("Who?", "Ada", "by Ada", ("x", "y"))
     by_heart = Contexts("Who?", "Bob", "by Bob", ("x", "y"))
     unread = Contexts("Who?", "Cy", "by Cy", ("x", "y"))

@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="the learners need transformers")
 from memenvs.baselines import grpo
 from memenvs.baselines.flags import read_args
 from research.reproduce import reader
-from research.reproduce.runs import Job
+from research.reproduce.runs import LearnerJob
 
 NEEDED = {"Whose town?": [("Ada Orrel", "Tarsk"), ("Tarsk", "Bo Venn")]}
 ADA, TARSK, OTHER = "Ada Orrel, birthplace: Tarsk", "Tarsk, mayor: Bo Venn", "Munness, mayor: Ann Ry"
@@ -68,7 +68,7 @@ class TestMeasure:
             episode([both], missed, step=10, phase="train"),
         ]
         (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        found = reader.evaluations(Job("TAMTRL", 0, tmp_path, []), NEEDED)
+        found = reader.evaluations(LearnerJob("TAMTRL", 0, tmp_path, []), NEEDED)
         assert [(one["step"], one["noted"]) for one in found] == [(5, 0.0), (10, 1.0)]
 
 
@@ -118,9 +118,9 @@ class TestTurns:
             episode([NO_CHUNK] * 2, [ADA, ADA], step=2),
         ]
         (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        found = reader.turns_of(Job("TAMTRL", 0, tmp_path, []), NEEDED)
+        found = reader.turns_of(LearnerJob("TAMTRL", 0, tmp_path, []), NEEDED)
         assert found == {"unchanged": [1.0], "paid": reader.paid([self.played()], NEEDED)}
-        assert reader.turns_of(Job("InfoMem", 0, tmp_path, []), NEEDED) == {"unchanged": [1.0]}
+        assert reader.turns_of(LearnerJob("InfoMem", 0, tmp_path, []), NEEDED) == {"unchanged": [1.0]}
 
     def test_a_table_weighs_runs_by_their_turns(self):
         def run(count, signal):
@@ -135,7 +135,7 @@ class TestTurns:
         assert "| a fact is lost | 0.00 |  |  |" in lines
 
 
-class TestAddingToARecord:
+class TestAddingRunsToARecord:
     def test_runs_that_it_lacks_are_added(self):
         record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}
         reader.add_runs(record, [("warmed up", 0, [{"em": 0.5}]), ("TAMTRL", 3, [{"em": 0.25}])])

@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="the small model needs torch")
 pytest.importorskip("transformers", reason="the small model needs transformers")
 
 from memenvs.core.episode import Episode, Reply, Turn
-from research.reproduce.reading import Setting
+from memenvs.rollout.collect import collect
+from research.reproduce.reading import ReadingSetting
 from research.reproduce.reading_memory import ENV, REPLY, Read, read, shares, signals
 from research.reproduce.reading_model import CARE, CarelessReader
 from research.reproduce.reading_tasks import CHUNKS, LINE, QUESTION, SENTENCES, TEMPLATE, sentence
@@ -23,7 +24,7 @@ GOLD, OTHER = sentence("Ada Orrel", "Tarsk"), sentence("Bo Venn", "Munness")
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory):
-    return Setting(tmp_path_factory.mktemp("reading"), tasks=64)
+    return ReadingSetting(tmp_path_factory.mktemp("reading"), tasks=64)
 
 
 @pytest.fixture
@@ -55,12 +56,7 @@ def test_two_sentences_fit_the_memory_and_the_reply(setting, env):
 
 def test_who_keeps_what_is_asked_for_always_answers(env):
     reader = CarelessReader(np.random.default_rng(0), care=1.0)
-    for seed in range(16):
-        observation, info = env.reset(seed=seed)
-        over = False
-        while not over:
-            observation, _, over, _, info = env.step(reader(observation))
-        assert info["metrics"]["em"] == 1.0
+    assert [episode.metrics["em"] for episode in collect(env, reader, range(16))] == [1.0] * 16
 
 
 def test_the_careless_reader_keeps_the_evidence_with_the_chance_it_says():

@@ -25,7 +25,7 @@ def made(folder, method, *seeds, names=METRICS):
         out.mkdir(parents=True)
         lines = [{"step": 10 * step, **dict.fromkeys(names, value)} for step, value in enumerate(values, 1)]
         (out / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        jobs.append(runs.Job(method, seed, out, []))
+        jobs.append(runs.LearnerJob(method, seed, out, []))
     return jobs
 
 
@@ -63,7 +63,7 @@ def test_a_clone_that_has_ended_is_made_again_for_other_episodes_alone(tmp_path,
     assert [command[command.index("--lr") + 1] for command in commands] == ["0.5", "0.5", "0.25"]
 
 
-class TestAddingToARecord:
+class TestAddingMethodsToARecord:
     def first(self, folder):
         jobs = made(folder, "warmed up", [0.25], names=METRICS[:1])
         jobs += made(folder, "GRPO", [0.5, 1.0], names=METRICS[:1])

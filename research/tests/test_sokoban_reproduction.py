@@ -12,19 +12,14 @@ pytest.importorskip("tyro")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.flags import read_args
+from memenvs.rollout.collect import collect
 from research.reproduce import runs, sokoban
 
 
 def test_a_solver_that_wastes_no_move_has_the_whole_of_every_metric():
-    env = gym.make("memenvs:MemSokoban-v0", level_split="test", disable_env_checker=True)
-    for task in range(20):
-        env.reset(seed=task)
-        over = False
-        while not over:
-            *_, terminated, truncated, info = env.step(env.unwrapped.gold_reply())
-            over = terminated or truncated
-        found = {name: info["metrics"][name.removeprefix("eval_")] for name in sokoban.METRICS}
-        assert found == dict.fromkeys(sokoban.METRICS, 1.0)
+    for episode in collect("MemSokoban-v0", "gold", range(20), env_args={"level_split": "test"}):
+        metrics = {name: episode.metrics[name.removeprefix("eval_")] for name in sokoban.METRICS}
+        assert metrics == dict.fromkeys(sokoban.METRICS, 1.0)
 
 
 def test_the_early_share_is_that_of_rewards_before_an_episode_s_last_turn():
@@ -40,24 +35,22 @@ def test_the_early_share_is_that_of_rewards_before_an_episode_s_last_turn():
 
 def test_half_of_the_careless_solver_s_replies_are_malformed_and_the_rest_are_the_solver_s():
     env = gym.make("memenvs:MemSokoban-v0", disable_env_checker=True)
-    teacher, formats = sokoban.careless_solver(env), []
-    for task in range(100):
-        observation, info = env.reset(seed=task)
-        over = False
-        while not over:
-            gold, said = env.unwrapped.gold_reply(), teacher(observation, info)
-            assert said in (gold, gold.replace(sokoban.OPEN, sokoban.BARE))
-            observation, _, terminated, truncated, info = env.step(said)
-            over = terminated or truncated
-        formats.append(info["metrics"]["format"])
-    assert 0.4 < np.mean(formats) < 0.6
+    teacher = sokoban.careless_solver(env)
+
+    def reply(observation, info):
+        gold, said = env.unwrapped.gold_reply(), teacher(observation, info)
+        assert said in (gold, gold.replace(sokoban.OPEN, sokoban.BARE))
+        return said
+
+    episodes = collect(lambda: env, reply, range(100), concurrency=1, errors="raise")
+    assert 0.4 < np.mean([episode.metrics["format"] for episode in episodes]) < 0.6
 
 
 @pytest.mark.slow
 def test_the_learners_take_the_flags_of_every_run_and_last_policies_are_by_method(tmp_path, monkeypatch):
     monkeypatch.setattr(sokoban, "LEVELS", {"train": 20, "test": 20})
     monkeypatch.setattr(sokoban, "PLAYED", 30)
-    setting = sokoban.Setting(tmp_path, boxes=2)
+    setting = sokoban.SokobanSetting(tmp_path, boxes=2)
     made = sokoban.jobs(setting, setting.model, seeds=2, steps=7)
     assert len({job.out for job in made}) == 2 * (1 + len(sokoban.METHODS))
     kinds = {"mt_ppo": mt_ppo.MTPPOArgs, "grpo": grpo.GRPOArgs}

@@ -6,6 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from memenvs.rollout.collect import collect
+from memenvs.rollout.policy import made_policy
 from memenvs.wrappers import TAMTRL, RewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
@@ -22,16 +24,19 @@ def scorer():
 
 def read(env, task, write):
     """p_t of each turn that showed evidence, under the memory that `write` makes of it; NaN if none."""
-    observation, info = env.reset(seed=task, options={"task": task})
-    kept, over = [], False
-    while not over:
+
+    def reply(observation, info):
         chunk = observation.partition("<section>\n")[2].partition("\n</section>")[0]
         evidence = info["privileged"]["evidence_in_chunk"]
-        observation, _, terminated, truncated, info = env.step(write(chunk, evidence) if evidence else "")
-        if evidence:
-            kept.append((info["turn"] - 1, bool(info["privileged"]["memory"])))
-        over = terminated or truncated
-    return [info["signals"]["tamtrl"][turn] if written else np.nan for turn, written in kept]
+        return write(chunk, evidence) if evidence else ""
+
+    writer = made_policy(lambda *_: reply, teacher=True)
+    (episode,) = collect(lambda: env, writer, [task], tasks=[task], errors="raise")
+    return [
+        turn.signals["tamtrl"] if turn.info["privileged"]["memory"] else np.nan
+        for turn in episode.turns
+        if turn.before["privileged"]["evidence_in_chunk"]
+    ]
 
 
 def of_evidence(chunk, evidence):

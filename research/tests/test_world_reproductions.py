@@ -32,7 +32,7 @@ SHOWN = f'{TITLE}Ada Orrel") Ada Orrel was born in Tarsk.</information>\n\n'
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory):
-    return mempo.Setting(tmp_path_factory.mktemp("mempo"), ENTITIES)
+    return mempo.MemorySetting(tmp_path_factory.mktemp("mempo"), ENTITIES)
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +282,7 @@ class TestMemPO:
     def test_a_model_is_measured(self, setting, tmp_path, monkeypatch):
         for name, count in {"MEASURED": 2, "ALL": 3}.items():
             monkeypatch.setattr(mempo, name, count)
-        job = runs.Job("GRPO", 0, tmp_path, [])
+        job = runs.LearnerJob("GRPO", 0, tmp_path, [])
         shutil.copytree(setting.model, runs.last_policy(tmp_path))
         found = mempo.measure(setting, setting.model, job)
         assert set(found["memories"]) == {"em", "searched", "taken", "kept"}
@@ -295,7 +295,7 @@ class TestMemPO:
 
     def test_policies_are_measured_side_by_side_and_that_of_no_learning_once(self, setting, tmp_path):
         made = [
-            runs.Job(method, seed, tmp_path / f"{method}{seed}", [])
+            runs.LearnerJob(method, seed, tmp_path / f"{method}{seed}", [])
             for seed in range(2)
             for method in ("warmed up", "GRPO")
         ]

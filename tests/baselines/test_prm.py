@@ -3,7 +3,6 @@
 import json
 import math
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -18,20 +17,20 @@ from safetensors.torch import load_file
 
 from memenvs.baselines import grpo, prm, sft
 from memenvs.core.episode import Episode
-from memenvs.core.episode_file import EpisodeWriter, RecordEpisodes, read_lines
+from memenvs.core.episode_file import EpisodeWriter, read_lines
 from memenvs.models import HFPolicy
-from memenvs.rollout.scripted import make_policy, play_episode
-from memenvs.wrappers import PRM, TAMTRL, RewardWrapper
+from memenvs.rollout.collect import collect
+from memenvs.wrappers import PRM, TAMTRL
 
 SOKOBAN = {"max_turns": 2}
 
 
 def record(path, policies=("gold", "silent"), tasks=range(12)):
     """Episodes of Sokoban: the gold policy solves every task, the silent one none."""
-    env = RecordEpisodes(gym.make("MemSokoban-v0", max_turns=4), path)
-    for name in policies:
-        for task in tasks:
-            play_episode(env, make_policy(name, env), task=task, seed=0)
+    with EpisodeWriter(path) as writer:
+        for name in policies:
+            for episode in collect("MemSokoban-v0", name, tasks, tasks=tasks, env_args={"max_turns": 4}):
+                writer.write(episode)
     return path
 
 
@@ -66,15 +65,12 @@ def test_it_learns_to_predict_success_on_held_out_tasks(tiny_model, played, tmp_
     assert last["eval_base_accuracy"] < 0.9
     assert last["eval_loss"] < 0.5 * last["eval_base_loss"]
     # As a reward method: one of the held-out kind of task, played well and not at all.
-    env = RewardWrapper(
-        gym.make("MemSokoban-v0", max_turns=4), [PRM(str(tmp_path / "run" / "last"), outcome="keep")]
-    )
-    paid = {
-        name: play_episode(env, make_policy(name, env), task=40, seed=0)["turn_rewards"][:1]
+    method = PRM(str(tmp_path / "run" / "last"), outcome="keep")
+    gold, silent = (
+        collect("MemSokoban-v0", name, [0], methods=[method], env_args={"max_turns": 4}, tasks=[40])[0]
         for name in ("gold", "silent")
-    }
-    metrics = {name: values[0] for name, values in paid.items()}
-    assert metrics["gold"] > metrics["silent"]
+    )
+    assert gold.turn_rewards[0] > silent.turn_rewards[0]
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_the_turns_of_a_batch(tiny_model, played, tmp_path):
@@ -104,11 +100,9 @@ def test_an_adapter_can_be_trained_instead_of_the_weights(tiny_model, played, tm
     pytest.importorskip("peft")
     run(tiny_model, tmp_path / "run", played, lora_rank=2)
     assert not (tmp_path / "run" / "last" / "policy" / "model.safetensors").exists()
-    env = RewardWrapper(
-        gym.make("MemSokoban-v0", **SOKOBAN), [PRM(str(tmp_path / "run" / "last"), outcome="keep")]
-    )
-    info = play_episode(env, make_policy("silent", env), task=0, seed=0)
-    assert all(0 < credit.value < 1 for credit in info["credits"]["prm"])
+    method = PRM(str(tmp_path / "run" / "last"), outcome="keep")
+    (episode,) = collect("MemSokoban-v0", "silent", [0], methods=[method], env_args=SOKOBAN)
+    assert all(0 < credit.value < 1 for credit in episode.credits["prm"])
 
 
 def test_two_processes_have_the_curve_of_one(tiny_model, played, tmp_path):
@@ -189,11 +183,11 @@ def test_soft_labels_are_correlated_with_probabilities():
 def reading(tmp_path, **settings):
     """An episode of chunked reading under TAMTRL, in a file."""
     options = {"tasks": "world-test", "n_documents": 4, "chunk_size": 150}
-    env = RewardWrapper(gym.make("MemChunkQA-v0", **options), [TAMTRL(**settings)], "lexical")
-    for task in range(4):
-        play_episode(env, make_policy("gold" if task % 2 else "lexical", env), task=task, seed=0)
-        with EpisodeWriter(tmp_path / "taught.jsonl") as writer:
-            writer.write(env.episode)
+    with EpisodeWriter(tmp_path / "taught.jsonl") as writer:
+        for task in range(4):
+            policy, method = "gold" if task % 2 else "lexical", TAMTRL(**settings)
+            played = {"env_args": options, "tasks": [task]}
+            writer.write(*collect("MemChunkQA-v0", policy, [0], 1, [method], "lexical", **played))
     return tmp_path / "taught.jsonl"
 
 

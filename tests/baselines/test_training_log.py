@@ -12,7 +12,7 @@ pytest.importorskip("tyro", reason="the learners want the extra train")
 from memenvs.baselines.rollout import evidence_in_memory, summary
 from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.models import Reply
-from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.rollout.collect import collect
 from memenvs.wrappers import RewardWrapper
 
 
@@ -80,9 +80,9 @@ def test_evidence_is_taken_when_it_is_shown_and_kept_until_the_end():
 def test_without_a_memory_or_words_nothing_is_said_of_evidence():
     assert evidence_in_memory(Episode()) == {}
     assert evidence_in_memory(reading("x", question=EVIDENCE)) == {}
-    env = RewardWrapper(gym.make("MemSearchQA-v0", tasks="world-test"), ["SearchRewards"])
-    play_episode(env, make_policy("lexical", env), task=2, seed=0)
-    assert evidence_in_memory(env.episode) == {}
+    search = {"env_args": {"tasks": "world-test"}, "tasks": [2]}
+    (episode,) = collect("MemSearchQA-v0", "lexical", [0], methods=["SearchRewards"], **search)
+    assert evidence_in_memory(episode) == {}
 
 
 def test_a_search_shows_evidence_when_a_result_brings_its_document():
@@ -102,10 +102,10 @@ def test_a_search_shows_evidence_when_a_result_brings_its_document():
 
 
 def test_a_reader_that_writes_needed_sentences_down_keeps_more_than_a_silent_one():
-    env = RewardWrapper(gym.make("MemChunkQA-v0", tasks="world-test", n_documents=16), ["TAMTRL"], "lexical")
-    found = []
-    for policy in ("careful", "silent"):
-        play_episode(env, make_policy(policy, env), task=3, seed=5)
-        found.append(evidence_in_memory(env.episode))
-    assert found[0]["evidence_taken"] >= found[0]["evidence_kept"] > 0
-    assert found[1] == {"evidence_taken": 0.0, "evidence_kept": 0.0}
+    reading = {"env_args": {"tasks": "world-test", "n_documents": 16}, "tasks": [3]}
+    careful, silent = (
+        evidence_in_memory(*collect("MemChunkQA-v0", policy, [5], 1, ["TAMTRL"], "lexical", **reading))
+        for policy in ("careful", "silent")
+    )
+    assert careful["evidence_taken"] >= careful["evidence_kept"] > 0
+    assert silent == {"evidence_taken": 0.0, "evidence_kept": 0.0}

@@ -26,7 +26,7 @@ from memenvs.core.episode_file import (
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block
 from memenvs.models import ScriptedPolicy
-from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.mempo import MemPO
 from memenvs.wrappers.tamtrl import TAMTRL
@@ -48,7 +48,7 @@ def read_by_lexical(path, methods=("TAMTRL", "InfoMem")):
     """A reading episode under reward methods, written by the loop of a user."""
     inner = gym.make("MemChunkQA-v0", **READING)
     env = RewardWrapper(inner, list(methods), scorer="lexical")
-    play_episode(env, make_policy("lexical", env), task=3, seed=5)
+    collect(lambda: env, "lexical", [5], tasks=[3])
     with EpisodeWriter(path) as writer:
         writer.write(env.episode)
     return env.episode
@@ -208,7 +208,7 @@ def test_a_growing_episode_is_written_once_and_read_whole(tmp_path):
         shown.append(observation)
         return "<think></think><search>the mayor \ud800</search>" if len(shown) < 3 else "<answer>A</answer>"
 
-    play_episode(env, policy, task=1, seed=2)
+    collect(env, policy, [2], tasks=[1])
     assert [turn["observation"] for turn in record(tmp_path / "e.jsonl")["turns"]] == [shown[0], None, None]
     again = one(tmp_path / "e.jsonl")
     assert [turn.observation for turn in again.turns] == shown
@@ -224,7 +224,7 @@ def test_an_episode_that_starts_over_in_between_is_read_with_the_context_of_each
         told.append(info["context"])
         return "<think></think><search>a town</search>"
 
-    play_episode(env, policy, task=1, seed=2)
+    collect(env, policy, [2], tasks=[1])
     assert set(told) == {"append", "rewrite"}
     again = one(tmp_path / "e.jsonl")
     assert [turn.before["context"] for turn in again.turns] == told
@@ -233,7 +233,7 @@ def test_an_episode_that_starts_over_in_between_is_read_with_the_context_of_each
 def test_a_recorder_outside_reward_methods_writes_their_signals_and_credits(tmp_path):
     inner = RewardWrapper(gym.make("MemChunkQA-v0", **READING), ["TAMTRL"], scorer="lexical")
     env = RecordEpisodes(inner, tmp_path / "e.jsonl")
-    play_episode(env, make_policy("lexical", env), task=3, seed=5)
+    collect(lambda: env, "lexical", [5], tasks=[3])
     again = one(tmp_path / "e.jsonl")
     assert again.signals == inner.episode.signals
     assert again.credits == inner.episode.credits
@@ -364,8 +364,14 @@ def test_play_saves_the_credits_of_its_methods_as_a_group_of_one_does(tmp_path):
 def test_a_turn_drawn_under_reward_methods_says_what_they_paid():
     inner = gym.make("MemChunkQA-v0", render_mode="ansi", **READING)
     env = RewardWrapper(inner, ["TAMTRL", "IGPO"], scorer="lexical")
-    drawn = []
-    play_episode(env, make_policy("lexical", env), task=3, seed=5, on_turn=lambda: drawn.append(env.render()))
+    drawn, reader = [], make_policy("lexical", env)
+
+    def reply(observation, info):
+        drawn.append(env.render())
+        return reader(observation, info)
+
+    collect(lambda: env, reply, [5], tasks=[3], errors="raise")
+    drawn.append(env.render())
     episode, last = env.episode, drawn[-1]
     assert "reward" not in drawn[0]
     assert f"igpo {episode.signals['igpo'][0]:.4g}" in drawn[1]
@@ -388,7 +394,7 @@ class Cinema(ChunkQAEnv):
 
 def test_what_an_environment_draws_itself_is_kept_under_reward_methods():
     env = RewardWrapper(Cinema(render_mode="ansi", **READING), ["InfoMem"], "lexical")
-    play_episode(env, make_policy("lexical", env), task=3, seed=5)
+    collect(lambda: env, "lexical", [5], tasks=[3])
     drawn = env.render()
     assert drawn.count("\x1b[33mreward\x1b[0m") == 1
     assert drawn.endswith("\x1b[33mcredits\x1b[0m\n  turn 1: the director")

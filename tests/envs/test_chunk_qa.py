@@ -12,7 +12,7 @@ from memenvs.build.multi import multi
 from memenvs.build.niah import niah
 from memenvs.build.write import write_task_set
 from memenvs.envs.chunk_qa import ChunkQAEnv
-from memenvs.rollout.scripted import make_policy, play_tasks
+from memenvs.rollout.collect import collect
 from memenvs.tasks.metrics import BOX_METRICS, METRICS
 from memenvs.tasks.taskset import CARD, Card
 from memenvs.tasks.tokens import load_tokenizer
@@ -64,8 +64,9 @@ def test_gold_scores_one_by_every_metric_in_every_format(sets, name):
     ]
     for metric, answer_format in formats:
         env = ChunkQAEnv(sets[name], chunk_size=2000, metric=metric, answer_format=answer_format)
-        returns = {p: play_tasks(env, make_policy(p, env), range(2))["return"] for p in ("gold", "silent")}
-        assert returns == {"gold": [1.0] * 2, "silent": [0.0] * 2}, (metric, answer_format)
+        for policy, outcome in (("gold", 1.0), ("silent", 0.0)):
+            episodes = collect(env, policy, range(2), tasks=range(2))
+            assert [episode.outcome for episode in episodes] == [outcome] * 2, (metric, answer_format)
 
 
 def test_a_set_is_scored_by_its_own_metric_by_default(sets):

@@ -11,7 +11,6 @@ from memenvs.baselines.advantages import group_advantages
 from memenvs.core.episode import Reply, Turn
 from memenvs.envs.memory import MAX_LINES, MODES, Memory, Written
 from memenvs.models import ScriptedPolicy
-from memenvs.rollout.scripted import make_policy, play_tasks
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import ChooseReply, ReMemR1, RewardWrapper
 
@@ -257,9 +256,9 @@ def test_the_tokens_of_prompts_are_those_of_the_observations(memory_mode):
 
 
 def test_a_policy_that_takes_notes_scores_the_same_in_every_mode():
-    envs = [make(mode) for mode in MODES if mode != "react"]
-    first, *others = (play_tasks(env, make_policy("careful", env), range(2))["em"] for env in envs)
-    assert all(played == first for played in others)
+    groups = [collect(make(mode), "careful", range(4), tasks=range(4)) for mode in MODES if mode != "react"]
+    first, *others = ([episode.metrics["em"] for episode in episodes] for episodes in groups)
+    assert all(scores == first for scores in others)
 
 
 def test_tamtrl_scores_the_operations_and_mempo_credits_their_characters():

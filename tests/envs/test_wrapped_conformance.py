@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from prm_model import save_prm
 from tiny_model import save_tiny_model
 
-from memenvs.rollout.scripted import make_policy, play_episode
+from memenvs.rollout.collect import collect
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
 from memenvs.testing import play
 
@@ -89,9 +89,9 @@ def test_check_env_finds_nothing_to_warn_of(env):
 
 
 def test_silence_scores_nothing(env, env_id):
-    infos = [play_episode(env, make_policy("silent", env), task=task, seed=0) for task in range(10)]
-    assert [info["metrics"]["success"] for info in infos] == [0.0] * 10
-    assert max(sum(info["turn_rewards"]) for info in infos) <= PAYS_SILENCE.get(env_id, 0.0) + 1e-12
+    episodes = collect(env, "silent", range(10), tasks=range(10), errors="raise")
+    assert not any(episode.success for episode in episodes)
+    assert max(sum(episode.turn_rewards) for episode in episodes) <= PAYS_SILENCE.get(env_id, 0.0) + 1e-12
 
 
 def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(env):

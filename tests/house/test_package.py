@@ -107,6 +107,19 @@ def build(kind, tmp_path):
     return clone, file
 
 
+@pytest.mark.parametrize(
+    ("name", "module"), [("mem_search_v1", "mem_search_v1"), ("memenvs_sokoban", "server")]
+)
+def test_a_package_of_the_examples_is_built_with_its_module(name, module, tmp_path):
+    pytest.importorskip("setuptools", reason="setuptools builds the package: pip install setuptools")
+    folder = shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+    code = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=folder, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        assert f"{module}/__init__.py" in file.namelist()
+
+
 def test_an_editable_install_writes_a_path_which_type_checkers_follow(tmp_path):
     clone, wheel = build("editable", tmp_path)
     with zipfile.ZipFile(wheel) as file:

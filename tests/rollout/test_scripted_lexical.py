@@ -7,35 +7,35 @@ import pytest
 
 import memenvs  # noqa: F401
 from memenvs.envs.search_forms import FORMS
-from memenvs.rollout.scripted import LexicalSearcher, make_policy, play_episode
+from memenvs.rollout.collect import collect
+from memenvs.rollout.scripted import LexicalSearcher, make_policy
+from memenvs.tasks.metrics import extract_answer
+
+
+def play(env_id, task, **arguments):
+    """An episode."""
+    (episode,) = collect(env_id, "lexical", [0], tasks=[task], env_args={"tasks": "world-test", **arguments})
+    return episode
 
 
 @pytest.mark.parametrize("memory_mode", ["react", "rewrite", "mem1", "structured"])
 def test_it_searches_for_the_question_and_then_answers_from_what_came(memory_mode):
-    env = gym.make("MemSearchQA-v0", tasks="world-test", memory_mode=memory_mode).unwrapped
-    policy = make_policy("lexical", env)
-    observation, info = env.reset(seed=0, options={"task": 0})
-    move = env.memory.read(policy(observation, info))
-    assert (move.kind, move.content, move.well_formed) == ("search", env.questions[0].question, True)
-    observation, _, _, _, info = env.step(policy(observation, info))
-    move = env.memory.read(policy(observation, info))
-    assert (move.kind, move.well_formed) == ("answer", True)
-    assert move.content in observation
+    episode = play("MemSearchQA-v0", 0, memory_mode=memory_mode)
+    first, last = episode.turns
+    assert f"<search>{first.before['privileged']['question']}</search>" in first.action
+    assert extract_answer(last.action, "tag") in last.observation
+    assert episode.metrics["format"] == 1.0
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_it_searches_and_answers_in_every_form(form):
-    env, plain = (gym.make("MemSearchQA-v0", tasks="world-test", form=own) for own in (form, "search_r1"))
-    metrics = [
-        play_episode(one, make_policy("lexical", one), task=3, seed=0)["metrics"] for one in (env, plain)
-    ]
-    assert (metrics[0]["format"], metrics[0]["searches"]) == (1.0, 1.0)
-    assert metrics[0]["f1"] == metrics[1]["f1"]
+    metrics, plain = (play("MemSearchQA-v0", 3, form=name).metrics for name in (form, "search_r1"))
+    assert (metrics["format"], metrics["searches"]) == (1.0, 1.0)
+    assert metrics["f1"] == plain["f1"]
 
 
 def test_it_calls_the_tool_once():
-    env = gym.make("MemToolQA-v0", tasks="world-test")
-    metrics = play_episode(env, make_policy("lexical", env), task=0, seed=0)["metrics"]
+    metrics = play("MemToolQA-v0", 0).metrics
     assert (metrics["called"], metrics["turns"]) == (1.0, 2.0)
 
 

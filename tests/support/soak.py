@@ -45,9 +45,10 @@ from memenvs.envs.tool_qa import form_score, read_call, tag_score
 from memenvs.models import ScriptedPolicy
 from memenvs.models.endpoint import ToolConversation, read_completion
 from memenvs.tasks import metrics
+from memenvs.tasks.movies import read_movies
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing.conformance import HOSTILE
-from memenvs.wrappers import RewardWrapper, judge, movie_recall
+from memenvs.wrappers import RewardWrapper, judge
 from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.fixed_size import features
 from memenvs.wrappers.gigpo import similar_states
@@ -278,7 +279,7 @@ def long_episode(case: Case, text: str) -> None:
 
 def parsers(names: str) -> dict[str, Reader]:
     """Everything that reads what a policy, a judge or a client wrote, by name; registries as they are."""
-    tokenizer, known = load_tokenizer("world"), movie_recall._known(names)
+    tokenizer, known = load_tokenizer("world"), read_movies(names)
     scorer = make_scorer("lexical")
     searching, calling = (make(name, "{}", "[]") for name in ("MemSearchQA-v0", "MemToolQA-v0"))
     searching.reset(seed=0)
@@ -298,9 +299,7 @@ def parsers(names: str) -> dict[str, Reader]:
         "GiGPO's similarity": lambda text: similar_states([[text, text[1:]], [f"{text} b"]], 0.9),
         "ReMemR1's recall": lambda text: recall(text, [ANSWERS]),
         "StepSearch's matches": lambda text: matches(text, ANSWERS),
-        "MovieRecall": lambda text: [
-            movie_recall.nearest(one, known) for one in movie_recall.recommended(text)[:5]
-        ],
+        "movie_recall": lambda text: known.recall(text, list(known.by_number)[:2]),
         "the judge's JSON": lambda text: [
             judge.read_json(one % text, 2) for one in ("%s", '{"scores": [%s]}')
         ],
@@ -364,14 +363,8 @@ def call_natively(env: Any, text: str) -> None:
 
 def needed(folder: Path, url: str) -> dict[str, dict[str, Any]]:
     """The settings that methods cannot be made without."""
-    answers = {answer for task in memenvs.open_tasks("niah") for each in task.answers for answer in each}
-    names = folder / "entity2id.json"
-    names.write_text(
-        json.dumps({f"<Movie_{answer}>": int(answer) for answer in answers if answer.isdecimal()})
-    )
     return {
         "Judge": {"url": url, "model": "tiny", "rubric": "general", "tries": 1, "timeout": 10},
-        "MovieRecall": {"names": str(names)},
         "PRM": {"model": save_prm(folder / "prm", save_tiny_model(folder / "tiny")), "device": "cpu"},
     }
 
@@ -381,10 +374,7 @@ def fitting(stacks: list[list[Any]]) -> list[Case]:
     cases = [
         (name, json.dumps(settings), json.dumps(methods)) for methods in stacks for name, settings in ENVS
     ]
-    # MovieRecall's answers are numbers of movies, and so are those of needles
-    fit = [
-        case for case in cases if ("MovieRecall" not in case[2] or case[0] == "MemNIAH-v0") and make(*case)
-    ]
+    fit = [case for case in cases if make(*case)]
     assert not (lost := {*map(json.dumps, stacks)} - {case[2] for case in fit}), ("nothing fits", lost)
     return fit
 
@@ -405,7 +395,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, judging:
         settings = needed(Path(folder), judging.url)
         cases = fitting([[], *([[name, settings.get(name, {})]] for name in METHODS), *STACKS])
-        readers = parsers(settings["MovieRecall"]["names"])
+        names = Path(folder, "entity2id.json")
+        names.write_text(json.dumps({f"<Movie_{number}>": number for number in range(500)}))
+        readers = parsers(str(names))
         lengths = [(name, unit) for name in readers for unit in UNITS]
         soak.rng.shuffle(lengths)
         try:

@@ -42,7 +42,7 @@ from memenvs.commands import main as main_command
 from memenvs.core.episode import Credit, Episode, Reply, Turn
 from memenvs.core.episode_file import RecordEpisodes
 from memenvs.core.errors import ServerError
-from memenvs.rollout.scripted import play_episode
+from memenvs.rollout.collect import collect
 from memenvs.view import write_report
 
 ROOT = Path(__file__).parents[2]
@@ -539,8 +539,8 @@ def write_pages(fuzz: Requests, folder: Path, text: Callable[[], str]) -> list[P
     """A report of two episodes in both its forms, whose texts are made so; the pages."""
     path, numbers = folder / "episodes.jsonl", [0.5, math.nan, math.inf, -1e308]
     entry, (name, other) = fuzz.pick(TRAINED), (text(), text())
-    env = gym.make(entry["env"], **entry["settings"])
-    play_episode(RecordEpisodes(env, path), lambda *_: text(), seed=fuzz.seed())
+    env = RecordEpisodes(gym.make(entry["env"], **entry["settings"]), path)
+    collect(env, lambda *_: text(), [fuzz.seed()], errors="raise")
     info = {"context": "append", "feedback": text(), "task": text(), "rewards": {other: fuzz.pick(numbers)}}
     turns = [
         Turn(text(), info, Reply(reply), info, signals={name: signal}, credits={name: [credit], other: []})

@@ -7,8 +7,6 @@ from memenvs import collect
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.episode_file import EpisodeWriter, RecordEpisodes
 from memenvs.models import ScriptedPolicy
-from memenvs.rollout.scripted import make_policy, play_episode
-from memenvs.wrappers import RewardWrapper
 
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
 
@@ -32,14 +30,14 @@ def replied(*replies, signals=(), credits=(), **fields):
 
 def play_runs(folder):
     """A reading run under reward methods, a search, and a training step of Sokoban with advantages."""
-    reading = gym.make("MemChunkQA-v0", tasks="world-test", chunk_size=1200, n_documents=16)
-    env = RewardWrapper(reading, ["TAMTRL", "InfoMem"], scorer="lexical")
+    reading = {"tasks": "world-test", "chunk_size": 1200, "n_documents": 16}
+    methods = (["TAMTRL", "InfoMem"], "lexical")
     for member, name in enumerate(("gold", "silent")):
-        play_episode(env, make_policy(name, env), task=3, seed=5)
-        env.episode.number, env.episode.member = 3, member
-        write(folder / "read" / "episodes.jsonl", [env.episode])
-    search = RecordEpisodes(gym.make("MemSearchQA-v0", tasks="world-test"), folder / "s" / "episodes.jsonl")
-    play_episode(search, make_policy("lexical", search), task=2, seed=0)
+        (episode,) = collect("MemChunkQA-v0", name, [5], 1, *methods, env_args=reading, tasks=[3])
+        episode.member = member
+        write(folder / "read" / "episodes.jsonl", [episode])
+    search = {"env_args": {"tasks": "world-test"}, "tasks": [2]}
+    write(folder / "s" / "episodes.jsonl", collect("MemSearchQA-v0", "lexical", [0], **search))
     replies = iter(["Up", "Left || Left", "Down || Down", "Right"] * 4)
     model = ScriptedPolicy(lambda _: f"<think>I look.</think><answer>{next(replies)}</answer>")
     group = collect("MemSokoban-v0", model, [2**62], 2)
@@ -54,4 +52,4 @@ def read_with(path, replies, **arguments):
     chunks = {"tasks": "world-test", "chunk_size": 1200, "n_documents": 16}
     env = RecordEpisodes(gym.make("MemChunkQA-v0", **chunks, **arguments), path)
     rest = iter(replies)
-    play_episode(env, lambda *_: next(rest), task=3, seed=5)
+    collect(env, lambda *_: next(rest), [5], tasks=[3])

@@ -24,7 +24,6 @@ from openenv.validation.types import ProviderCapability  # noqa: E402
 
 import memenvs.adapters.openenv  # noqa: E402
 from memenvs.adapters.openenv import MemEnvironment, make_app  # noqa: E402
-from memenvs.commands import main  # noqa: E402
 
 CASES = [("reading", 1), ("search", 2), ("sokoban", 1)]
 
@@ -256,20 +255,8 @@ def test_the_web_page_escapes_what_the_policy_reads():
 
 
 ROOT = Path(__file__).parents[2]
-SEARCH = "--env MemSearchQA-v0 --env-args tasks=world-test k=5 --methods TAMTRL --scorer lexical"
-PACKAGES = {
-    "memenvs_search": f"{SEARCH} --reward-range 0 5",
-    "memenvs_sokoban": "--env MemSokoban-v0 --env-args max_turns=2 --reward-range -1 20",
-}
+PACKAGE = ROOT / "examples" / "memenvs_sokoban"
 UVICORN = "-m uvicorn server.app:app --log-level error --port"
-
-
-@pytest.fixture(scope="module", params=PACKAGES)
-def package(request, tmp_path_factory):
-    """The folder that the command writes."""
-    folder = tmp_path_factory.mktemp("packages") / request.param
-    assert main(["package", "openenv", "--out", str(folder), *PACKAGES[request.param].split()]) == 0
-    return folder
 
 
 class OwnMachine:
@@ -299,8 +286,8 @@ class OwnMachine:
 
 
 @pytest.mark.filterwarnings("default::DeprecationWarning")  # of OpenEnv's collector
-def test_openenv_validates_a_package_statically_and_running(package):
-    report = run_validation(package, max_level=Level.RUNTIME, provider=OwnMachine())
+def test_openenv_validates_the_package_of_the_examples_statically_and_running():
+    report = run_validation(PACKAGE, max_level=Level.RUNTIME, provider=OwnMachine())
     wrong = {result.check_id: result.evidence for result in report.results if result.status.value == "fail"}
     passed = {result.check_id for result in report.results if result.status.value == "pass"}
     assert wrong == {}
@@ -308,32 +295,13 @@ def test_openenv_validates_a_package_statically_and_running(package):
     assert {"runtime.observation_schema", "runtime.state_contract"} < passed
 
 
-def test_openenv_validates_the_server_at_its_address(package):
-    with command(
-        "-m uvicorn server.app:app --log-level error --port", PYTHONPATH=f"{package}:{ROOT}"
-    ) as address:
+def test_openenv_validates_the_server_of_the_package_at_its_address():
+    with command(UVICORN, PYTHONPATH=f"{PACKAGE}:{ROOT}") as address:
         report = validate_running_environment(address)
+        (split,) = get(f"{address}/MemSokoban-v0/splits")
+        tasks = post(f"{address}/MemSokoban-v0/num_tasks", split=split["name"])["num_tasks"]
     assert report["passed"], report["criteria"]
-
-
-def test_a_package_declares_the_tasks_of_its_environment(package):
-    manifest = (package / "openenv.yaml").read_text()
-    tasks = {"memenvs_search": '"world-test": 128', "memenvs_sokoban": '"sokoban_6x6_1box": 2124'}
-    assert f"declared_task_count: {{{tasks[package.name]}}}" in manifest
-
-
-@pytest.mark.parametrize(
-    ("words", "wrong"),
-    [
-        ("--env MemSokoban-v0 --out memenvs_sokoban", "earn 0.2 to 11.4 a turn"),
-        ("--env MemSokoban-v0 --out Sokoban --reward-range -1 20", "got 'Sokoban'"),
-        ("--env MemChunkQA-v0 --out tests", "File exists"),
-    ],
-)
-def test_a_package_that_cannot_be_written_is_one_line(words, wrong, capsys):
-    assert main(["package", "openenv", *words.split()]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert wrong in line
+    assert f'declared_task_count: {{"{split["name"]}": {tasks}}}' in (PACKAGE / "openenv.yaml").read_text()
 
 
 def get(address):

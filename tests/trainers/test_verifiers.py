@@ -22,7 +22,6 @@ import tomli  # noqa: E402  # comes with verifiers
 import verifiers.v1 as vf  # noqa: E402
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config  # noqa: E402
 
-from memenvs.commands import main  # noqa: E402
 from memenvs.credit.memory import normalize_turns  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -187,13 +186,9 @@ def test_the_recipe_of_prime_rl_names_an_environment_that_verifiers_makes():
     assert len(list(env.taskset.include(idx=["0:3"]))) == 3
 
 
-def test_the_package_for_the_hub_is_a_taskset_with_arguments_of_its_own(tmp_path, monkeypatch):
-    words = "--env MemSearchQA-v0 --env-args tasks=world-test k=5 --methods SearchRewards --out"
-    assert main(["package", "verifiers", *words.split(), str(tmp_path / "mem_search_v1")]) == 0
-    monkeypatch.syspath_prepend(tmp_path / "mem_search_v1")
+def test_the_package_of_the_examples_is_found_by_its_id(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples" / "mem_search_v1")
     env = load_environment(resolve_env_config({"taskset": {"id": "mem-search-v1"}}))
-    config = env.taskset.config
-    assert (config.env, config.env_args) == ("MemSearchQA-v0", {"tasks": "world-test", "k": 5})
     ((episode,), _) = run(env, lambda messages: "<think></think><answer>nothing</answer>", 2)
     assert episode.ok, episode.errors
     assert "search_rewards" in str(episode.traces[0].rewards.keys())

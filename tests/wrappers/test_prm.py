@@ -16,7 +16,6 @@ from prm_model import save_prm
 import memenvs
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.models import HFPolicy
-from memenvs.rollout.scripted import make_policy, play_episode
 from memenvs.testing.conformance import HOSTILE
 from memenvs.wrappers import PRM, RewardWrapper
 
@@ -135,20 +134,19 @@ def test_no_reply_raises(context, three_quarters):
 
 @pytest.mark.parametrize("env_id", memenvs.ENV_IDS)
 def test_every_environments_turns_are_scored(env_id, three_quarters):
-    env = gym.make(env_id)
-    if not isinstance(env.unwrapped, memenvs.TextEnv):
+    if not isinstance(gym.make(env_id).unwrapped, memenvs.TextEnv):
         pytest.skip("its actions are no text")
-    env = RewardWrapper(env, [PRM(three_quarters, outcome="keep")])
-    info = play_episode(env, make_policy("gold", env), task=0, seed=0)
-    credits = info["credits"]["prm"]
-    assert [credit.turn for credit in credits] == list(range(len(info["turn_rewards"])))
+    method = PRM(three_quarters, outcome="keep")
+    (episode,) = memenvs.collect(env_id, "gold", [0], methods=[method], tasks=[0])
+    credits = episode.credits["prm"]
+    assert [credit.turn for credit in credits] == list(range(len(episode.turns)))
     for credit in credits:  # the prompts of some are longer than this model's window
         assert credit.value == pytest.approx(0.75) or credit.reason.startswith("too long")
     unscored = sum(math.isnan(credit.value) for credit in credits)
-    assert info["metrics"]["prm_unscored"] == unscored
-    assert info["metrics"]["outcome"] > 0
+    assert episode.metrics["prm_unscored"] == unscored
+    assert episode.metrics["outcome"] > 0
     scored = pytest.approx(0.75 * (len(credits) - unscored))
-    assert info["rewards"]["prm"] == scored or unscored == len(credits)
+    assert episode.rewards["prm"] == scored or unscored == len(credits)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ _METRICS = {
     "longmemeval": "f1",
 }
 """By the beginning of a subset's name: what its README reports, but for LongMemEval, which it has judged, and
-ReDial, whose answers are numbers of movies that a reward method compares with the names of a reply."""
+ReDial, whose answers are numbers of movies, which `movie_recall:FILE` compares with the names of a reply."""
 
 
 class _Metadata(msgspec.Struct):
@@ -40,7 +40,8 @@ def read_memoryagentbench(source: str, split: str = "train", subset: str | None 
 
     `sub_em` scores the questions of RULER, EventQA and FactConsolidation, `em` those of the classifications
     and DetectiveQA. LongMemEval's are judged (`Judge(rubric="longmemeval")`; `f1` without one). The movies of
-    ReDial are scored by `MovieRecall` (recall at 5); without it `em` compares a reply with their numbers.
+    ReDial are scored by the metric `movie_recall:entity2id.json` (recall at 5); without it `em` compares a
+    reply with their numbers.
     InfBench's summaries are refused: their score is a judge's, fact by fact. No evidence is marked. Documents
     are those that a context marks by `Document 1:`; one that marks none is one document.
 

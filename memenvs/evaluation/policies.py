@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import gymnasium as gym
+import msgspec
 from msgspec import Meta
 
 from memenvs import models
-from memenvs.core.data import Count, Positive, Whole, checked, convert, parse_json
+from memenvs.core.data import Count, Positive, Whole, checked, decode, shown
 from memenvs.core.episode import Reply
 from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.data import bundled
@@ -263,9 +264,7 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     client = OpenAIClient(url, timeout=options.timeout, tries=options.tries, key=key_in(KEY))
     names = [options.model] if options.model else served_models(client)
     if len(names) != 1:
-        others = f" and {len(names) - 10} others" if len(names) > 10 else ""
-        served = (", ".join(map(repr, names[:10])) or "nothing") + others
-        raise ValueError(f"{client.url} serves {served}; choose one with --model")
+        raise ValueError(f"{client.url} serves {shown(names)}; choose one with --model")
     body = {
         "model": names[0],
         "temperature": options.temperature,
@@ -291,15 +290,7 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     return PolicySpec(setting, make)
 
 
-@dataclass(frozen=True)
-class ExampleTurn:
-    """A turn that shows a model how to reply.
-
-    Attributes:
-        user: what is read.
-        assistant: the reply.
-    """
-
+class _ExampleTurn(msgspec.Struct):
     user: str
     assistant: str
 
@@ -313,7 +304,8 @@ def _opening(options: ModelOptions) -> dict[str, list[Message]]:
     if options.examples is not None:
         lines = Path(options.examples).read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, start=1):
-            where = f"{options.examples}, line {number}:"
-            turn = convert(parse_json(line, where), ExampleTurn, f"{where} the example")
-            messages += [{"role": role, "content": said} for role, said in asdict(turn).items()]
+            turn = decode(line, _ExampleTurn, f"{options.examples}, line {number}: the example")
+            messages += [
+                {"role": role, "content": text} for role, text in msgspec.structs.asdict(turn).items()
+            ]
     return {"opening": messages} if messages else {}

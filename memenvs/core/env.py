@@ -12,7 +12,7 @@ import gymnasium as gym
 import msgspec
 from gymnasium.error import ResetNeeded
 
-from memenvs.core.data import check, is_whole
+from memenvs.core.data import check, is_whole, shown
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text
 from memenvs.core.state import Replayable
@@ -387,11 +387,12 @@ def scoring_fields(
 
 def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
     """Raise a one-line `ValueError` unless the options of a reset name at most a task, by its number."""
-    if unknown := sorted(set(options) - {"task"}):
-        raise ValueError(f"unknown reset option {unknown[0]!r}; the one option is 'task', a number")
     task = options.get("task", 0)
-    if not is_whole(task) or not 0 <= task < n_tasks:
-        raise ValueError(f"options['task'] must be a number from 0 to {n_tasks - 1}, got {task!r}")
+    if options.keys() - {"task"} or not is_whole(task) or not 0 <= task < n_tasks:
+        raise ValueError(
+            f"the one option of a reset is 'task', a number from 0 to {n_tasks - 1}, "
+            f"got {shown(dict(options))}"
+        )
 
 
 def env_name(env: gym.Env[Any, Any]) -> str:

@@ -214,7 +214,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         tokenizer: str | None = None,
         cut_at: Literal["token", "document"] = "token",
         n_documents: Count | None = None,
-        template: dict[str, str] | str | None = None,
+        template: dict[str, str] | Literal["short"] | None = None,
         answer_format: Literal["boxed", "tag"] = "boxed",
         thoughts: Thoughts = "strip",
         metric: str | None = None,
@@ -244,14 +244,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.mode = MODES[memory_mode](self.tokenizer, max_memory, thoughts)
         self.context = "append" if self.mode.appends else "rewrite"
         self._rule = self.mode.asks("Your whole reply")
-        if isinstance(template, str):
-            if template not in WORDINGS or memory_mode != "rewrite":
-                raise ValueError(
-                    f"template must be 'short', with memory_mode='rewrite', or a dictionary of texts, got "
-                    f"{template!r} with {memory_mode!r}"
-                )
-            template = WORDINGS[template]
-        self._templates = replace_templates(REACT if self.mode.appends else TEMPLATES, template)
+        texts = WORDINGS[template] if isinstance(template, str) else template
+        self._templates = replace_templates(REACT if self.mode.appends else TEMPLATES, texts)
         self._reader = open_reader(self.tasks, self.tokenizer)
         super().__init__(len(self.tasks), render_mode)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -445,8 +446,5 @@ def recalled_block(memory: str) -> str:
 
 def _place(pieces: Sequence[tuple[int, int]], at: int) -> int:
     """Where the character `at` of the joined pieces is in the text that they are parts of."""
-    for start, end in pieces:
-        if at < end - start:
-            return start + at
-        at -= end - start
-    raise IndexError(at)
+    places = itertools.chain.from_iterable(itertools.starmap(range, pieces))
+    return next(itertools.islice(places, at, None))

@@ -520,13 +520,11 @@ def open_levels(
     fits = (lengths >= min_solution) & (lengths <= (lengths.max() if max_solution is None else max_solution))
     (chosen,) = np.nonzero(playable & (fits | ~known))
     if not len(chosen):
-        if len(faults) == len(levels):
-            raise LevelError(f"{name}: no level to play: {in_short(faults)}")
         span = f"at least {min_solution}" if max_solution is None else f"{min_solution} to {max_solution}"
-        lengths_here = f"; this set has {lengths[known].min()} to {lengths.max()}" if known.any() else ""
+        reasons = [f"this set has {lengths[known].min()} to {lengths.max()}"] if known.any() else []
         raise LevelError(
-            f"{name}: no level has a shortest solution of {span} moves{lengths_here}: change min_solution or "
-            "max_solution, or allow more turns"
+            f"{name}: no level has a shortest solution of {span} moves; change min_solution or max_solution, "
+            f"or allow more turns ({in_short([*reasons, *faults])})"
         )
     if faults:
         count = f"{len(faults)} of {len(levels)}"

@@ -145,11 +145,9 @@ class Budget:
 
     def spend(self) -> None:
         """Count one node; raises BudgetSpent if none is left."""
-        if self.expanded >= self._nodes:
+        if self.expanded >= self._nodes or (self._end is not None and time.monotonic() > self._end):
             raise BudgetSpent
         self.expanded += 1
-        if self._end is not None and time.monotonic() > self._end:
-            raise BudgetSpent
 
 
 class PushBound:

@@ -350,7 +350,6 @@ def test_another_template_is_used_and_its_braces_kept(make):
         {"metric": "boxed_em", "answer_format": "tag"},
         {"tokenizer": "/no/such"},
         {"template": "long"},
-        {"template": "short", "memory_mode": "callback"},
         {"template": {"read": "{question}"}},
         {"template": {"write": ""}},
         {"memory_mode": "mem1", "thoughts": "keep"},

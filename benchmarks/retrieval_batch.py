@@ -65,7 +65,7 @@ def main() -> None:
     lexical, dense = LexicalRetriever.open(args.lexical), DenseRetriever(args.dense, device="cpu")
     row("lexical, all different", lexical, distinct, args.rounds)
     row("lexical, 16 groups of 16 that ask the same", lexical, groups, args.rounds)
-    with running(args.lexical, "--cache", "0", "--wait-ms", "0") as server:
+    with running(args.lexical, "--cache", "0") as server:
         row("lexical behind the server, all different", HTTPRetriever(server.url), distinct, args.rounds)
     row("MiniLM, flat, all different", dense, distinct, args.rounds)
     row("MiniLM, flat, 16 groups of 16 that ask the same", dense, groups, args.rounds)

@@ -33,9 +33,10 @@ CLIENTS, ROUGH_CLIENTS = 32, 64
 MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', b"[]", b"\xff"]
 
 
-# By name: flags of the server, and variables of its environment. Threads spin if the variable says nothing.
-BATCHING = [("one by one", ["--max-batch", "1", "--wait-ms", "0"], {}), ("batched", [], {})]
-WAITING = [("threads spin", [], {"OMP_WAIT_POLICY": ""}), ("threads sleep", [], {})]
+# By name: Python that the server runs first, and variables of its environment. Threads spin if the variable
+# says nothing.
+BATCHING = [("one by one", "server.MAX_BATCH = 1", {}), ("batched", "", {})]
+WAITING = [("threads spin", "", {"OMP_WAIT_POLICY": ""}), ("threads sleep", "", {})]
 
 
 class Load(NamedTuple):
@@ -65,20 +66,14 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(index: str, *arguments: str, **env: str) -> Iterator[Server]:
-    """A server process on a free port, with variables of its environment, stopped cleanly at the end."""
-    command = [
-        sys.executable,
-        "-m",
-        "memenvs",
-        "serve",
-        "retriever",
-        "--index",
-        index,
-        "--port",
-        "0",
-        *arguments,
-    ]
+def running(index: str, *arguments: str, first: str = "", **env: str) -> Iterator[Server]:
+    """A server process on a free port, stopped cleanly at the end.
+
+    It runs a line of Python first, and has variables of its own in its environment.
+    """
+    program = f"from memenvs.commands import main\nfrom memenvs.retrieval import server\n{first}\nmain()"
+    options = ["serve", "retriever", "--index", index, "--port", "0"]
+    command = [sys.executable, "-c", program, *options, *arguments]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stderr=log, env=os.environ | env) as process,
@@ -191,8 +186,8 @@ def main() -> None:
     queries = list(itertools.islice(itertools.cycle(questions), args.requests))
     rates = []
     with computing(args.busy):
-        for name, flags, env in WAITING if args.waiting else BATCHING:
-            with running(args.index, "--cache", "0", *flags, **env) as server:
+        for name, first, env in WAITING if args.waiting else BATCHING:
+            with running(args.index, "--cache", "0", first=first, **env) as server:
                 clients = 1 if args.waiting else CLIENTS
                 asyncio.run(drive(server.port, queries[: len(queries) // 10], clients=clients))
                 load = asyncio.run(drive(server.port, queries, clients=clients))

@@ -12,7 +12,6 @@ from memenvs.core.data import Count, Whole, checked
 from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.protocol import read_token
-from memenvs.retrieval.server import DRAIN, create_app, serve
 
 NonNegative = Annotated[float, Meta(ge=0)]
 
@@ -27,9 +26,7 @@ def retriever(
     encoder: str | None = None,
     device: str | None = None,
     cache: Whole = CACHE,
-    wait_ms: NonNegative = 4.0,
-    max_batch: Count = 256,
-    drain: NonNegative = DRAIN,
+    drain: NonNegative = 20.0,
     token_file: str | None = None,
 ) -> None:
     """Serve a search index over HTTP until SIGINT or SIGTERM, then answer the waiting requests.
@@ -46,11 +43,11 @@ def retriever(
         encoder: where the index's encoder is now, if it has moved: a name, a folder or openai:MODEL@URL.
         device: torch device, such as cuda:0; by default a GPU if there is one.
         cache: number of answers to remember; 0 remembers none.
-        wait_ms: milliseconds that a batch waits at most for as many requests as the last one had.
-        max_batch: maximum number of queries in one call; 1 turns batching off.
         drain: seconds after SIGTERM in which waiting requests are answered; the rest get 503.
         token_file: file with a token that every request must send as Authorization: Bearer.
     """
+    from memenvs.retrieval.server import create_app, serve  # names the extra where it is missing
+
     token = read_token(token_file)
     os.environ.setdefault(*WAIT)
     opened = open_folder(index, encoder, device)
@@ -61,8 +58,7 @@ def retriever(
         "fingerprint": fingerprint(opened),
     }
     served = CachedRetriever(opened, cache) if cache else opened
-    app = create_app(served, about, topk, wait_ms / 1000, max_batch, token)
-    serve(app, host, port, drain)
+    serve(create_app(served, about, topk, token), host, port, drain)
 
 
 @checked

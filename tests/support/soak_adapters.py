@@ -180,9 +180,10 @@ def retrieval_server(fuzz: Requests) -> Iterator[Round]:
     """`memenvs serve retriever`."""
     from memenvs.retrieval import load_retriever
     from memenvs.retrieval.client import HTTPRetriever
-    from memenvs.retrieval.server import _bounded, create_app
+    from memenvs.retrieval.server import MAX_HEADERS, create_app
 
-    with served(create_app(load_retriever(TASKS)), http=_bounded(), ws="none") as port:
+    settings = {"http": "h11", "h11_max_incomplete_event_size": MAX_HEADERS, "ws": "none"}
+    with served(create_app(load_retriever(TASKS)), **settings) as port:
         client = HTTPRetriever(f"http://127.0.0.1:{port}", tries=1)
         expected = client.search(["yellow brick"], 3)
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import tempfile
 import threading
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from memenvs.view.report import find_files, folder_files, make_report
+from memenvs.view.report import find_files, write_report
 
 _LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",  # so that no page of another site loads the episodes
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class ReportServer(ThreadingHTTPServer):
     """A server of a report at `/` on the loopback interface; requests by another host name are refused.
 
-    The report is made again when `/` is asked for and an episode was added.
+    The report is written to a temporary folder, and again when `/` is asked for and an episode was added.
 
     Args:
         paths: files of episodes, and folders, in which all `episodes.jsonl` are read.
@@ -31,56 +37,46 @@ class ReportServer(ThreadingHTTPServer):
 
     def __init__(self, paths: Sequence[str | Path], port: int = 0) -> None:
         self._paths, self._stamps, self._lock = paths, list[Any](), threading.Lock()
-        self._texts: dict[str, str] = {}
-        self._refresh()
-        super().__init__(("127.0.0.1", port), _Handler)
+        self._folder = tempfile.TemporaryDirectory(prefix="memenvs-view-")
+        self.refresh()
+        super().__init__(("127.0.0.1", port), functools.partial(_Handler, directory=self._folder.name))
 
-    def text(self, path: str) -> str | None:
-        """The text of a file of the report."""
-        if path == "/report.html":
-            self._refresh()
-        return self._texts.get(path)
-
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Write the report again if its files have changed."""
         with self._lock:
-            now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(self._paths)]
-            if now != self._stamps:
-                made = folder_files(make_report(self._paths))
-                self._texts = {f"/{name}": text for name, text in made.items()}
-                self._stamps = now
+            stamps = [
+                (file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(self._paths)
+            ]
+            if stamps != self._stamps:
+                write_report(self._paths, Path(self._folder.name, "report"))
+                self._stamps = stamps
+
+    def server_close(self) -> None:
+        """Close the socket, and remove the report."""
+        super().server_close()
+        self._folder.cleanup()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(SimpleHTTPRequestHandler):
     server: ReportServer
 
-    def do_GET(self) -> None:
-        """A file of the report, or 404; 403 for a request that names another host (DNS rebinding)."""
+    def send_head(self) -> Any:
+        """A file of the report; 403 for a request that names another host (DNS rebinding)."""
         if not _LOCAL.fullmatch(self.headers.get("Host", "")):
-            return self._send(403, "plain", "ask for 127.0.0.1")
-        path = urlsplit(self.path).path
-        path = "/report.html" if path == "/" else path
-        try:
-            text = self.server.text(path)
-        except (ValueError, OSError) as error:
-            return self._send(500, "plain", str(error))
-        if text is None:
-            return self._send(404, "plain", "there is no such page; the first one is at /")
-        return self._send(200, "html" if path.endswith(".html") else "javascript", text)
+            return self.send_error(403, "ask for 127.0.0.1")
+        if self.path == "/":
+            try:
+                self.server.refresh()
+            except (ValueError, OSError) as error:
+                return self.send_error(500, explain=str(error))
+        self.path = f"/report{'/report.html' if self.path == '/' else self.path}"
+        return super().send_head()
 
-    def _send(self, status: int, kind: str, text: str) -> None:
-        body = text.encode("utf-8")
-        self.send_response(status)
-        for name, value in (
-            ("Content-Type", f"text/{kind}; charset=utf-8"),
-            ("Content-Length", str(len(body))),
-            ("X-Content-Type-Options", "nosniff"),
-            ("X-Frame-Options", "DENY"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-            ("Cache-Control", "no-store"),
-        ):
+    def end_headers(self) -> None:
+        """Add what keeps the report on this machine."""
+        for name, value in _HEADERS.items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""

@@ -17,11 +17,10 @@ import memenvs  # noqa: F401  # registers the environments
 from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.arguments import make_env
 from memenvs.core.data import Seed, Whole, checked
-from memenvs.core.env import Agent, Info, TextEnv
+from memenvs.core.env import Agent, Info, TextEnv, check_text_observations
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.errors import error_line
-from memenvs.core.spaces import UnicodeText
 from memenvs.core.terminal import BOLD, RESET, show
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
@@ -30,7 +29,7 @@ from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import check_methods, choose_scorer, completed
 from memenvs.models.policy import TokenPolicy
 from memenvs.rollout.collect import begin, step
-from memenvs.rollout.policy import Policy, Request, made_policy, replies_to
+from memenvs.rollout.policy import Policy, Request, agent_policy, replies_to
 from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import read_methods
@@ -112,8 +111,8 @@ def play(
         episode.fail(error_line(error))
         show(_keep(episode, env, save, model))
         raise
-    kept = _keep(episode, env, save, model)
-    show(f"{_summary(episode, stopped)}\n{kept}")
+    saved = _keep(episode, env, save, model)
+    show(f"{_summary(episode, stopped)}\n{saved}")
     return 130 if stopped and not is_person else 0
 
 
@@ -121,29 +120,27 @@ def _player(
     name: str, env: gym.Env[Any, Any], options: ModelOptions, seed: int
 ) -> tuple[Policy, TokenPolicy | None]:
     """Who replies in an environment, and the model over token ids behind it, if there is one."""
-    if name.startswith(("hf:", "openai:")):
-        sees = name.startswith("openai:") and isinstance(env.unwrapped, TextEnv)
-        if not (sees or isinstance(env.observation_space, UnicodeText)) or isinstance(env, GridInWords):
-            raise ValueError(f"{name} plays environments of texts, not {type(env.unwrapped).__name__}")
-        return choose_policy(name, options).make(env)
-    choose_policy(name, options)  # refuses options of models
-    agent: Agent
+    chosen = choose_policy(name, options)
     if name == "me" and isinstance(env.unwrapped, (TextEnv, SokobanGridEnv)):
-        if hasattr(sys.stdin, "reconfigure"):
-            sys.stdin.reconfigure(errors="replace")  # whatever is typed is a reply
-        if isinstance(env, GridInWords):
-            typed = _typed_moves()
-            agent = lambda board, info: next(typed)  # noqa: E731
-        else:
-            with contextlib.suppress(ImportError):
-                import readline  # noqa: F401  # input() then edits its line
-            agent = lambda observation, info: _read_reply()  # noqa: E731
-    elif isinstance(env, GridInWords):
-        moves = make_policy(name, env.env, seed)
-        agent = lambda board, info: MOVES[moves(board, info)]  # noqa: E731
-    else:
-        agent = make_policy(name, env, seed)
-    return made_policy(lambda env, seed: agent), None
+        return agent_policy(_person(isinstance(env, GridInWords))), None
+    if name.startswith("hf:") or (name.startswith("openai:") and not isinstance(env.unwrapped, TextEnv)):
+        check_text_observations(env)
+    if not isinstance(env, GridInWords):
+        return chosen.make(env)
+    moves = make_policy(name, env.env, seed)
+    return agent_policy(lambda board, info: MOVES[moves(board, info)]), None
+
+
+def _person(is_grid: bool) -> Agent:
+    """Who types replies, or moves of a grid."""
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="replace")  # whatever is typed is a reply
+    if is_grid:
+        typed = _typed_moves()
+        return lambda board, info: next(typed)
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401  # input() then edits its line
+    return lambda observation, info: _read_reply()
 
 
 def _keep(episode: Episode, env: gym.Env[Any, Any], path: Path | None, model: TokenPolicy | None) -> str:
@@ -221,7 +218,7 @@ class GridInWords(gym.Wrapper[Any, Any, Any, Any]):
             "feedback": "",
             "rewards": {"reward": self._rewards[-1] if self._rewards else 0.0},
             "turn_rewards": list(self._rewards),
-            "metrics": dict(info),
+            "metrics": {name: float(value) for name, value in info.items() if name != "task"},
         }
 
 

@@ -126,7 +126,8 @@ def test_a_wrong_reset_option_is_refused_in_one_line(env):
 
 def test_the_gold_policy_scores_one(env):
     tasks = some_tasks(env)
-    assert {episode.success for episode in collect(env, "gold", tasks, tasks=tasks, errors="raise")} == {True}
+    episodes = collect(env, "gold", tasks, tasks=tasks, errors="raise")
+    assert {episode.metrics["success"] for episode in episodes} == {1.0}
 
 
 def test_silence_scores_nothing(env):

@@ -147,9 +147,9 @@ def test_an_episode_that_its_person_stops_is_kept_as_far_as_it_came(
     keys = iter([SOLUTION[0], key])
 
     def pressed(prompt):
-        if (one := next(keys)) is key:
+        if (line := next(keys)) is key:
             raise key
-        return one
+        return line
 
     monkeypatch.setattr(builtins, "input", pressed)
     typed()
@@ -252,7 +252,7 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
             return text
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memenvs.commands.play.make_policy", lambda *_: reply)
+    monkeypatch.setattr("memenvs.evaluation.policies.make_policy", lambda *_: reply)
     assert main(["MemSokoban-v0", "--seed", "3", "--save", str(tmp_path / "e.jsonl")]) == 130
     (episode,) = read_episodes(tmp_path / "e.jsonl")
     assert len(episode.replies) == 1
@@ -266,7 +266,7 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
         (["MemSearchQA-v0", "--env-args", "final_answer_turn=no"], "must be true or false, got 'no'"),
         (["MemSokoban-v0", "--env-args", "render_mode=human"], "has no argument 'render_mode'"),
         (["MemSokobanGrid-v0", "--policy", "lexical"], "choose one of gold, random"),
-        (["MemSokobanGrid-v0", "--policy", "hf:small"], "hf:small plays environments of texts"),
+        (["MemSokobanGrid-v0", "--policy", "hf:small"], "observations that are not texts"),
         (["MemSokoban-v0", "--policy", "hf:/nowhere"], "no model '/nowhere'"),
         (
             ["MemSokoban-v0", "--policy", "gold", "--temperature", "0"],

@@ -142,7 +142,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             return self.env.render()
 
     def get_memory(self) -> dict[str, Any]:
-        """What the methods remember of earlier episodes; see `memenvs.get_state`."""
+        """What the methods remember of earlier episodes, for `memenvs.get_state`."""
         return {
             "methods": [plain_method(method) for method in self.methods],
             "memories": [method.get_memory() for method in self.methods],
@@ -150,12 +150,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     def check_memory(self, memory: Any) -> None:
         """Raise a one-line `ValueError` unless a memory is of methods with the same settings."""
-        expected = self.get_memory()
-        if (
-            not isinstance(memory, dict)
-            or memory.keys() != expected.keys()
-            or memory["methods"] != expected["methods"]
-        ):
+        if not isinstance(memory, dict) or memory.get("methods") != self.get_memory()["methods"]:
             raise ValueError(
                 f"this state is from other reward methods ({memory!s:.200}); make the wrapper with the "
                 "methods of the state"

@@ -39,8 +39,9 @@ def environment(
 
     Args:
         env: a text environment's id, also `package.module:Id-v0`; its observations may have pictures.
-        methods: see `memenvs.wrappers.registry.make_methods`; on a command line `-T methods=[TAMTRL]`.
-        scorer: see `memenvs.wrappers.registry.make_scorer`.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them; on a command line
+            `-T methods=[TAMTRL]`.
+        scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
         seed: makes every random choice of an episode except its task.
         **env_args: arguments of the environment.
     """

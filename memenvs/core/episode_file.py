@@ -164,7 +164,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[str, Episode]]:
 
 
 def read_episodes(path: str | Path) -> list[Episode]:
-    """The episodes of a file; see `read_lines`."""
+    """The episodes of a file; errors are those of `read_lines`."""
     return [episode for _, episode in read_lines(path)]
 
 
@@ -176,7 +176,7 @@ def encode(episode: Episode, *, texts: bool = True) -> bytes:
 
     Args:
         episode: ended or not.
-        texts: see `EpisodeWriter`.
+        texts: keep what was read, as for `EpisodeWriter`.
     """
     turns: list[Turn] = []
     expected: str | None = None  # the observation before, its reply and the feedback

@@ -119,7 +119,7 @@ def episode_rng(episode: Episode) -> np.random.Generator:
 
 
 class Loop:
-    """Plays groups of episodes, any number of times, in environments that it keeps; see `collect`.
+    """Plays groups of episodes, any number of times, in environments that it keeps, for `collect`.
 
     Args:
         make_env: makes an environment.

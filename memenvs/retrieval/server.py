@@ -188,10 +188,10 @@ def read_request(body: bytes, default_k: int) -> tuple[list[str], int, bool]:
 def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
     """Search, and write every passage that was found as JSON, once."""
     ids, scores = retriever.search(queries, k)
-    found = list(dict.fromkeys(id for row in ids for id in row))
+    distinct = list(dict.fromkeys(id for row in ids for id in row))
     documents = {
         id: msgspec.json.encode({"id": id, "contents": replace_surrogates(passage.contents)})
-        for id, passage in zip(found, retriever.passages(found), strict=True)
+        for id, passage in zip(distinct, retriever.passages(distinct), strict=True)
     }
     return [
         [(documents[id], msgspec.json.encode(float(score))) for id, score in zip(*row, strict=True)]

@@ -16,7 +16,7 @@ from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing import (  # what depends on the mode; test_conformance.py runs the rest
     env,
     test_a_state_is_json_and_is_resumed_bit_for_bit_as_often_as_wanted,
-    test_every_hostile_reply_is_survived,
+    test_no_reply_raises_or_leaves_the_observation_space,
     test_silence_scores_nothing,
     test_the_gold_policy_scores_one,
     test_the_info_has_the_same_keys_at_every_step_and_pickles,

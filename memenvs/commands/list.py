@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -34,7 +33,6 @@ from memenvs.tasks.metrics import METRICS
 from memenvs.tasks.taskset import CARD, Card
 from memenvs.wrappers.registry import METHODS, SCORERS
 
-_STARTS = re.compile(r" *(- |\w+: )")  # an item of a list, or an argument
 _HEADINGS = {
     "environment": "environments: gym.make(ID, NAME=VALUE), --env ID --env-args NAME=VALUE",
     "task set": "task sets: tasks=NAME, or the folder of one that `memenvs build` made",
@@ -146,24 +144,7 @@ def whole(entry: Entry) -> str:
     lines = [f"{entry.name}, {entry.kind}"]
     for parameter in entry.parameters or ():
         lines.append(_filled(f"{shell_form(parameter):32}  {described(parameter.annotation)}", "  ", 36))
-    return "\n".join([*lines, "", *_refilled(entry.text.strip().split("\n")), ""])
-
-
-def _refilled(lines: list[str]) -> Iterator[str]:
-    """A docstring for a narrow terminal: the end of a long line moves to the next line of its paragraph."""
-    while lines:
-        line, *lines = lines
-        first, *rest = textwrap.wrap(line, terminal_width(110), break_on_hyphens=False) or [""]
-        yield first
-        if not rest:
-            continue
-        below = lines[0] if lines else ""
-        depth, depth_below = (len(one) - len(one.lstrip()) for one in (line, below))
-        is_apart = not below or _STARTS.match(below) or re.search(r"\S {2}", f"{line}\n{below}")
-        if is_apart or depth_below < depth:
-            lines.insert(0, " " * (depth + 4 * bool(_STARTS.match(line))) + " ".join(rest))
-        else:
-            lines[0] = " " * depth_below + " ".join([*rest, below.lstrip()])
+    return "\n".join([*lines, "", entry.text.strip(), ""])
 
 
 def _environment(name: str) -> Entry:

@@ -254,13 +254,3 @@ def test_an_unknown_name_is_answered_by_the_closest_ones(capsys):
 def test_every_policy_of_the_list_can_be_made():
     env = memenvs.envs.chunk_qa.ChunkQAEnv(tasks="world-test", n_documents=4)
     assert all(make_policy(name, env) for name in POLICIES)
-
-
-def test_the_documentation_of_an_entry_fits_a_narrow_terminal_in_whole_paragraphs(monkeypatch, capsys):
-    assert main(["list", "TAMTRL"]) == 0
-    wide = capsys.readouterr().out
-    monkeypatch.setenv("COLUMNS", "50")
-    assert main(["list", "TAMTRL"]) == 0
-    narrow = capsys.readouterr().out
-    assert wide.split() == narrow.split()
-    assert max(map(len, narrow.splitlines())) <= 50

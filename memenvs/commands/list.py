@@ -104,8 +104,8 @@ def entries() -> Iterator[Entry]:
         yield Entry("metric", name, inspect.getdoc(metric) or "")
     for kind, places in (("reward method", METHODS), ("scorer", SCORERS)):
         for name, place in places.items():
-            made = import_object(place)
-            yield Entry(kind, name, inspect.getdoc(made) or "", parameters_of(made))
+            chosen = import_object(place)
+            yield Entry(kind, name, inspect.getdoc(chosen) or "", parameters_of(chosen))
     for name, text in POLICIES.items():
         yield Entry("policy", name, text)
     yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name; smollm2-reader reads.")
@@ -154,7 +154,9 @@ def _environment(name: str) -> Entry:
         return Entry("environment", name, "", env_parameters(name))
     summary, sections = contract(creator)
     if "Args" in sections:
-        sections["Args"] = "\n".join(f"{one}: {text}" for one, text in argument_texts(creator).items())
+        sections["Args"] = "\n".join(
+            f"{argument}: {text}" for argument, text in argument_texts(creator).items()
+        )
     parts = (f"{title}:\n{textwrap.indent(text, '    ')}" for title, text in sections.items())
     return Entry("environment", name, "\n\n".join([summary, *parts]), env_parameters(name))
 

@@ -79,14 +79,14 @@ def play(
     Returns:
         0, or 130 if an episode of another policy than `me` was interrupted.
     """
-    made = make_env(environment.env, environment.env_args, render_mode="ansi")
-    inner = made.unwrapped
+    plain_env = make_env(environment.env, environment.env_args, render_mode="ansi")
+    inner = plain_env.unwrapped
     name = policy.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
     methods = read_methods(policy.methods)
-    check_methods(made, methods, policy.scorer)
+    check_methods(plain_env, methods, policy.scorer)
     if save:
         EpisodeWriter(save).close()  # raises here, not at the end of the episode
-    env = GridInWords(made) if isinstance(inner, SokobanGridEnv) else made
+    env = GridInWords(plain_env) if isinstance(inner, SokobanGridEnv) else plain_env
     player, model = _player(name, env, models, seed)
     if methods:
         env = RewardWrapper(env, methods, choose_scorer(policy.scorer, model))

@@ -65,8 +65,8 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
         ValueError: no such policy for this environment, or nothing to import by this name.
     """
     if ":" in name:
-        own = import_object(name)
-        policy: Agent = own(env) if len(inspect.signature(own).parameters) == 1 else own
+        named = import_object(name)
+        policy: Agent = named(env) if len(inspect.signature(named).parameters) == 1 else named
         return policy
     inner: Any = env.unwrapped
     makers: dict[str, Callable[[], Agent]] = {}
@@ -187,7 +187,7 @@ class LexicalSearcher:
             for title, text in zip(parts[::2], parts[1::2], strict=True):
                 lines += _sentences(f"{title}: ", text)
         questions = task.question.split("; ") if len(task.answers) > 1 else [task.question]
-        return env.opening + env.form.answer("; ".join(_answer(one, lines) for one in questions))
+        return env.opening + env.form.answer("; ".join(_answer(question, lines) for question in questions))
 
 
 class CarefulReader:
@@ -237,7 +237,7 @@ class CarefulReader:
             for sentence in split_sentences(text):
                 if sentence in observation:
                     line = sentence if title in sentence else f"{title}: {sentence}"
-                    wanted = any(sentence in one or one in sentence for one in marked)
+                    wanted = any(sentence in span or span in sentence for span in marked)
                     (needed if wanted else others).append(line)
         return needed, others
 

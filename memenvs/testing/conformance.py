@@ -113,9 +113,9 @@ def test_seeds_pick_different_tasks(env):
 
 def test_a_task_can_be_chosen_by_number(env):
     first, *others = some_tasks(env)
-    one, same = (env.reset(seed=seed, options={"task": first})[1]["task"] for seed in (0, 5))
-    assert one == same == env.reset(options={"task": np.int64(first)})[1]["task"]
-    assert all(env.reset(options={"task": other})[1]["task"] != one for other in others)
+    task, same = (env.reset(seed=seed, options={"task": first})[1]["task"] for seed in (0, 5))
+    assert task == same == env.reset(options={"task": np.int64(first)})[1]["task"]
+    assert all(env.reset(options={"task": other})[1]["task"] != task for other in others)
 
 
 def test_a_wrong_reset_option_is_refused_in_one_line(env):
@@ -143,9 +143,9 @@ def test_a_state_is_json_and_is_resumed_bit_for_bit_as_often_as_wanted(env, env_
     read = json.loads(json.dumps(state, allow_nan=False))
     assert read == state
     branches = []
-    for one in (env, gym.make(env_id), env):
-        memenvs.set_state(one, read)
-        branches.append([*steps_until_end(one, SOME[1:]), one.reset()])  # the generators too
+    for resumed in (env, gym.make(env_id), env):
+        memenvs.set_state(resumed, read)
+        branches.append([*steps_until_end(resumed, SOME[1:]), resumed.reset()])  # the generators too
     assert data_equivalence(branches[0], branches[1])
     assert data_equivalence(branches[0], branches[2])
 
@@ -189,10 +189,10 @@ def test_a_copy_resumes_as_the_original_and_apart_from_it(env):
     env.reset(seed=11)
     env.step("first")
     copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    played, *others = ([*steps_until_end(one, SOME), one.reset()] for one in (env, *copies))
-    for one, other in zip(copies, others, strict=True):
+    played, *others = ([*steps_until_end(copied, SOME), copied.reset()] for copied in (env, *copies))
+    for copied, other in zip(copies, others, strict=True):
         assert data_equivalence(played, other)
-        assert one.spec == env.spec
+        assert copied.spec == env.spec
 
 
 def test_the_picture_of_a_state_put_back_is_the_one_it_was_taken_at(env_id):

@@ -103,19 +103,19 @@ def write_curves(
 
 def read_runs(paths: Sequence[str | Path]) -> list[TrainingRun]:
     """The runs in folders, each once; see `write_curves`."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         inside = sorted(path.rglob(LOG)) if path.is_dir() else [path]
         if not inside or inside[0].name != LOG:
             raise FileNotFoundError(f"{path} holds no {LOG}; a learner writes one to its --out")
-        found += [file for file in inside if file not in found]
+        files += [file for file in inside if file not in files]
     runs = []
-    for name, file in zip(names_apart([file.parent for file in found]), found, strict=True):
+    for name, file in zip(names_apart([file.parent for file in files]), files, strict=True):
         args = file.with_name(ARGS)
         known = read_json(args, "move it away to draw the run by its name") if args.exists() else {}
         runs.append(TrainingRun(name, known, _read_log(file)))
     if not any(run.rows for run in runs):
-        raise ValueError(f"no step has ended yet in {', '.join(map(str, found))}")
+        raise ValueError(f"no step has ended yet in {', '.join(map(str, files))}")
     return [run for run in runs if run.rows]
 
 
@@ -152,11 +152,11 @@ def moving_average(values: Sequence[float], smooth: float) -> list[float]:
     >>> moving_average([1.0, 4.0], 0.5)
     [1.0, 3.0]
     """
-    total, weight, found = 0.0, 0.0, []
+    total, weight, averages = 0.0, 0.0, []
     for value in values:
         total, weight = smooth * total + (1 - smooth) * value, smooth * weight + (1 - smooth)
-        found.append(total / weight)
-    return found
+        averages.append(total / weight)
+    return averages
 
 
 def _read_log(file: Path) -> dict[int, dict[str, float]]:
@@ -174,7 +174,10 @@ def _flat_args(args: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in args.items():
         if isinstance(value, dict):
-            flat |= {f"{name}.{inner}" if name != "env_args" else inner: one for inner, one in value.items()}
+            flat |= {
+                f"{name}.{inner}" if name != "env_args" else inner: argument
+                for inner, argument in value.items()
+            }
         elif name not in _ALIKE:
             flat[name] = value
     return flat

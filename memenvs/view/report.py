@@ -84,7 +84,7 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
     Raises:
         FileNotFoundError: a path does not exist, or a folder has no such file.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         inside = [path] if path.is_file() else sorted(path.rglob(EPISODES))
         if not inside:
@@ -92,20 +92,20 @@ def find_files(paths: Sequence[str | Path]) -> list[Path]:
                 f"there is no {EPISODES} in {path}; `evaluate run --out` writes one, learners with "
                 "--save-episodes"
             )
-        found += [file for file in inside if file not in found]
-    return found
+        files += [file for file in inside if file not in files]
+    return files
 
 
 def make_report(paths: Sequence[str | Path]) -> Report:
     """Read the episodes of paths; see `write_report`."""
-    found = find_files(paths)
-    runs = names_apart([path.parent if path.name == EPISODES else path for path in found])
+    files = find_files(paths)
+    runs = names_apart([path.parent if path.name == EPISODES else path for path in files])
     lines: list[str] = []
     facts: list[dict[str, Any]] = []
     run_of: list[int] = []
     groups: dict[tuple[Any, ...], list[int]] = {}
     tasks: dict[tuple[Any, ...], list[int]] = {}
-    for run, path in enumerate(found):
+    for run, path in enumerate(files):
         for line, episode in read_lines(path):
             here = len(lines)
             lines.append(line.strip())
@@ -119,15 +119,15 @@ def make_report(paths: Sequence[str | Path]) -> Report:
             groups.setdefault(key, []).append(here)
             tasks.setdefault((episode.env, episode.task or here, episode.number), []).append(here)
     if not lines:
-        raise ValueError(f"no episode has ended yet in {', '.join(map(str, found))}")
-    names = [name for name in _FIRST if any(one.get(name) not in (None, "") for one in facts)]
-    names += sorted({name for one in facts for name in one} - set(_FIRST))
+        raise ValueError(f"no episode has ended yet in {', '.join(map(str, files))}")
+    names = [name for name in _FIRST if any(fact.get(name) not in (None, "") for fact in facts)]
+    names += sorted({name for fact in facts for name in fact} - set(_FIRST))
     if len(runs) == 1:
         names.remove("run")
     index = {
         "intervals": _intervals(facts, run_of, _numbered(tasks, len(lines))),
         "columns": names,
-        "rows": [[one.get(name) for name in names] for one in facts],
+        "rows": [[fact.get(name) for name in names] for fact in facts],
         "runs": runs,
         "run": run_of,
         "groups": _numbered(groups, len(lines)),
@@ -157,12 +157,12 @@ def one_file(report: Report, out: str | Path) -> str:
 def folder_files(report: Report) -> dict[str, str]:
     """The report as texts by the names of their files in a folder: `report.html`, `episodes/N.js`."""
     nonce = secrets.token_urlsafe(18)
-    made = {"report.html": _page({**report.table, "nonce": nonce}, "", nonce)}
+    texts = {"report.html": _page({**report.table, "nonce": nonce}, "", nonce)}
     for number, text in enumerate(_blocks(report.lines)):
         block = f"memenvsBlock({number},{json.dumps(text, ensure_ascii=False)});\n"
         block = block.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-        made[f"episodes/{number}.js"] = block
-    return made
+        texts[f"episodes/{number}.js"] = block
+    return texts
 
 
 def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
@@ -210,8 +210,8 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
 def _numbered(members: Mapping[Any, Sequence[int]], count: int) -> list[int]:
     """For each of `count` episodes, the number of the set that it is a member of."""
     numbers = [0] * count
-    for number, some in enumerate(members.values()):
-        for episode in some:
+    for number, episodes in enumerate(members.values()):
+        for episode in episodes:
             numbers[episode] = number
     return numbers
 
@@ -227,14 +227,14 @@ def _intervals(
         tasks: the number of each episode's task.
     """
     values: list[dict[str, dict[int, list[float]]]] = [{} for _ in range(max(run_of) + 1)]
-    played = sorted(zip(facts, run_of, tasks, strict=True), key=lambda one: one[0]["number"] or 0)
+    played = sorted(zip(facts, run_of, tasks, strict=True), key=lambda place: place[0]["number"] or 0)
     for fact, run, task in played:
         for name, value in fact.items() if fact["end"] != "failed" else ():
             if name not in _FIRST[:-2] and isinstance(value, (int, float)):
                 values[run].setdefault(name, {}).setdefault(task, []).append(value)
     return [
         {
-            name: [*metric_interval(name, [sum(some) / len(some) for some in by_task.values()])]
+            name: [*metric_interval(name, [sum(scores) / len(scores) for scores in by_task.values()])]
             for name, by_task in metrics.items()
         }
         for metrics in values
@@ -244,7 +244,7 @@ def _intervals(
 def _texts(episode: Episode) -> dict[str, str]:
     """What was asked, expected and answered, each in at most `MAX_TEXT` characters."""
     known = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
-    accepted = [" or ".join(map(str, some)) for some in known.get("answers", [])]
+    accepted = [" or ".join(map(str, answers)) for answers in known.get("answers", [])]
     reply = episode.turns[-1].action if episode.turns else ""
     answer = extract_answer(reply, "tag") or extract_answer(reply, "boxed")
     texts = {

@@ -111,8 +111,8 @@ def line_diff(before: str, after: str) -> Iterator[str]:
     a, b = ([entry[0] if (entry := _ENTRY.match(line)) else line for line in lines] for lines in (old, new))
     for kind, i, i_end, j, j_end in SequenceMatcher(None, a, b).get_opcodes():
         if kind == "equal":
-            for one, other in zip(old[i:i_end], new[j:j_end], strict=True):
-                yield from [f"  {one}"] if one == other else [f"- {one}", f"+ {other}"]
+            for was, line in zip(old[i:i_end], new[j:j_end], strict=True):
+                yield from [f"  {was}"] if was == line else [f"- {was}", f"+ {line}"]
         else:
             yield from [f"- {line}" for line in old[i:i_end]] + [f"+ {line}" for line in new[j:j_end]]
 

@@ -59,13 +59,14 @@ def group_advantages(
     turns = comparison.advantages(episodes, how or ComparisonSettings())
     tokens = [episode.by_token(values) for episode, values in zip(episodes, turns, strict=True)]
     if comparison.adds_advantages:
-        tokens = [own + one.advantage_credits(policy) for one, own in zip(episodes, tokens, strict=True)]
+        credits = [episode.advantage_credits(policy) for episode in episodes]
+        tokens = [values + marked for values, marked in zip(tokens, credits, strict=True)]
     if comparison.needs_both_answers:
         for group in members([episode.group for episode in episodes]):
             if all_equal([episodes[i].outcome for i in group]):
                 for i in group:
                     tokens[i] = np.zeros_like(tokens[i])
-    return [without_rounding(own) for own in tokens]
+    return [without_rounding(values) for values in tokens]
 
 
 def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Comparison, ComparisonSettings]:
@@ -121,9 +122,9 @@ def tree_advantages(
 
     Args:
         roots: of trees whose episodes are over.
-        alpha: see `mt_grpo`.
-        ended: see `mt_grpo`.
-        scale: see `mt_grpo`.
+        alpha: discount of later turns and of the outcome.
+        ended: what an ended episode counts as at the turns that others still play.
+        scale: whether advantages are divided by the standard deviation.
     """
     replies = []
     for number, root in enumerate(roots):

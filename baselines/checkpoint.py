@@ -10,7 +10,10 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch.optim import Optimizer
 
 from memenvs.baselines.update import MASTER, optimizer_masters
 from memenvs.core.files import (
@@ -21,12 +24,9 @@ from memenvs.core.files import (
     write_json,
     write_text,
 )
-from memenvs.core.optional import require
 from memenvs.core.terminal import show
 from memenvs.core.trackers import TrackerName, Trackers
-
-if TYPE_CHECKING:
-    from memenvs.models import HFPolicy
+from memenvs.models.hf import HFPolicy
 
 LOG, EPISODES = "log.jsonl", "episodes.jsonl"
 
@@ -35,7 +35,7 @@ class Checkpoints:
     """Checkpoints of a run: folders `checkpoints/step-N`, with links `last` and `best` to two of them.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         keep: number of recent ones to keep besides the best, at least 1.
     """
 
@@ -51,7 +51,7 @@ class Checkpoints:
     def save(
         self,
         models: Mapping[str, HFPolicy],
-        optimizer: Any,
+        optimizer: Optimizer,
         step: int,
         args: dict[str, Any],
         best: dict[str, Any] | None = None,
@@ -63,9 +63,9 @@ class Checkpoints:
 
         Args:
             models: in training, by the names of their folders.
-            optimizer: of the models.
+            optimizer: optimizer of the models.
             step: N, steps done.
-            args: of the run, compared when it is resumed.
+            args: the run's arguments, compared when it is resumed.
             best: `step` and `value` of the best evaluation; its checkpoint is this one or in the folder.
             drawn: tasks drawn so far.
         """
@@ -86,7 +86,7 @@ class Checkpoints:
         with whole_folder(self._at(step)) as fresh:
             for name, model in models.items():
                 model.save(fresh / name, args)
-            require("safetensors.torch", "train").save_file(tensors, fresh / "optimizer.safetensors")
+            save_file(tensors, fresh / "optimizer.safetensors")
             write_json(fresh / "state.json", state)
         self.finish(step, best)
 
@@ -110,7 +110,7 @@ class Checkpoints:
             if name not in free and before.get(name) != value
         ]
 
-    def restore(self, models: Mapping[str, HFPolicy], optimizer: Any) -> dict[str, Any] | None:
+    def restore(self, models: Mapping[str, HFPolicy], optimizer: Optimizer) -> dict[str, Any] | None:
         """Load the newest checkpoint, if there is one, into models of the same form and their optimizer.
 
         Returns:
@@ -125,7 +125,7 @@ class Checkpoints:
             model.load_weights(newest / name)
         state = _read_state(newest)
         with damage_in_one_line(newest):
-            tensors = require("safetensors.torch", "train").load_file(newest / "optimizer.safetensors")
+            tensors = load_file(newest / "optimizer.safetensors")
         masters = optimizer_masters(optimizer)
         if masters.keys() != {name for name in tensors if name.endswith(MASTER)}:
             this, other = ("bfloat16", "float32") if masters else ("float32", "bfloat16")
@@ -159,10 +159,10 @@ class TrainingLog:
     """Writes `log.jsonl`, sends the same numbers to trackers, and writes lines to the error stream.
 
     Args:
-        folder: of the run.
+        folder: the run's folder.
         step: steps of the checkpoint that the run resumes from; lines of later steps are dropped.
         quiet: write nothing at all (a process that is not the first).
-        track: names of trackers, see `memenvs.core.trackers`.
+        track: names of trackers.
         config: the run's arguments, for the trackers.
 
     Raises:

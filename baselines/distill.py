@@ -6,44 +6,27 @@ import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
+import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import Flags, StepArgs, run_command
-from memenvs.baselines.rollout import RolloutRun, StepLoop
-from memenvs.baselines.update import Experience, train_on
+from memenvs.baselines.flags import Divergence, StepArgs, run_command
+from memenvs.baselines.rollout import PlayRun
+from memenvs.baselines.update import Loss, ProcessGroup, train_on
 from memenvs.core.data import Count
 from memenvs.core.episode import Episode, Sample, valid
-from memenvs.core.optional import require
 from memenvs.models import TokenPolicy
+from memenvs.models.hf import HFPolicy
 from memenvs.rollout.collect import Loop
-
-if TYPE_CHECKING:
-    from memenvs.models import HFPolicy
 
 PROMPTS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 """Where `info["privileged"]` has what the teacher reads, by the view."""
 
 
 @dataclass
-class TeacherFlags(Flags):
-    """The teacher, what it reads, and whose replies the model learns from."""
-
-    teacher_model: str = ""
-    """Folder or hub name of the teacher, with the same vocabulary; by default the initial model."""
-    view: Literal["local", "global", "student"] = "local"
-    """What the teacher reads: the prompt with only the evidence of the chunk in its place ("local"), with all
-    evidence ("global"), or the same tokens as the student ("student")."""
-    rollouts: Literal["student", "teacher"] = "student"
-    """Who writes the replies to learn from; the teacher's follow the student's prompt."""
-    divergence: losses.Divergence = "forward"
-    """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
-
-
-@dataclass
-class DistillArgs(TeacherFlags, StepArgs):
+class DistillArgs(StepArgs):
     """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts.
 
     Examples:
@@ -52,10 +35,21 @@ class DistillArgs(TeacherFlags, StepArgs):
         memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
     """
 
-    group_size: Count = 1  # distillation needs no groups
+    group_size: Count = 1
+    """G, episodes per task; distillation needs no groups."""
+    teacher_model: str = ""
+    """Folder or hub name of the teacher, with the same vocabulary; by default the initial model."""
+    view: Literal["local", "global", "student"] = "local"
+    """What the teacher reads: the prompt with only the evidence of the chunk in its place ("local"), with all
+    evidence ("global"), or the same tokens as the student ("student")."""
+    rollouts: Literal["student", "teacher"] = "student"
+    """Who writes the replies to learn from; the teacher's follow the student's prompt."""
+    divergence: Divergence = "forward"
+    """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Check the teacher's flags too."""
+        super().check()
         if self.view == "student" and not self.teacher_model:
             raise ValueError(
                 "view student leaves the model as its own teacher nothing to teach; give --teacher-model, or "
@@ -65,8 +59,8 @@ class DistillArgs(TeacherFlags, StepArgs):
             raise ValueError("vllm samples with the student's weights; leave it out for --rollouts teacher")
 
 
-class DistillRun(RolloutRun):
-    """A run that learns the distributions of a teacher; see `ModelRun`.
+class DistillRun(PlayRun):
+    """A run that learns the distributions of a teacher.
 
     Attributes:
         teacher: stays as it is.
@@ -77,8 +71,8 @@ class DistillRun(RolloutRun):
 
     args: DistillArgs
 
-    def __init__(self, args: DistillArgs) -> None:
-        super().__init__(args)
+    def __init__(self, args: DistillArgs, processes: ProcessGroup | None = None) -> None:
+        super().__init__(args, processes)
         if args.view != "student":
             env = self.make_env()
             _, info = env.reset(seed=0)
@@ -93,11 +87,11 @@ class DistillRun(RolloutRun):
 
     @functools.cached_property
     def loop(self) -> Loop:
-        """See `RolloutRun.loop`; a teacher that plays continues the tokens that the student would read."""
+        """The loop of the rollouts; a teacher that plays continues the tokens that the student would read."""
         if self.args.rollouts == "student":
             return self.make_loop(self.make_env)
-        player: Any = copy.copy(self.policy)
-        player.sample = self.teacher.sample
+        player = copy.copy(self.policy)
+        player.sample = self.teacher.sample  # type: ignore[method-assign]
         player.window = min(filter(None, (self.policy.window, self.teacher.window)), default=None)
         return self.make_loop(self.make_env, player)
 
@@ -112,27 +106,25 @@ prepare = DistillRun
 
 def train(run: DistillRun, args: DistillArgs) -> None:
     """Train to the last step, or until SIGTERM."""
-    with StepLoop(run, args.steps) as loop:
-        for step in loop:
-            # Sample
-            episodes = run.rollouts(step)
 
-            # Align: the same tokens after what the teacher reads
-            lessons, overlong = to_lessons(valid(episodes))
+    def losses_of(part: list[Sample], weights: torch.Tensor) -> list[Loss]:
+        return [divergence_loss(run.policy, run.teacher, part, weights, args)]
 
-            # Loss and step
-            with run.timer("update"):
-                metrics = train_on(
-                    run.policy,
-                    run.optimizer,
-                    lessons,
-                    args,
-                    lambda part, weights: [divergence_loss(run.policy, run.teacher, part, weights, args)],
-                    processes=run.processes,
-                    seed=(args.seed, step),
-                )
-            metrics["teacher_overlong_prompts"] = float(overlong)
-            loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
+    for step in run.steps(args.steps):
+        # Sample
+        episodes = run.rollouts(step)
+
+        # Align: the same tokens after what the teacher reads
+        lessons, overlong = to_lessons(valid(episodes))
+
+        # Loss and step
+        with run.timer("update"):
+            seed = (args.seed, step)
+            metrics = train_on(
+                run.policy, run.optimizer, lessons, args, losses_of, processes=run.processes, seed=seed
+            )
+        metrics["teacher_overlong_prompts"] = float(overlong)
+        run.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
 
 def teacher_samples(episode: Episode, sample: Sample, teacher: TokenPolicy, view: str) -> tuple[Sample, ...]:
@@ -142,23 +134,23 @@ def teacher_samples(episode: Episode, sample: Sample, teacher: TokenPolicy, view
 
     Args:
         episode: with its turns.
-        sample: of it.
+        sample: one of the episode's training sequences.
         teacher: encodes its prompts, in its own chat template.
         view: as `DistillArgs.view`; with `"student"` it is one sequence, the sample's own.
     """
     if view == "student":
-        found = [replace(sample, teacher=())]
+        lessons = [replace(sample, teacher=())]
     else:
-        found = []
+        lessons = []
         for turn in np.unique(sample.turns[sample.response_mask]).tolist():
             reply = episode.replies[turn]
             if prompt := episode.turns[turn].before["privileged"][PROMPTS[view]]:
                 read = teacher.encode(prompt)
-                found.append(Sample.of((read, None, -1), (reply.ids, reply.logprobs, turn)))
-    return tuple(one for one in found if teacher.window is None or len(one.ids) <= teacher.window)
+                lessons.append(Sample.of((read, None, -1), (reply.ids, reply.logprobs, turn)))
+    return tuple(lesson for lesson in lessons if teacher.window is None or len(lesson.ids) <= teacher.window)
 
 
-def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Experience], int]:
+def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Sample], int]:
     """What can be learned from episodes, and the number of turns that the teacher cannot read.
 
     The sampled tokens of each sequence are those of its `teacher` sequences in order.
@@ -166,31 +158,36 @@ def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Experience], int]:
     lessons, missing = [], 0
     for episode in episodes:
         for sample in episode.samples:
-            read = [turn for one in sample.teacher for turn in np.unique(one.turns[one.response_mask])]
+            read = [
+                turn for lesson in sample.teacher for turn in np.unique(lesson.turns[lesson.response_mask])
+            ]
             mask = np.isin(sample.turns, read)
             missing += len(np.unique(sample.turns[sample.response_mask])) - len(read)
             if read:
-                lessons.append(Experience(replace(sample, response_mask=mask), episode.group))
+                lessons.append(replace(sample, response_mask=mask))
     return lessons, missing
 
 
 def divergence_loss(
-    policy: HFPolicy, teacher: HFPolicy, lessons: Sequence[Experience], weights: Any, args: DistillArgs
-) -> tuple[Any, dict[str, Any]]:
+    policy: HFPolicy,
+    teacher: HFPolicy,
+    lessons: Sequence[Sample],
+    weights: torch.Tensor,
+    args: DistillArgs,
+) -> Loss:
     """The weighted divergence () of a micro-batch, and its metrics.
 
     Args:
         policy: the student.
-        teacher: of the same vocabulary.
-        lessons: of the micro-batch, N tokens.
-        weights: (N,).
+        teacher: has the same vocabulary.
+        lessons: the micro-batch, N tokens.
+        weights: (N,) weights of the tokens.
         args: `divergence`, and `micro_batch_tokens` for the teacher's passes.
     """
-    samples = [lesson.sample for lesson in lessons]
-    read = [one for sample in samples for one in sample.teacher]
+    read = [lesson for sample in lessons for lesson in sample.teacher]
     apart = policy.compare(
-        [sample.ids for sample in samples],
-        [sample.response_mask for sample in samples],
+        [sample.ids for sample in lessons],
+        [sample.response_mask for sample in lessons],
         teacher,
         states_in(teacher, read, args.micro_batch_tokens),
         functools.partial(losses.divergence, kind=args.divergence),
@@ -198,7 +195,7 @@ def divergence_loss(
     return (weights * apart).sum(), {"divergence": apart.mean()}
 
 
-def states_in(teacher: HFPolicy, samples: Sequence[Sample], budget: int) -> Any:
+def states_in(teacher: HFPolicy, samples: Sequence[Sample], budget: int) -> torch.Tensor:
     """A teacher's hidden states (N, H) before the sampled tokens of samples, in order, without gradients.
 
     Args:
@@ -206,15 +203,14 @@ def states_in(teacher: HFPolicy, samples: Sequence[Sample], budget: int) -> Any:
         samples: in any number.
         budget: most tokens of a forward pass.
     """
-    torch = require("torch", "train")
-    found: list[Any] = [None] * len(samples)
+    parts: dict[int, torch.Tensor] = {}
     with torch.no_grad():
         for batch in teacher.micro_batches([sample.ids for sample in samples], budget):
             masks = [samples[i].response_mask for i in batch]
             states = teacher.states([samples[i].ids for i in batch], masks)
-            for i, own in zip(batch, states.split([int(mask.sum()) for mask in masks]), strict=True):
-                found[i] = own
-    return torch.cat(found)
+            for i, part in zip(batch, states.split([int(mask.sum()) for mask in masks]), strict=True):
+                parts[i] = part
+    return torch.cat([parts[i] for i in range(len(samples))])
 
 
 def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
@@ -223,13 +219,13 @@ def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
     Raises:
         ValueError: with the name and a token that differs.
     """
-    own, others = (model.tokenizer.get_vocab() for model in (policy, teacher))
-    if own != others:
-        token, number = min(own.items() ^ others.items(), key=lambda item: (item[1], item[0]))
-        whose = "the model" if (token, number) in own.items() else "the teacher"
+    ours, others = (model.tokenizer.get_vocab() for model in (policy, teacher))
+    if ours != others:
+        token, number = min(ours.items() ^ others.items(), key=lambda item: (item[1], item[0]))
+        whose = "the model" if (token, number) in ours.items() else "the teacher"
         raise ValueError(
-            f"teacher_model {name!r} has {len(others):,} tokens and the model {len(own):,}, and {token!r} is "
-            f"number {number} of {whose} alone; give a teacher with the same vocabulary"
+            f"teacher_model {name!r} has {len(others):,} tokens and the model {len(ours):,}, and {token!r} "
+            f"is number {number} of {whose} alone; give a teacher with the same vocabulary"
         )
 
 

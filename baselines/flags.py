@@ -1,20 +1,18 @@
-"""Flags of the learners, in groups that a command line and a recipe fill in."""
+"""Flags of the learners, which a command line and a recipe fill in."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 from msgspec import Meta
 
-from memenvs.baselines import losses
 from memenvs.core import data
 from memenvs.core.arguments import parse
 from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
@@ -26,7 +24,10 @@ from memenvs.core.trackers import TrackerError, TrackerName
 from memenvs.wrappers.registry import read_methods
 
 A = TypeVar("A", bound="TrainArgs")
+R = TypeVar("R")
 
+LossAggMode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
+Divergence = Literal["forward", "reverse", "jsd"]
 Clip = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)]
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -35,30 +36,19 @@ ARGS = "args.json"
 """File of a run with all its flags."""
 RESUMABLE = frozenset(
     "recipe out resume save_every keep dtype gradient_checkpointing micro_batch_tokens num_envs "
-    "save_episodes track vllm eval_every".split()
+    "save_episodes track vllm eval_every workers".split()
 )
 """Flags that may differ when a run is resumed, besides its length: they change how it computes or logs.
 
 A checkpoint refuses a `dtype` of another precision than its own, which "auto" can be on another machine."""
 
 
-class Flags:
-    """Base of the groups of flags. A learner's arguments inherit the groups that it needs."""
-
-    def __post_init__(self) -> None:
-        """Check every flag against its annotation; learners add what an annotation cannot say.
-
-        Raises:
-            ValueError: a flag is out of range, or contradicts another.
-        """
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            if data.is_plain(hint):
-                data.check(name, getattr(self, name), hint)
-
-
 @dataclass
-class RunFlags(Flags):
-    """What a run writes, and where."""
+class TrainArgs:
+    """Arguments of every training: what a run writes, its model, and how the model is optimized (AdamW)."""
+
+    LENGTH: ClassVar[str]
+    """The flag that says how long a run is."""
 
     recipe: str = ""
     """File of flags, args.json of a run, or name of a bundled recipe (docs/papers.md); the command line
@@ -75,11 +65,6 @@ class RunFlags(Flags):
     """Seed of all random numbers."""
     track: tuple[TrackerName, ...] = ("tensorboard",)
     """Trackers that also get the numbers of log.jsonl (docs/learners.md); a bare `--track` uses none."""
-
-
-@dataclass
-class ModelFlags(Flags):
-    """The model, and how it is computed and optimized (AdamW)."""
 
     model: str = ""
     """Folder of a causal model, its name on the hub, or a name of `memenvs list`: smollm2, smollm2-reader."""
@@ -106,10 +91,35 @@ class ModelFlags(Flags):
     max_grad_norm: Positive = 1.0
     """A gradient of a larger norm is scaled down to this norm."""
 
+    def check(self) -> None:
+        """Check every flag against its annotation; learners add what an annotation cannot say.
+
+        Raises:
+            ValueError: a flag is out of range, or contradicts another.
+        """
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            if data.is_plain(hint):
+                data.check(name, getattr(self, name), hint)
+
+    def plain(self) -> dict[str, Any]:
+        """Every flag by name, as a JSON file holds it."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        return values
+
+    @property
+    def resumable(self) -> frozenset[str]:
+        """The flags that may differ when a run is resumed.
+
+        Its length is one of them unless the learning rate depends on it.
+        """
+        shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
+        depends = self.lr_end < 1 or any(0 < share < 1 for share in shares)
+        return RESUMABLE if depends else RESUMABLE | {self.LENGTH}
+
 
 @dataclass
-class PlayFlags(Flags):
-    """The environment, how replies are sampled, and evaluations during training."""
+class PlayArgs(TrainArgs):
+    """Arguments of a learner that plays: the environment, how replies are sampled, and evaluations."""
 
     env: str = "MemSokoban-v0"
     """Id of the environment."""
@@ -139,8 +149,10 @@ class PlayFlags(Flags):
 
 
 @dataclass
-class StepFlags(Flags):
-    """The steps, the tasks played in each, and how the policy learns from their episodes."""
+class StepArgs(PlayArgs):
+    """Arguments of a learner that plays new tasks at every step: the tasks of a step, and its loss."""
+
+    LENGTH = "steps"
 
     steps: Count = 100
     """Training steps."""
@@ -152,7 +164,7 @@ class StepFlags(Flags):
     """Passes over the episodes of a step."""
     minibatches: Count = 1
     """Optimizer steps per pass; groups stay together."""
-    loss_agg_mode: losses.LossAggMode = "token-mean"
+    loss_agg_mode: LossAggMode = "token-mean"
     """How the losses of tokens are averaged: each token weighs the same ("token-mean", DAPO) or each sequence
     does ("seq-mean-token-mean", GRPO). "seq-mean-token-sum" adds a sequence's tokens;
     "seq-mean-token-sum-norm" divides this sum by max_new_tokens (Dr. GRPO). If prompts are rewritten, and on
@@ -160,8 +172,8 @@ class StepFlags(Flags):
 
 
 @dataclass
-class RewardFlags(Flags):
-    """Reward methods that wrap the environment, and the loss of an update by advantages."""
+class RewardArgs(StepArgs):
+    """Arguments of a learner that learns from rewards: reward methods, and the loss by advantages."""
 
     methods: Sequence[str] = ()
     """Reward methods: TAMTRL, InfoMem beta=0.1, package.module:Class for your own, or JSON such as
@@ -184,66 +196,27 @@ class RewardFlags(Flags):
         """Whether the divergence is a part of the loss, not of the rewards."""
         return True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Check the methods too."""
+        super().check()
         read_methods(self.methods)
-
-
-@dataclass
-class TrainArgs(RunFlags, ModelFlags):
-    """Arguments of every training, whatever it learns from."""
-
-    LENGTH: ClassVar[str]
-    """The flag that says how long a run is."""
-
-    def plain(self) -> dict[str, Any]:
-        """Every flag by name, as a JSON file holds it."""
-        values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        return values
-
-    @property
-    def resumable(self) -> frozenset[str]:
-        """The flags that may differ when a run is resumed.
-
-        Its length is one of them unless the learning rate depends on it.
-        """
-        shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
-        depends = self.lr_end < 1 or any(0 < share < 1 for share in shares)
-        return RESUMABLE if depends else RESUMABLE | {self.LENGTH}
-
-
-@dataclass
-class PlayArgs(PlayFlags, TrainArgs):
-    """Arguments of a learner that trains a policy in an environment."""
-
-
-@dataclass
-class StepArgs(StepFlags, PlayArgs):
-    """Arguments of a learner that plays new tasks at every step."""
-
-    LENGTH = "steps"
-
-
-@dataclass
-class RewardArgs(RewardFlags, StepArgs):
-    """Arguments of a learner that learns from the rewards of its own rollouts."""
 
 
 def run_command(
     kind: type[A],
-    prepare: Callable[[A], Any],
-    train: Callable[[Any, A], None],
+    prepare: Callable[[A], R],
+    train: Callable[[R, A], None],
     argv: Sequence[str] | None,
     name: str,
 ) -> int:
     """Read the flags of a learner, prepare its run and train.
 
     Args:
-        kind: of the learner's arguments.
+        kind: class of the learner's arguments.
         prepare: makes the run of the arguments.
         train: is given the run and the arguments.
         argv: the command line; None: that of this process.
-        name: of the learner.
+        name: the learner's name.
 
     Returns:
         The exit status: 2, and one line on standard error, for what is wrong before
@@ -271,37 +244,24 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     With `--resume` and no recipe the flags of the run in `--out` are the defaults.
 
     Raises:
-        ValueError: there is no such recipe, or a flag is unknown, cannot be read or is out of range.
+        ValueError: there is no such recipe, or a flag is unknown or cannot be read.
         ImportError: tyro is not installed.
     """
     require("tyro", "train")
-    groups = [group for group in reversed(kind.__mro__) if Flags in group.__bases__]
-    names = [group.__name__.removesuffix("Flags").lower() for group in groups]
-    # Nested dataclasses are the groups of the help, and the docstring has its beginning and examples.
-    options = make_dataclass(
-        kind.__name__, zip(names, groups, strict=True), namespace={"__doc__": inspect.getdoc(kind)}
-    )
-    defaults = kind()
-    values = options(
-        *(group(**{one.name: getattr(defaults, one.name) for one in fields(group)}) for group in groups)
-    )
-    hints = get_type_hints(kind)
-    named = [name for name, hint in hints.items() if hint == dict[str, Any]]
-    plain = [f"--{name}".replace("_", "-") for name in hints.keys() - {*named}]
+    defaults, hints = kind(), get_type_hints(kind)
+    by_name = [name for name, hint in hints.items() if hint == dict[str, Any]]
+    repeatable = [f"--{name}".replace("_", "-") for name in hints.keys() - {*by_name}]
     recipe, begun = _value_in(argv, "--recipe"), Path(_value_in(argv, "--out") or defaults.out) / ARGS
     if not recipe and "--resume" in argv and begun.is_file():
         recipe = str(begun)
     if recipe:
-        of_recipe = run_flags(Path(recipe), prog) if recipe.endswith(".json") else recipe_flags(recipe)
-        values = parse(options, of_recipe, f"{prog} --recipe {recipe}", values, plain)
-    given = parse(options, argv, prog, values, plain)
-    flags, before = (
-        {name: value for group in vars(one).values() for name, value in vars(group).items()}
-        for one in (given, values)
-    )
-    for name in named:
-        flags[name] = {**before[name], **flags[name]} if flags[name] else {}
-    return kind(**flags)
+        flags = run_flags(Path(recipe), prog) if recipe.endswith(".json") else recipe_flags(recipe)
+        defaults = parse(kind, flags, f"{prog} --recipe {recipe}", defaults, repeatable)
+    args: A = parse(kind, argv, prog, defaults, repeatable)
+    for name in by_name:
+        if value := getattr(args, name):
+            setattr(args, name, {**getattr(defaults, name), **value})
+    return args
 
 
 def _value_in(argv: Sequence[str], flag: str) -> str:

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
 
 from memenvs.baselines.advantages import group_advantages, read_comparison, tree_advantages
-from memenvs.baselines.flags import Flags, RewardArgs, run_command
-from memenvs.baselines.rollout import RewardRun, StepLoop, group_seeds
+from memenvs.baselines.flags import RewardArgs, run_command
+from memenvs.baselines.rollout import PlayRun, group_seeds
 from memenvs.baselines.update import (
-    Experience,
+    Loss,
     ProcessGroup,
     evaluate_in,
+    give_advantages,
     old_logprobs_from,
     policy_loss,
     sampled_entropy,
     score,
-    to_experiences,
     train_on,
 )
 from memenvs.core.data import Count, Whole
-from memenvs.core.episode import Episode, Floats, valid
+from memenvs.core.episode import Episode, Floats, Sample, valid
 from memenvs.credit import overlong_penalty
+from memenvs.models.hf import HFPolicy
 from memenvs.rollout.tree import check_cost, collect_trees
 from memenvs.wrappers import RewardMethod
 
-if TYPE_CHECKING:
-    from memenvs.models import HFPolicy
-
 
 @dataclass
-class ComparisonFlags(Flags):
-    """What a group compares, and how."""
+class GRPOArgs(RewardArgs):
+    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit.
+
+    Examples:
+        memenvs train grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
+        memenvs train grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
+        memenvs train grpo --model FOLDER --reward turn --reward-args estimator=rloo --out runs/rloo
+    """
 
     reward: str = "outcome"
     """What a group compares: the outcome (GRPO-OR), the sum of all turns ("merged", GRPO-MR), each turn with
@@ -54,19 +60,9 @@ class ComparisonFlags(Flags):
     """DAPO's penalty on long episodes, such as 4096 512: it is 1 at this many tokens of replies, and rises
     from 0 over this many tokens before. By default there is none."""
 
-
-@dataclass
-class GRPOArgs(ComparisonFlags, RewardArgs):
-    """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit.
-
-    Examples:
-        memenvs train grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
-        memenvs train grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
-        memenvs train grpo --model FOLDER --reward turn --reward-args estimator=rloo --out runs/rloo
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Check what a group compares too."""
+        super().check()
         comparison, how = read_comparison(self.reward, self.reward_args)
         alone = how.estimator == "reinforce" and not isinstance(comparison, RewardMethod)
         if self.group_size < 2 and not alone:
@@ -88,8 +84,8 @@ class GRPOArgs(ComparisonFlags, RewardArgs):
             check_cost(self.groups, self.group_size, self.tree_turns)
 
 
-class GRPORun(RewardRun):
-    """A run that compares episodes; see `RewardRun`.
+class GRPORun(PlayRun):
+    """A run that compares episodes.
 
     Attributes:
         comparison: what `reward` names.
@@ -98,9 +94,9 @@ class GRPORun(RewardRun):
 
     args: GRPOArgs
 
-    def __init__(self, args: GRPOArgs) -> None:
+    def __init__(self, args: GRPOArgs, processes: ProcessGroup | None = None) -> None:
         self.comparison, self.how = read_comparison(args.reward, args.reward_args)
-        super().__init__(args, self.comparison)
+        super().__init__(args, processes, self.comparison)
 
 
 prepare = GRPORun
@@ -108,59 +104,51 @@ prepare = GRPORun
 
 def train(run: GRPORun, args: GRPOArgs) -> None:
     """Train to the last step, or until SIGTERM."""
-    with StepLoop(run, args.steps) as loop:
-        for step in loop:
-            # Sample and credit (dynamic sampling needs the credit of a group to know whether to sample more)
-            sample = sample_trees if args.tree_turns else sample_groups
-            experiences, episodes, tokens = sample(run, args, step)
+    for step in run.steps(args.steps):
+        # Sample and credit (dynamic sampling needs the credit of a group to know whether to sample more)
+        roll_out = sample_trees if args.tree_turns else sample_groups
+        samples, episodes, tokens = roll_out(run, args, step)
 
-            # Score: the reference model's log-probabilities
-            samples = [one.sample for one in experiences]
-            with run.timer("log_probs"):
-                metrics = score(run.policy, samples, args, processes=run.processes, ref_model=run.ref_model)
+        # Score: the reference model's log-probabilities
+        with run.timer("log_probs"):
+            metrics = score(run.policy, samples, args, processes=run.processes, ref_model=run.ref_model)
 
-            # Loss and step
-            with run.timer("update"):
-                metrics |= update(
-                    run.policy,
-                    run.optimizer,
-                    experiences,
-                    args,
-                    processes=run.processes,
-                    seed=(args.seed, step),
-                )
-            if args.dynamic_sampling:  # the groups that are left out may be those that have collapsed
-                metrics |= sampled_entropy(sample for one in valid(episodes) for sample in one.samples)
-            informative = {one.group for one in experiences if one.advantages.any()}
-            metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
-            loop.end(metrics, tokens, episodes)
+        # Loss and step
+        with run.timer("update"):
+            seed = (args.seed, step)
+            metrics |= update(run.policy, run.optimizer, samples, args, processes=run.processes, seed=seed)
+        if args.dynamic_sampling:  # the groups that are left out may be those that have collapsed
+            metrics |= sampled_entropy(sample for episode in valid(episodes) for sample in episode.samples)
+        informative = {sample.group for sample in samples if sample.advantages.any()}
+        metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
+        run.end(metrics, tokens, episodes)
 
 
 def update(
     policy: HFPolicy,
-    optimizer: Any,
-    experiences: Sequence[Experience],
+    optimizer: torch.optim.Optimizer,
+    samples: Sequence[Sample],
     args: RewardArgs,
     *,
     processes: ProcessGroup,
     seed: Sequence[int],
 ) -> dict[str, float]:
-    """Train on experiences by their advantages; see `train_on`.
+    """Train on samples by their advantages, as `train_on` does.
 
     If the loss is of advantages alone, sequences without any have no gradient: they are at most read. They
     keep their weight in the loss of the others, and their part in the metrics.
     """
-    own = old_logprobs_from(policy, args) == "update"
+    first = old_logprobs_from(policy, args) == "update"
 
-    def losses_of(part: list[Experience], weights: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
-        now = evaluate_in(policy, [one.sample for one in part], entropy=bool(args.entropy_coef))
-        yield policy_loss(now, part, weights, args, own)
+    def losses_of(part: list[Sample], weights: torch.Tensor) -> Iterator[Loss]:
+        now = evaluate_in(policy, part, entropy=bool(args.entropy_coef))
+        yield policy_loss(now, part, weights, args, first)
 
-    counts = bool if args.entropy_coef or args.kl_coef else lambda one: bool(one.advantages.any())
-    return sampled_entropy(one.sample for one in experiences) | train_on(
+    counts = bool if args.entropy_coef or args.kl_coef else lambda sample: bool(sample.advantages.any())
+    return sampled_entropy(samples) | train_on(
         policy,
         optimizer,
-        experiences,
+        samples,
         args,
         losses_of,
         processes=processes,
@@ -170,7 +158,7 @@ def update(
     )
 
 
-def sample_groups(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experience], list[Episode], int]:
+def sample_groups(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Sample], list[Episode], int]:
     """Roll out the groups of a step and compare the episodes of each.
 
     With dynamic sampling a group without an advantage is left out, and others are sampled.
@@ -201,11 +189,11 @@ def sample_groups(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experie
         if len(kept) >= args.groups:
             break
     chosen = [member for members in list(kept.values())[: args.groups] for member in members]
-    experiences = to_experiences([episode for episode, _ in chosen], [values for _, values in chosen])
-    return experiences, sampled, sum(episode.tokens for episode in sampled)
+    samples = give_advantages([episode for episode, _ in chosen], [values for _, values in chosen])
+    return samples, sampled, sum(episode.tokens for episode in sampled)
 
 
-def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experience], list[Episode], int]:
+def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Sample], list[Episode], int]:
     """Roll out the trees of a step and compare the replies to each state.
 
     Returns:
@@ -229,11 +217,13 @@ def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Experien
     how = run.how
     with run.timer("credit"):
         credited = tree_advantages(roots, alpha=how.alpha, ended=how.ended, scale=how.scale)
-    experiences = [Experience(sample, plan[number].group, values) for sample, number, values in credited]
+    samples = [
+        replace(sample, group=plan[number].group, advantages=values) for sample, number, values in credited
+    ]
     episodes = [episode.without_texts() for root in roots for episode in root.episodes()]
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
     processes = run.processes
-    return processes.gather(experiences), processes.gather(episodes), int(processes.sum(tokens)[0])
+    return processes.gather(samples), processes.gather(episodes), int(processes.sum(tokens)[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,17 +8,12 @@ token its share in the loss of the whole batch, so that the gradients of micro-b
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import get_args
 
-from memenvs.core.optional import Lazy
+import torch
 
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = Lazy("torch", "train")  # the command line shows its help without it
+from memenvs.baselines.flags import Divergence, LossAggMode
 
-LossAggMode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
-Divergence = Literal["forward", "reverse", "jsd"]
 LOSS_AGG_MODES, DIVERGENCES = get_args(LossAggMode), get_args(Divergence)
 MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
 MAX_KL = 10.0  # nats; as in verl

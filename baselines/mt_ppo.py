@@ -4,40 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import Flags, RewardArgs, run_command
-from memenvs.baselines.rollout import RewardRun, StepLoop
+from memenvs.baselines.flags import RewardArgs, run_command
+from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.update import (
-    Experience,
+    Loss,
     ProcessGroup,
     evaluate_in,
     flat_tensor,
+    give_advantages,
     old_logprobs_from,
     policy_loss,
     sampled_entropy,
     score,
-    to_experiences,
     train_on,
     values_in,
 )
 from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
-from memenvs.core.episode import Episode, Floats, valid
+from memenvs.core.episode import Episode, Floats, Sample, valid
 from memenvs.credit.tokens import gae, place_rewards, whiten
-
-if TYPE_CHECKING:
-    from memenvs.models import HFPolicy
+from memenvs.models.hf import HFPolicy
 
 Placement = Literal["outcome", "merged", "turn"]
 
 
 @dataclass
-class AdvantageFlags(Flags):
-    """Where rewards are placed, and how advantages are estimated."""
+class MTPPOArgs(RewardArgs):
+    """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed.
 
+    Examples:
+        memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
+        memenvs train mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
+        memenvs train mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
+    """
+
+    group_size: Count = 1
+    """G, episodes per task; PPO needs no groups."""
     reward: Placement = "turn"
     """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
     ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
@@ -48,11 +55,6 @@ class AdvantageFlags(Flags):
     kl_in: Literal["loss", "reward"] = "loss"
     """Where the divergence goes: into the loss (the estimator k3 of Schulman, 2020), or subtracted from each
     token's reward (k1)."""
-
-
-@dataclass
-class CriticFlags(Flags):
-    """The critic."""
 
     critic: Literal["separate", "shared"] = "separate"
     """A second model initialised from the policy, which doubles the memory of training ("separate"), or a
@@ -67,26 +69,14 @@ class CriticFlags(Flags):
     value_coef: Positive = 0.5
     """Weight of the critic's loss: relative to the policy's if shared, before clipping if separate."""
 
-
-@dataclass
-class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
-    """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed.
-
-    Examples:
-        memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
-        memenvs train mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
-        memenvs train mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
-    """
-
-    group_size: Count = 1  # PPO needs no groups
-
     @property
     def kl_in_loss(self) -> bool:
-        """See `RewardFlags.kl_in_loss`."""
+        """Whether the divergence is a part of the loss, not of the rewards."""
         return self.kl_in == "loss"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Check the critic's flags too."""
+        super().check()
         if self.critic_warmup >= self.steps:
             raise ValueError(
                 f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
@@ -96,8 +86,8 @@ class MTPPOArgs(AdvantageFlags, CriticFlags, RewardArgs):
             raise ValueError("kl_in reward has no effect without kl_coef; give --kl-coef too")
 
 
-class MTPPORun(RewardRun):
-    """A run with a critic; see `RewardRun`.
+class MTPPORun(PlayRun):
+    """A run with a critic.
 
     Attributes:
         critic: the policy itself if the critic is a part of it.
@@ -120,12 +110,12 @@ class MTPPORun(RewardRun):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The policy's parameters and, with a learning rate of its own, the critic's."""
         args = self.args
-        own = self.critic.critic_parameters(shared=self.critic is self.policy)
+        critic = self.critic.critic_parameters(shared=self.critic is self.policy)
         rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
         (group,) = super().parameter_groups()
         return [
             {**group, "params": self.policy.model_parameters()},
-            {"params": own, "full_lr": rate, "warmup": args.critic_lr_warmup},
+            {"params": critic, "full_lr": rate, "warmup": args.critic_lr_warmup},
         ]
 
 
@@ -134,84 +124,81 @@ prepare = MTPPORun
 
 def train(run: MTPPORun, args: MTPPOArgs) -> None:
     """Train to the last step, or until SIGTERM."""
-    with StepLoop(run, args.steps) as loop:
-        for step in loop:
-            # Sample
-            episodes = run.rollouts(step)
-            usable = valid(episodes)
-            samples = [sample for episode in usable for sample in episode.samples]
+    for step in run.steps(args.steps):
+        # Sample
+        episodes = run.rollouts(step)
+        usable = valid(episodes)
+        samples = [sample for episode in usable for sample in episode.samples]
 
-            # Score: the critic's values, the reference model's log-probabilities
-            with run.timer("log_probs"):
-                models = {"critic": run.critic, "ref_model": run.ref_model}
-                metrics = score(run.policy, samples, args, processes=run.processes, **models)
+        # Score: the critic's values, the reference model's log-probabilities
+        with run.timer("log_probs"):
+            scorers = {"critic": run.critic, "ref_model": run.ref_model}
+            metrics = score(run.policy, samples, args, processes=run.processes, **scorers)
 
-            # Credit
-            with run.timer("credit"):
-                penalties = None if args.kl_in_loss else kl_penalties(usable, args.kl_coef)
-                advantages, returns = token_advantages(
-                    usable,
-                    reward=args.reward,
-                    gamma=args.gamma,
-                    lam=args.lam,
-                    penalties=penalties,
-                    marked=[episode.advantage_credits(run.policy) for episode in usable],
-                )
+        # Credit
+        with run.timer("credit"):
+            advantages, returns = token_advantages(
+                usable,
+                reward=args.reward,
+                gamma=args.gamma,
+                lam=args.lam,
+                penalties=None if args.kl_in_loss else kl_penalties(usable, args.kl_coef),
+                marked=[episode.advantage_credits(run.policy) for episode in usable],
+            )
 
-            # Loss and step
-            with run.timer("update"):
-                metrics |= update(
-                    run.policy,
-                    run.critic,
-                    run.optimizer,
-                    to_experiences(usable, advantages, returns),
-                    args,
-                    processes=run.processes,
-                    seed=(args.seed, step),
-                    critic_only=step <= args.critic_warmup,
-                )
-            loop.end(metrics, sum(episode.tokens for episode in episodes), episodes)
+        # Loss and step
+        with run.timer("update"):
+            metrics |= update(
+                run.policy,
+                run.critic,
+                run.optimizer,
+                give_advantages(usable, advantages, returns),
+                args,
+                processes=run.processes,
+                seed=(args.seed, step),
+                critic_only=step <= args.critic_warmup,
+            )
+        run.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
 
 def update(
     policy: HFPolicy,
     critic: HFPolicy,
-    optimizer: Any,
-    experiences: Sequence[Experience],
+    optimizer: torch.optim.Optimizer,
+    samples: Sequence[Sample],
     args: MTPPOArgs,
     *,
     processes: ProcessGroup,
     seed: Sequence[int],
     critic_only: bool = False,
 ) -> dict[str, float]:
-    """Train policy and critic on experiences; see `train_on`.
+    """Train policy and critic on samples, as `train_on` does.
 
     A separate critic has a gradient of its own, clipped apart; a shared one, which is the policy itself, adds
     its loss to the policy's. With `critic_only` the policy stays as it is (critic warm-up).
     """
-    own, shared = old_logprobs_from(policy, args, critic) == "update", critic is policy
+    first, shared = old_logprobs_from(policy, args, critic) == "update", critic is policy
     trained = {"critic_grad_norm": critic.critic_parameters(shared=shared)}
     if not critic_only:
         model = {"grad_norm": policy.parameters() if shared else policy.model_parameters()}
         trained = model if shared else model | trained
 
-    def losses_of(part: list[Experience], weights: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
-        samples = [one.sample for one in part]
+    def losses_of(part: list[Sample], weights: torch.Tensor) -> Iterator[Loss]:
         if shared or not critic_only:
-            now = evaluate_in(policy, samples, entropy=bool(args.entropy_coef))
-            loss, metrics = policy_loss(now, part, weights, args, own)
+            now = evaluate_in(policy, part, entropy=bool(args.entropy_coef))
+            loss, metrics = policy_loss(now, part, weights, args, first)
         if shared:  # one pass for both
             of_values, more = value_loss(now.values, part, weights, args)
             yield of_values if critic_only else loss + of_values, metrics | more
             return
         if not critic_only:
             yield loss, metrics
-        yield value_loss(values_in(critic, samples), part, weights, args)
+        yield value_loss(values_in(critic, part), part, weights, args)
 
-    return sampled_entropy(one.sample for one in experiences) | train_on(
+    return sampled_entropy(samples) | train_on(
         policy,
         optimizer,
-        experiences,
+        samples,
         args,
         losses_of,
         processes=processes,
@@ -222,11 +209,11 @@ def update(
 
 
 def value_loss(
-    values: Any, experiences: Sequence[Experience], weights: Any, args: MTPPOArgs
-) -> tuple[Any, dict[str, Any]]:
-    """The loss () of a critic's values (N,) of a micro-batch, and its metrics; see `policy_loss`."""
-    returns = flat_tensor([one.returns for one in experiences], values)
-    before = flat_tensor([one.sample.values for one in experiences], values)
+    values: torch.Tensor, samples: Sequence[Sample], weights: torch.Tensor, args: MTPPOArgs
+) -> Loss:
+    """The loss () of a critic's values (N,) of a micro-batch, and its metrics, as of `policy_loss`."""
+    returns = flat_tensor([sample.returns for sample in samples], values)
+    before = flat_tensor([sample.values for sample in samples], values)
     errors = losses.value_loss(values, before, returns)
     return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
 
@@ -268,13 +255,13 @@ def token_advantages(
         earned = np.subtract(episode.turn_rewards, episode.turn_advantages)
         placed = place_rewards(earned, ends, episode.tokens, placement=reward, outcome=outcome)
         rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
-        values[row, : episode.tokens] = np.concatenate([np.asarray(one.values) for one in episode.samples])
+        values[row, : episode.tokens] = np.concatenate([np.asarray(s.values) for s in episode.samples])
     advantages = gae(rewards, values, mask, gamma, lam)
     returns = advantages + values
     if whitened:
         advantages = whiten(advantages, mask)
-    for row, own in enumerate(marked or () if reward != "outcome" else ()):
-        advantages[row, : lengths[row]] += own
+    for row, credits in enumerate(marked or () if reward != "outcome" else ()):
+        advantages[row, : lengths[row]] += credits
     rows = range(len(episodes))
     return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
 
@@ -289,11 +276,11 @@ def kl_penalties(episodes: Sequence[Episode], coef: float) -> list[Floats]:
         episodes: with `ref_logprobs` in every sample.
         coef: weight of a nat.
     """
-    parts = [
-        [one.logprobs[one.response_mask] - np.asarray(one.ref_logprobs) for one in episode.samples]
+    divergences = [
+        [s.logprobs[s.response_mask] - np.asarray(s.ref_logprobs) for s in episode.samples]
         for episode in episodes
     ]
-    return [coef * np.concatenate(apart) for apart in parts]
+    return [coef * np.concatenate(of_samples) for of_samples in divergences]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

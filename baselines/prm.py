@@ -7,29 +7,38 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import torch
 from msgspec import Meta
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from memenvs.baselines.flags import Flags, TrainArgs, run_command
-from memenvs.baselines.rollout import ModelRun, StepLoop, shuffled_batches
+from memenvs.baselines.flags import TrainArgs, run_command
+from memenvs.baselines.train import Run, shuffled_batches
 from memenvs.baselines.update import flat_tensor
 from memenvs.core.data import Count, NonNegative
 from memenvs.core.episode import Episode, Floats
 from memenvs.core.episode_file import read_episodes
-from memenvs.core.optional import require
 from memenvs.credit import all_equal
+from memenvs.models.hf import HFPolicy
 from memenvs.wrappers.prm import TurnSequence, sigmoid, to_sequences, turn_logits
-
-if TYPE_CHECKING:
-    from memenvs.models import HFPolicy
 
 
 @dataclass
-class LabelFlags(Flags):
-    """The episodes, and how the model learns from their labelled turns."""
+class PRMArgs(TrainArgs):
+    """A process reward model: a causal model with a linear layer, by binary cross-entropy (TAMTRL B.2).
 
+    Examples:
+        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
+        memenvs train prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
+        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
+    """
+
+    LENGTH = "epochs"
+
+    lr: NonNegative = 2e-5
+    """Learning rate."""
     episodes: tuple[Path, ...] = ()
     """Files of episodes: `episodes.jsonl` of `evaluate run --out` or of learners with --save-episodes."""
     labels: str = "outcome"
@@ -43,21 +52,6 @@ class LabelFlags(Flags):
     """Passes over the sequences; each ends with a measurement."""
 
 
-@dataclass
-class PRMArgs(LabelFlags, TrainArgs):
-    """A process reward model: a causal model with a linear layer, by binary cross-entropy (TAMTRL B.2).
-
-    Examples:
-        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
-        memenvs train prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
-        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
-    """
-
-    LENGTH = "epochs"
-
-    lr: NonNegative = 2e-5
-
-
 class LabelledSequence(NamedTuple):
     """A sequence and the labels (N,), 0 to 1, of its N turns."""
 
@@ -65,7 +59,7 @@ class LabelledSequence(NamedTuple):
     labels: Floats
 
 
-class PRMRun(ModelRun):
+class PRMRun(Run):
     """A run that learns from which turns lead to success.
 
     Attributes:
@@ -88,10 +82,10 @@ class PRMRun(ModelRun):
     def restore(self) -> None:
         """Make sequences of the episodes, then load the newest checkpoint."""
         self.examples, self.held_out = (
-            [one for episode in part for one in self._labelled(episode)] for part in self._parts
+            [example for episode in part for example in self._labelled(episode)] for part in self._parts
         )
         known, measured = (
-            np.concatenate([np.zeros(0), *(one.labels for one in part)])
+            np.concatenate([np.zeros(0), *(example.labels for example in part)])
             for part in (self.examples, self.held_out)
         )
         turns = sum(len(episode.turns) for part in self._parts for episode in part)
@@ -118,15 +112,15 @@ class PRMRun(ModelRun):
         """Metrics of the held-out tasks, at the end of each pass."""
         if step % math.ceil(len(self.examples) / self.args.batch_size):
             return {}
-        mine = [one.sequence for one in self.processes.shard(self.held_out)]
+        mine = [example.sequence for example in self.processes.shard(self.held_out)]
         logits = self.processes.gather(turn_logits(self.policy, mine, self.args.micro_batch_tokens))
-        labels = np.concatenate([one.labels for one in self.held_out])
+        labels = np.concatenate([example.labels for example in self.held_out])
         metrics = quality(np.concatenate(logits), labels, self.prior)
         return {f"eval_{name}": value for name, value in metrics.items()}
 
     def _labelled(self, episode: Episode) -> list[LabelledSequence]:
         labels = turn_labels(episode, self.args.labels)
-        return [LabelledSequence(one, labels[one.turns]) for one in to_sequences(self.policy, episode)]
+        return [LabelledSequence(turns, labels[turns.turns]) for turns in to_sequences(self.policy, episode)]
 
 
 prepare = PRMRun
@@ -134,19 +128,19 @@ prepare = PRMRun
 
 def train(run: PRMRun, args: PRMArgs) -> None:
     """Train to the last step, or until SIGTERM; the loss is the mean cross-entropy of a batch's turns."""
-    entropy = require("torch.nn.functional", "train").binary_cross_entropy_with_logits
 
-    def nats(part: list[LabelledSequence]) -> Any:
-        logits = run.policy.values([one.sequence.ids for one in part], [one.sequence.ends for one in part])
-        return entropy(logits, flat_tensor([one.labels for one in part], logits), reduction="sum")
+    def nats(part: list[LabelledSequence]) -> torch.Tensor:
+        sequences = [example.sequence for example in part]
+        logits = run.policy.values([turns.ids for turns in sequences], [turns.ends for turns in sequences])
+        labels = flat_tensor([example.labels for example in part], logits)
+        return binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
     batches = shuffled_batches(run.examples, args.batch_size, args.epochs, args.seed)
-    with StepLoop(run, len(batches)) as loop:
-        for step in loop:
-            batch = batches[step - 1]
-            ids = [one.sequence.ids for one in batch]
-            turns = sum(len(one.labels) for one in batch)
-            loop.end(run.descend(batch, ids, nats, turns), sum(map(len, ids)))
+    for step in run.steps(len(batches)):
+        batch = batches[step - 1]
+        ids = [example.sequence.ids for example in batch]
+        turns = sum(len(example.labels) for example in batch)
+        run.end(run.descend(batch, ids, nats, turns), sum(map(len, ids)))
 
 
 def read_usable(files: Sequence[Path], labels: str) -> list[Episode]:
@@ -156,11 +150,12 @@ def read_usable(files: Sequence[Path], labels: str) -> list[Episode]:
         ValueError: one has replies alone, or no such labels.
         OSError: a file cannot be read.
     """
-    found = [one for file in files for one in read_episodes(file) if one.turns and one.over and not one.error]
-    for episode in found:
+    recorded = [episode for file in files for episode in read_episodes(file)]
+    ended = [episode for episode in recorded if episode.turns and episode.over and not episode.error]
+    for episode in ended:
         if not all(turn.observation for turn in episode.turns):
             raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
-    return [episode for episode in found if not np.isnan(turn_labels(episode, labels)).any()]
+    return [episode for episode in ended if not np.isnan(turn_labels(episode, labels)).any()]
 
 
 def turn_labels(episode: Episode, labels: str) -> Floats:
@@ -232,18 +227,18 @@ def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
     """
     guess = np.full(len(labels), math.log(prior / (1 - prior)))
     metrics = {
-        f"{name}loss": float((np.logaddexp(0, given) - labels * given).mean())
-        for name, given in (("", logits), ("base_", guess))
+        f"{name}loss": float((np.logaddexp(0, guesses) - labels * guesses).mean())
+        for name, guesses in (("", logits), ("base_", guess))
     }
     right = labels == 1
     if not (right | (labels == 0)).all():
-        said = sigmoid(logits)
-        if not all_equal(said) and not all_equal(labels):
-            metrics["correlation"] = float(np.corrcoef(said, labels)[0, 1])
+        probabilities = sigmoid(logits)
+        if not all_equal(probabilities) and not all_equal(labels):
+            metrics["correlation"] = float(np.corrcoef(probabilities, labels)[0, 1])
         return metrics
     metrics |= {
-        f"{name}accuracy": float(((given >= 0) == right).mean())
-        for name, given in (("", logits), ("base_", guess))
+        f"{name}accuracy": float(((guesses >= 0) == right).mean())
+        for name, guesses in (("", logits), ("base_", guess))
     }
     if 0 < right.sum() < len(right):
         low = np.sort(logits[~right])

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium as gym
+import torch
 
-from memenvs.baselines.flags import Flags, PlayArgs, run_command
-from memenvs.baselines.rollout import Run, StepLoop, group_seeds, shuffled_batches
+from memenvs.baselines.flags import PlayArgs, run_command
+from memenvs.baselines.rollout import PlayRun, group_seeds
+from memenvs.baselines.train import shuffled_batches
 from memenvs.baselines.update import evaluate_in
 from memenvs.core.data import Count, NonNegative
 from memenvs.core.env import Agent
 from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import read_episodes
+from memenvs.core.processes import Workers, map_jobs
 from memenvs.models.policy import tokenised
 from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
@@ -23,31 +28,11 @@ from memenvs.rollout.policy import made_policy
 from memenvs.rollout.scripted import make_policy
 
 PLAYED = 1000  # episodes of a teacher that plays
+JOB = 256  # episodes that one worker's teacher plays, whatever the number of workers
 
 
 @dataclass
-class CloningFlags(Flags):
-    """The teacher, and how the model learns from its episodes."""
-
-    teacher: str = "gold"
-    """Who plays: "self" (the model), "careful" (reading, tool calls: it notes and answers what it has read),
-    "gold" (other environments; in reading it teaches to invent, as no chunk says what it notes), another
-    scripted policy, module:function (sees info["privileged"], too), or a .jsonl file."""
-    episodes: Count | None = None
-    """Number of episodes to play, 1000 by default, or maximum number to learn from a file, by default all."""
-    learn_from: Literal["success", "all"] = "success"
-    """Learn from episodes that solved their task (STaR's filter), or from all."""
-    batch_size: Count = 32
-    """Training sequences per optimizer step."""
-    epochs: Count = 1
-    """Passes over the sequences."""
-    shuffle: bool = True
-    """Learn from the sequences in random order, or in the order of the teacher's episodes, so that prefixes
-    shared by neighbours are computed once per batch."""
-
-
-@dataclass
-class SFTArgs(CloningFlags, PlayArgs):
+class SFTArgs(PlayArgs):
     """Behaviour cloning; with the model as its own teacher and the filter, STaR.
 
     Examples:
@@ -60,9 +45,27 @@ class SFTArgs(CloningFlags, PlayArgs):
     LENGTH = "epochs"
 
     lr: NonNegative = 1e-4
+    """Learning rate."""
+    teacher: str = "gold"
+    """Who plays: "self" (the model), "careful" (reading, tool calls: it notes and answers what it has read),
+    "gold" (other environments; in reading it teaches to invent, as no chunk says what it notes), another
+    scripted policy, module:function (sees info["privileged"], too), or a .jsonl file."""
+    episodes: Count | None = None
+    """Number of episodes to play, 1000 by default, or maximum number to learn from a file, by default all."""
+    workers: Workers = 1
+    """Processes that play a teacher's episodes, or "ray" for those of a Ray cluster."""
+    learn_from: Literal["success", "all"] = "success"
+    """Learn from episodes that solved their task (STaR's filter), or from all."""
+    batch_size: Count = 32
+    """Training sequences per optimizer step."""
+    epochs: Count = 1
+    """Passes over the sequences."""
+    shuffle: bool = True
+    """Learn from the sequences in random order, or in the order of the teacher's episodes, so that prefixes
+    shared by neighbours are computed once per batch."""
 
 
-class SFTRun(Run):
+class SFTRun(PlayRun):
     """A run that learns from a teacher's episodes.
 
     Attributes:
@@ -83,15 +86,14 @@ prepare = SFTRun
 def train(run: SFTRun, args: SFTArgs) -> None:
     """Train to the last step, or until SIGTERM; the loss is the mean of -log pi over a batch's tokens."""
 
-    def nats(samples: list[Sample]) -> Any:
+    def nats(samples: list[Sample]) -> torch.Tensor:
         return -evaluate_in(run.policy, samples).logprobs.sum()
 
     batches = shuffled_batches(run.samples, args.batch_size, args.epochs, args.seed, shuffle=args.shuffle)
-    with StepLoop(run, len(batches)) as loop:
-        for step in loop:
-            batch = batches[step - 1]
-            tokens = sum(int(sample.response_mask.sum()) for sample in batch)
-            loop.end(run.descend(batch, [sample.ids for sample in batch], nats, tokens), tokens)
+    for step in run.steps(len(batches)):
+        batch = batches[step - 1]
+        tokens = sum(int(sample.response_mask.sum()) for sample in batch)
+        run.end(run.descend(batch, [sample.ids for sample in batch], nats, tokens), tokens)
 
 
 def training_samples(run: SFTRun) -> list[Sample]:
@@ -146,20 +148,36 @@ def demonstrations(args: SFTArgs, n_tasks: int) -> list[Episode]:
     """
     if args.teacher.endswith(".jsonl"):
         return [episode for episode in read_episodes(args.teacher) if not episode.error]
-    teachers: list[Agent] = []
+    draws = [*zip(*_draws(args, n_tasks), strict=True)]
+    jobs = [(args.seed + i, draws[i : i + JOB]) for i in range(0, len(draws), JOB)]
+    play = functools.partial(_demonstrate, args.teacher, args.env, args.env_args)
+    parts = map(play, jobs) if args.workers == 1 else map_jobs(play, jobs, args.workers)
+    return [episode for part in parts for episode in part]
 
-    def make(env: gym.Env[Any, Any], seed: int) -> Agent:
-        if not teachers:  # one plays all episodes, so that its slips differ from episode to episode
-            teachers.append(make_policy(args.teacher, env, args.seed))
-        return teachers[0]
 
-    plan = [
-        [Episode(seed=seed, group=seed, number=task)]
-        for seed, task in zip(*_draws(args, n_tasks), strict=True)
-    ]
-    policy = made_policy(make, teacher=True)
-    loop = Loop(maker(args.env, args.env_args), policy, concurrency=1, errors="raise")
-    return loop.play_all(plan)
+def _demonstrate(
+    teacher: str, env: str, env_args: dict[str, Any], job: tuple[int, list[tuple[int, int]]]
+) -> list[Episode]:
+    """The episodes of a job, played by one teacher, so that its slips differ from episode to episode.
+
+    Args:
+        teacher: name of the teacher.
+        env: id of the environment.
+        env_args: its arguments.
+        job: the teacher's seed, and the seed and the task of each episode.
+    """
+    seed, draws = job
+    agents: list[Agent] = []
+
+    def make(env: gym.Env[Any, Any], _: int) -> Agent:
+        if not agents:
+            agents.append(make_policy(teacher, env, seed))
+        return agents[0]
+
+    plan = [[Episode(seed=drawn, group=drawn, number=task)] for drawn, task in draws]
+    loop = Loop(maker(env, env_args), made_policy(make, teacher=True), concurrency=1, errors="raise")
+    with contextlib.closing(loop):
+        return [episode for (episode,) in loop.play(plan)]
 
 
 def _draws(args: SFTArgs, n_tasks: int) -> tuple[list[int], list[int]]:

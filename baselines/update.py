@@ -7,58 +7,44 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
 
 from memenvs.baselines import losses
 from memenvs.baselines.flags import RewardArgs, StepArgs
 from memenvs.core.batching import lexicographic_order
 from memenvs.core.episode import Episode, Floats, Sample
-from memenvs.core.optional import require
 from memenvs.models import Ids, PolicyOutput
-
-if TYPE_CHECKING:
-    from memenvs.models import HFPolicy
+from memenvs.models.hf import HFPolicy
+from memenvs.models.loading import own_device
 
 T = TypeVar("T")
 
+Loss = tuple[Tensor, dict[str, Tensor]]
+"""The loss () of a micro-batch, and metrics, which are means over its tokens."""
 MASTER = ".master"
 """After a parameter's number: the name of its master weight in a checkpoint."""
 
 
-class Experience(NamedTuple):
-    """A training sequence with the advantages of its tokens.
-
-    Attributes:
-        sample: the sequence, N tokens of it sampled by the policy.
-        group: name of its group; groups are not shared among minibatches.
-        advantages: (N,); empty in distillation.
-        returns: (N,) targets of the critic; None without one.
-    """
-
-    sample: Sample
-    group: int
-    advantages: Floats = np.zeros(0)
-    returns: Floats | None = None
-
-
-def to_experiences(
+def give_advantages(
     episodes: Sequence[Episode], advantages: Sequence[Floats], returns: Sequence[Floats] | None = None
-) -> list[Experience]:
-    """The samples of episodes with their parts of the episodes' advantages and returns (N,).
+) -> list[Sample]:
+    """The samples of episodes, which get their parts of the episodes' advantages and returns (N,).
 
     The episodes keep their advantages, for files of episodes.
     """
-    experiences = []
     for number, (episode, values) in enumerate(zip(episodes, advantages, strict=True)):
         episode.advantages = values
-        targets: Sequence[Any] = (
-            [None] * len(episode.samples) if returns is None else episode.split(returns[number])
-        )
-        parts = zip(episode.samples, episode.split(values), targets, strict=True)
-        experiences += [Experience(sample, episode.group, part, target) for sample, part, target in parts]
-    return experiences
+        for sample, part in zip(episode.samples, episode.split(values), strict=True):
+            sample.advantages = part
+        if returns is not None:
+            for sample, part in zip(episode.samples, episode.split(returns[number]), strict=True):
+                sample.returns = part
+    return [sample for episode in episodes for sample in episode.samples]
 
 
 def old_logprobs_from(
@@ -71,7 +57,7 @@ def old_logprobs_from(
     it. They are also scored before it if the critic is the policy itself, which costs nothing, and if the
     penalties of rewards need them.
     """
-    if args.vllm is None and policy.model.dtype == require("torch", "train").float32:
+    if args.vllm is None and policy.model.dtype == torch.float32:
         return "sampling"
     needed = critic is policy or (args.kl_coef and not args.kl_in_loss)
     return "scoring" if needed or args.epochs > 1 or args.minibatches > 1 else "update"
@@ -95,11 +81,11 @@ def score(
     if critic is None and ref_model is None and not rescore:
         return {}
     chosen = share([sample.ids for sample in samples], processes)
-    found: list[tuple[int, dict[str, Floats]]] = []
-    with require("torch", "train").no_grad():
+    scored: list[tuple[int, dict[str, Floats]]] = []
+    with torch.no_grad():
         for batch in policy.micro_batches([samples[i].ids for i in chosen], args.micro_batch_tokens):
             numbers = [chosen[k] for k in batch]
-            part, columns = [samples[i] for i in numbers], dict[str, Any]()
+            part, columns = [samples[i] for i in numbers], dict[str, Tensor]()
             if rescore:
                 output = evaluate_in(policy, part)
                 columns["logprobs"] = output.logprobs
@@ -113,15 +99,15 @@ def score(
                 name: np.split(column.float().cpu().numpy().astype(np.float64), cuts)
                 for name, column in columns.items()
             }
-            found += [(i, {name: own[k] for name, own in parts.items()}) for k, i in enumerate(numbers)]
-    everything = found if processes is None else processes.gather(found)
+            scored += [(i, {name: part[k] for name, part in parts.items()}) for k, i in enumerate(numbers)]
+    everything = scored if processes is None else processes.gather(scored)
     drift: list[Floats] = []
-    for i, own in sorted(everything, key=lambda one: one[0]):
+    for i, numbers_of in sorted(everything, key=lambda pair: pair[0]):
         sample = samples[i]
-        sample.values, sample.ref_logprobs = own.get("values"), own.get("ref_logprobs")
+        sample.values, sample.ref_logprobs = numbers_of.get("values"), numbers_of.get("ref_logprobs")
         if rescore:
-            drift.append(sample.logprobs[sample.response_mask] - own["logprobs"])
-            sample.logprobs[sample.response_mask] = own["logprobs"]
+            drift.append(sample.logprobs[sample.response_mask] - numbers_of["logprobs"])
+            sample.logprobs[sample.response_mask] = numbers_of["logprobs"]
     return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
 
 
@@ -140,16 +126,16 @@ def share(sequences: Sequence[Ids], processes: ProcessGroup | None) -> list[int]
 
 def train_on(
     policy: HFPolicy,
-    optimizer: Any,
-    experiences: Sequence[Experience],
+    optimizer: Optimizer,
+    samples: Sequence[Sample],
     args: StepArgs,
-    losses_of: Callable[[list[Experience], Any], Iterable[tuple[Any, dict[str, Any]]]],
+    losses_of: Callable[[list[Sample], Tensor], Iterable[Loss]],
     *,
     processes: ProcessGroup,
     seed: Sequence[int],
-    trained: Mapping[str, Sequence[Any]] | None = None,
-    fixed: Iterable[Any] = (),
-    counts: Callable[[Experience], bool] = bool,
+    trained: Mapping[str, Sequence[Tensor]] | None = None,
+    fixed: Iterable[Tensor] = (),
+    counts: Callable[[Sample], bool] = bool,
     unmoved: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """All passes over what a step learned from, in micro-batches, with the optimizer's steps.
@@ -162,9 +148,9 @@ def train_on(
     Args:
         policy: to be trained.
         optimizer: optimizer of its parameters.
-        experiences: experiences of all processes; each process takes its share.
+        samples: samples of all processes; each process takes its share.
         args: `epochs`, `minibatches`, `loss_agg_mode`, `micro_batch_tokens`.
-        losses_of: is given the experiences of a micro-batch and the weights (N,) of their tokens; each loss
+        losses_of: is given the samples of a micro-batch and the weights (N,) of their tokens; each loss
             () that it yields adds its gradient, before the next is computed, and comes with metrics, which
             are means over the tokens.
         processes: processes that train together.
@@ -172,18 +158,18 @@ def train_on(
         trained: parameters whose gradients are clipped together, by the name of their norm in the log; by
             default the policy's.
         fixed: parameters that never get a step.
-        counts: whether an experience has a gradient. One without is in the metrics alone: it is read without
+        counts: whether a sample has a gradient. One without is in the metrics alone: it is read without
             gradients, and before the first optimizer step not at all.
-        unmoved: the metrics of an experience without a gradient before the first optimizer step.
+        unmoved: the metrics of a sample without a gradient before the first optimizer step.
 
     Returns:
-        Means of the metrics over the tokens of all experiences, of gradient norms over the optimizer steps
-        taken; `nonfinite` counts the steps that were skipped. Where no experience has a gradient nothing is
+        Means of the metrics over the tokens of all samples, of gradient norms over the optimizer steps
+        taken; `nonfinite` counts the steps that were skipped. Where no sample has a gradient nothing is
         moved, and `skipped` is 1.
     """
-    if not experiences:
+    if not samples:
         return {"skipped": 1.0}
-    if not any(map(counts, experiences)):
+    if not any(map(counts, samples)):
         norms = dict.fromkeys(trained or ["grad_norm"], 0.0)
         return {**(unmoved or {}), **norms, "computed": 0.0, "skipped": 1.0}
     trained = trained or {"grad_norm": policy.model_parameters()}
@@ -191,19 +177,19 @@ def train_on(
     nonfinite, moved = 0, False
     for epoch in range(args.epochs):
         rng = np.random.default_rng([*seed, epoch])
-        for minibatch in _minibatches(experiences, args.minibatches, rng):
+        for minibatch in _minibatches(samples, args.minibatches, rng):
             optimizer.zero_grad(set_to_none=True)
-            needed = [i for i, one in enumerate(minibatch) if counts(one)]
-            rest = [i for i, one in enumerate(minibatch) if not counts(one)]
+            needed = [i for i, sample in enumerate(minibatch) if counts(sample)]
+            rest = [i for i, sample in enumerate(minibatch) if not counts(sample)]
             read = functools.partial(_read, policy, minibatch, args, losses_of, processes)
             seen, computed = read(needed, learn=True)
             if moved:
                 more, again = read(rest, learn=False)
                 seen, computed = seen + more, computed + again
             else:
-                tokens = sum(int(minibatch[i].sample.response_mask.sum()) for i in rest)
+                tokens = sum(int(minibatch[i].response_mask.sum()) for i in rest)
                 seen.append((unmoved or {}, tokens / processes.size))
-            even = sum(len(one.sample.ids) for one in minibatch) / processes.size
+            even = sum(len(sample.ids) for sample in minibatch) / processes.size
             seen.append(({"computed": computed / even}, even))
             for weight in master_weights(fixed):
                 weight.grad = None
@@ -230,21 +216,21 @@ def train_on(
 
 def _read(
     policy: HFPolicy,
-    minibatch: Sequence[Experience],
+    minibatch: Sequence[Sample],
     args: StepArgs,
-    losses_of: Callable[[list[Experience], Any], Iterable[tuple[Any, dict[str, Any]]]],
+    losses_of: Callable[[list[Sample], Tensor], Iterable[Loss]],
     processes: ProcessGroup,
     chosen: Sequence[int],
     *,
     learn: bool,
 ) -> tuple[list[tuple[Mapping[str, float], float]], int]:
-    """This process's share of some experiences of a minibatch, in micro-batches; see `train_on`.
+    """This process's share of some samples of a minibatch, in micro-batches, for `train_on`.
 
     Args:
         policy: reads them.
         minibatch: the whole, in whose loss they have their weight.
-        args: see `train_on`.
-        losses_of: see `train_on`.
+        args: the flags that `train_on` reads.
+        losses_of: yields the losses of a micro-batch.
         processes: share them.
         chosen: their numbers.
         learn: add the gradients of their losses.
@@ -252,11 +238,10 @@ def _read(
     Returns:
         Metrics, each with the number of tokens that they are means over, and the positions computed.
     """
-    torch = require("torch", "train")
-    lengths = torch.tensor([int(one.sample.response_mask.sum()) for one in minibatch])
-    own = share([minibatch[i].sample.ids for i in chosen], processes)
-    mine = torch.tensor([chosen[i] for i in own], dtype=torch.long)
-    ids = [minibatch[i].sample.ids for i in mine]
+    lengths = torch.tensor([int(sample.response_mask.sum()) for sample in minibatch])
+    shared = share([minibatch[i].ids for i in chosen], processes)
+    mine = torch.tensor([chosen[i] for i in shared], dtype=torch.long)
+    ids = [minibatch[i].ids for i in mine]
     batches = policy.micro_batches(ids, args.micro_batch_tokens)
     seen = list[tuple[Mapping[str, float], float]]()
     for batch in batches:
@@ -273,21 +258,20 @@ def _read(
 
 
 def policy_loss(
-    now: PolicyOutput, experiences: Sequence[Experience], weights: Any, args: RewardArgs, own: bool = False
-) -> tuple[Any, dict[str, Any]]:
+    now: PolicyOutput, samples: Sequence[Sample], weights: Tensor, args: RewardArgs, first: bool = False
+) -> Loss:
     """The loss () of a micro-batch by its advantages, and its metrics.
 
     Args:
         now: the policy's output for the micro-batch, N sampled tokens.
-        experiences: of the micro-batch.
-        weights: (N,) of the tokens in the loss of the minibatch.
-        args: of the loss.
-        own: compare the policy with itself in this pass: the only one before the optimizer's step.
+        samples: the micro-batch.
+        weights: (N,) weights of the tokens in the loss of the minibatch.
+        args: flags of the loss.
+        first: compare the policy with itself in this pass: the only one before the optimizer's step.
     """
-    samples = [one.sample for one in experiences]
     sampled = flat_tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
-    old = now.logprobs.detach() if own else sampled
-    advantages = flat_tensor([one.advantages for one in experiences], now.logprobs)
+    old = now.logprobs.detach() if first else sampled
+    advantages = flat_tensor([sample.advantages for sample in samples], now.logprobs)
     of_tokens, clipped = losses.policy_loss(
         now.logprobs, old, advantages, clip=args.clip[0], clip_high=args.clip[-1], dual_clip=args.dual_clip
     )
@@ -297,7 +281,7 @@ def policy_loss(
         "clip_fraction": clipped.float().mean(),
         "approx_kl": losses.kl_penalty(old, now.logprobs.detach()).mean(),  # old sampled: KL(old || new)
     }
-    if own:
+    if first:
         metrics["kl_sampler"] = (sampled - old).mean()
     if args.kl_coef:
         reference = flat_tensor([sample.ref_logprobs for sample in samples], now.logprobs)
@@ -318,8 +302,8 @@ def sampled_entropy(samples: Iterable[Sample]) -> dict[str, float]:
 
 
 def apply_gradients(
-    optimizer: Any,
-    groups: Sequence[Sequence[Any]],
+    optimizer: Optimizer,
+    groups: Sequence[Sequence[Tensor]],
     processes: ProcessGroup,
     *,
     max_norm: float = 1.0,
@@ -328,8 +312,8 @@ def apply_gradients(
     """One optimizer step by the gradients of all processes.
 
     Args:
-        optimizer: of the parameters.
-        groups: of parameters in training.
+        optimizer: optimizer of the parameters.
+        groups: groups of parameters in training.
         processes: processes that train together.
         max_norm: a group's gradient of a larger norm is scaled down to it.
         finite: whether the loss of this process was finite.
@@ -338,7 +322,7 @@ def apply_gradients(
         The norm of each group before it was clipped. None if a norm, or the loss of a process, is not finite:
         then neither the weights nor the optimizer's state change.
     """
-    clip = require("torch", "train").nn.utils.clip_grad_norm_
+    clip = torch.nn.utils.clip_grad_norm_
     masters = [master_weights(parameters) for parameters in groups]
     for weights in masters:
         processes.sum_gradients(weights)
@@ -351,7 +335,7 @@ def apply_gradients(
     return norms
 
 
-def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> Any:
+def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> AdamW:
     """AdamW over float32 weights.
 
     For a parameter in bfloat16 it steps a float32 copy, its master weight (Micikevicius et al., 2018, section
@@ -360,20 +344,19 @@ def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> Any:
     parameter. If a parameter has been set to another value since, its master takes that value.
 
     Args:
-        groups: of parameters, as for `torch.optim.AdamW`, each with settings of its own.
-        settings: of all groups.
+        groups: groups of parameters, as for `torch.optim.AdamW`, each with its own settings.
+        settings: settings of all groups.
     """
-    torch = require("torch", "train")
     stepped = [{**group, "params": [_add_master(weight) for weight in group["params"]]} for group in groups]
-    optimizer = torch.optim.AdamW(stepped, **settings)
+    optimizer = AdamW(stepped, **settings)
     masters = optimizer_masters(optimizer).values()
 
     @torch.no_grad()
     def take_changes(*_: Any) -> None:
         for master in masters:
-            own = master.to(master.rounded.dtype)
-            if not torch.equal(own, master.rounded):
-                master.copy_(torch.where(own == master.rounded, master, master.rounded.float()))
+            rounded = master.to(master.rounded.dtype)
+            if not torch.equal(rounded, master.rounded):
+                master.copy_(torch.where(rounded == master.rounded, master, master.rounded.float()))
 
     @torch.no_grad()
     def round_masters(*_: Any) -> None:
@@ -385,20 +368,20 @@ def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> Any:
     return optimizer
 
 
-def optimizer_masters(optimizer: Any) -> dict[str, Any]:
+def optimizer_masters(optimizer: Optimizer) -> dict[str, Tensor]:
     """The master weights that an optimizer steps, by their names in a checkpoint."""
     stepped = [weight for group in optimizer.param_groups for weight in group["params"]]
     return {f"{i}{MASTER}": weight for i, weight in enumerate(stepped) if hasattr(weight, "rounded")}
 
 
-def master_weights(parameters: Iterable[Any]) -> list[Any]:
+def master_weights(parameters: Iterable[Tensor]) -> list[Tensor]:
     """What `make_optimizer` steps of these parameters: their master weights, or in float32 themselves."""
     return [getattr(weight, "master", weight) for weight in parameters]
 
 
 def _add_master(weight: Any) -> Any:
     """A float32 copy of a weight that gets its gradients; in float32 the weight itself."""
-    if weight.dtype == require("torch", "train").float32:
+    if weight.dtype == torch.float32:
         return weight
     master = weight.detach().float().requires_grad_()
     weight.master, master.rounded = master, weight
@@ -416,7 +399,7 @@ def evaluate_in(policy: HFPolicy, samples: Sequence[Sample], *, entropy: bool = 
     return policy.forward([s.ids for s in samples], [s.response_mask for s in samples], entropy=entropy)
 
 
-def values_in(critic: HFPolicy, samples: Sequence[Sample]) -> Any:
+def values_in(critic: HFPolicy, samples: Sequence[Sample]) -> Tensor:
     """The critic's values (N,) of a micro-batch now."""
     return critic.values([s.ids for s in samples], [s.response_mask for s in samples])
 
@@ -431,18 +414,15 @@ class ProcessGroup:
         rank: number of this process.
         size: number of processes.
         is_main: whether this process writes logs and checkpoints.
-        device: of torch, this process's own.
+        device: this process's device of torch.
 
     Args:
-        device: of torch; None: `own_device()`.
+        device: device of torch; None: `own_device()`.
     """
 
     def __init__(self, device: str | None = None) -> None:
-        torch = require("torch", "train")
         self.rank, self.size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.is_main = self.rank == 0
-        from memenvs.models.loading import own_device  # which loads torch
-
         self.device = device or own_device()
         cuda = self.device.startswith("cuda")
         if cuda and self.size > 1:
@@ -450,7 +430,8 @@ class ProcessGroup:
         if self.size > 1 and not torch.distributed.is_initialized():
             # Imported after the group it would keep it, as a default argument, beyond `close`: its threads
             # would live on at exit, where they abort the process now and then.
-            require("torch.distributed.nn", "train")
+            from torch.distributed import nn  # noqa: F401
+
             # Objects are gathered through gloo: they never need a GPU.
             torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
 
@@ -463,7 +444,7 @@ class ProcessGroup:
         if self.size == 1:
             return list(items)
         parts: list[list[T]] = [[] for _ in range(self.size)]
-        require("torch.distributed", "train").all_gather_object(parts, list(items))
+        torch.distributed.all_gather_object(parts, list(items))
         longest = max(map(len, parts))
         return [part[i] for i in range(longest) for part in parts if i < len(part)]
 
@@ -471,16 +452,14 @@ class ProcessGroup:
         """The sums of numbers over all processes."""
         if self.size == 1:
             return list(numbers)
-        torch = require("torch", "train")
         total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         torch.distributed.all_reduce(total)
         return [float(value) for value in total]
 
-    def sum_gradients(self, parameters: Iterable[Any]) -> None:
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Replace each gradient by its sum over all processes."""
         if self.size == 1:
             return
-        torch = require("torch", "train")
         for parameter in parameters:
             if parameter.requires_grad:
                 if parameter.grad is None:
@@ -494,20 +473,17 @@ class ProcessGroup:
     def close(self) -> None:
         """Leave the group."""
         if self.size > 1:
-            require("torch.distributed", "train").destroy_process_group()
+            torch.distributed.destroy_process_group()
 
 
-def _minibatches(
-    items: Sequence[Experience], count: int, rng: np.random.Generator
-) -> Iterator[list[Experience]]:
+def _minibatches(items: Sequence[Sample], count: int, rng: np.random.Generator) -> Iterator[list[Sample]]:
     """The items in `count` parts of about the same number of groups, in random order."""
-    groups = rng.permutation(sorted({one.group for one in items}))
+    groups = rng.permutation(sorted({sample.group for sample in items}))
     for part in np.array_split(groups, min(count, len(groups))):
         chosen = set(part.tolist())
-        yield [one for one in items if one.group in chosen]
+        yield [sample for sample in items if sample.group in chosen]
 
 
-def flat_tensor(parts: Sequence[Any], like: Any) -> Any:
+def flat_tensor(parts: Sequence[Any], like: Tensor) -> Tensor:
     """Arrays (N_i,) as one tensor (N,), where `like` is."""
-    torch = require("torch", "train")
     return torch.from_numpy(np.concatenate(parts)).to(like.device, torch.float32)

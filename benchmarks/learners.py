@@ -26,7 +26,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
     import torch
 
     from memenvs.baselines.grpo import GRPOArgs, update
-    from memenvs.baselines.update import Experience, ProcessGroup
+    from memenvs.baselines.update import ProcessGroup
     from memenvs.core.episode import Sample
     from memenvs.models import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
@@ -36,7 +36,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
         model = save_small_gpt(Path(folder) / "m", [], width=256, layers=6, window=TOKENS * TURNS[-1])
         policy = HFPolicy(str(model))
     draws = np.random.default_rng(0)
-    experiences = []
+    samples = []
     for group in range(8):
         parts = []
         for turn in range(turns):
@@ -44,19 +44,19 @@ def measure(turns: int, context: str) -> dict[str, float]:
             read, reply = draws.integers(0, 256, length - 32), draws.integers(0, 256, 32)
             parts.append([(read, None, -1), (reply, np.full(32, -5.5), turn)])
         runs = [list(itertools.chain.from_iterable(parts))] if context == "append" else parts
-        samples = [Sample.of(*run) for run in runs]
-        experiences += [
-            Experience(sample, group, draws.normal(size=int(sample.response_mask.sum())))
-            for sample in samples
-        ]
+        for run in runs:
+            sample = Sample.of(*run)
+            sample.group, sample.advantages = group, draws.normal(size=int(sample.response_mask.sum()))
+            samples.append(sample)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-5)
     args, processes = GRPOArgs(micro_batch_tokens=2048), ProcessGroup("cpu")
     short = Sample.of((np.zeros(8, np.int64), None, -1), (np.zeros(8, np.int64), np.zeros(8), 0))
-    update(policy, optimizer, [Experience(short, 0, np.ones(8))], args, processes=processes, seed=(0,))
+    short.advantages = np.ones(8)
+    update(policy, optimizer, [short], args, processes=processes, seed=(0,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
-    metrics = update(policy, optimizer, experiences, args, processes=processes, seed=(0,))
-    tokens = sum(len(one.sample.ids) for one in experiences)
+    metrics = update(policy, optimizer, samples, args, processes=processes, seed=(0,))
+    tokens = sum(len(sample.ids) for sample in samples)
     return {
         "tokens": tokens,
         "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,

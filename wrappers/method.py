@@ -49,7 +49,7 @@ class RewardMethod(Comparison):
 
     @property
     def replaces_outcome(self) -> bool:
-        """Whether its credits contain the outcome; False by default."""
+        """See the class."""
         return False
 
     @property
@@ -154,8 +154,8 @@ class RunningStatistics:
     """Mean, spread and extremes of all numbers added so far; for methods without a group to compare with.
 
     Attributes:
-        count: how many numbers were added.
-        mean: their mean.
+        count: of the numbers.
+        mean: of them.
         squares: sum of squared deviations from the mean.
         low: the smallest.
         high: the largest.

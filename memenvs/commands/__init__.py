@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memenvs.core.arguments import closest_first, run_command
+from memenvs.core.optional import require
 from memenvs.core.terminal import reader_may_stop, report_error, terminal_width
 
 
@@ -20,10 +21,12 @@ class Command(NamedTuple):
         text: what it does.
         place: `module:function`. A `main` parses the words after the command itself; for another function the
             signature gives the options (`memenvs.core.arguments.run_command`).
+        extra: the extra that installs what its module imports.
     """
 
     text: str
     place: str
+    extra: str = ""
 
 
 Table = Mapping[str, "Command | Table"]
@@ -62,17 +65,24 @@ COMMANDS: Table = {
     },
     "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
     "train": {
-        "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main"),
+        "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main", "train"),
         "distill": Command(
             "train a model on the token distributions of a teacher that reads the evidence",
             "memenvs.baselines.distill:main",
+            "train",
         ),
-        "prm": Command("train a process reward model on recorded episodes", "memenvs.baselines.prm:main"),
+        "prm": Command(
+            "train a process reward model on recorded episodes", "memenvs.baselines.prm:main", "train"
+        ),
         "mt_ppo": Command(
-            "train a model by PPO with a reward for every turn", "memenvs.baselines.mt_ppo:main"
+            "train a model by PPO with a reward for every turn",
+            "memenvs.baselines.mt_ppo:main",
+            "train",
         ),
         "grpo": Command(
-            "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO", "memenvs.baselines.grpo:main"
+            "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
+            "memenvs.baselines.grpo:main",
+            "train",
         ),
     },
     "serve": {
@@ -112,7 +122,8 @@ def _run(prog: str, table: Table, words: Sequence[str]) -> int:
         return _run(prog, entry, rest)
     module, _, attribute = entry.place.partition(":")
     try:
-        function: Any = getattr(importlib.import_module(module), attribute)
+        loaded = require(module, entry.extra) if entry.extra else importlib.import_module(module)
+        function: Any = getattr(loaded, attribute)
     except ImportError as error:  # of an extra that the module needs
         return report_error(prog, error)
     status: int = function(rest) if function.__name__ == "main" else run_command(function, rest, prog)

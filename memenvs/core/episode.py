@@ -6,6 +6,7 @@ The loop fills it, reward methods pay into it, learners derive their training se
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -113,7 +114,7 @@ class Turn(msgspec.Struct, omit_defaults=True):
     Attributes:
         observation: what the policy read.
         before: the info that came with the observation.
-        reply: what the policy replied; an empty one while the turn waits for it.
+        reply: what the policy replied.
         info: the info that came back.
         end: `"terminated"` or `"truncated"` if the episode ended with this turn; otherwise empty.
         signals: what each reward method measured, by its name; NaN where it could not.
@@ -122,8 +123,8 @@ class Turn(msgspec.Struct, omit_defaults=True):
 
     observation: Any
     before: Info
-    reply: Reply = field(default_factory=lambda: Reply(""))
-    info: Info = field(default_factory=dict)
+    reply: Reply
+    info: Info
     end: End = ""
     signals: dict[str, float] = field(default_factory=dict)
     credits: dict[str, list[Credit]] = field(default_factory=dict)
@@ -146,12 +147,12 @@ class Turn(msgspec.Struct, omit_defaults=True):
     @property
     def fresh(self) -> bool:
         """Whether the observation is a fresh prompt, which does not continue the turns before."""
-        return bool(self.before["turn"] == 0 or self.before["context"] == "rewrite")
+        return is_fresh(self.before)
 
     @property
     def text(self) -> str:
         """What was new to read: a fresh prompt, or the feedback to the reply before."""
-        return observation_text(self.observation) if self.fresh else str(self.before["feedback"])
+        return new_text(self.observation, self.before)
 
 
 @dataclass
@@ -166,6 +167,9 @@ class Sample:
         values: (N,) a critic's values of the sampled tokens, if there is one.
         ref_logprobs: (N,) nats of the sampled tokens under a reference model, if there is one.
         teacher: what a teacher reads before the same tokens, a sequence for each turn that it can read.
+        group: names its group; groups are not shared among minibatches.
+        advantages: (N,) advantages of the sampled tokens; empty where none were computed.
+        returns: (N,) targets of a critic, if there is one.
     """
 
     ids: Ids
@@ -175,6 +179,9 @@ class Sample:
     values: Floats | None = None
     ref_logprobs: Floats | None = None
     teacher: tuple[Sample, ...] = ()
+    group: int = 0
+    advantages: Floats = dataclasses.field(default_factory=_no_floats)
+    returns: Floats | None = None
 
     @classmethod
     def of(cls, *parts: tuple[Ids, Floats | None, int]) -> Sample:
@@ -438,7 +445,7 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
                 parts += [(reply.read, None, -1), (reply.ids, reply.logprobs, number)]
                 number += 1
             if any(len(turn.reply.ids) for turn in turns):
-                samples.append(Sample.of(*parts))
+                samples.append(dataclasses.replace(Sample.of(*parts), group=self.group))
         return samples
 
     def split(self, values: Floats) -> list[Floats]:
@@ -471,6 +478,21 @@ def _made_again(fields: dict[str, Any], derived: dict[str, Any]) -> Episode:
     episode = Episode(**fields)
     episode.__dict__.update(derived)
     return episode
+
+
+def is_fresh(info: Info) -> bool:
+    """Whether the observation that an info came with is a fresh prompt."""
+    return bool(info["turn"] == 0 or info["context"] == "rewrite")
+
+
+def new_text(observation: Any, info: Info) -> str:
+    """What is new to read at a turn: a fresh prompt, or the feedback to the reply before.
+
+    Args:
+        observation: what is shown.
+        info: that came with it.
+    """
+    return observation_text(observation) if is_fresh(info) else str(info["feedback"])
 
 
 def observation_text(observation: Any) -> str:

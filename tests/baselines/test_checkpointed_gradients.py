@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
-from memenvs.baselines.rollout import checkpoint_gradients
+from memenvs.baselines.train import checkpoint_gradients
 from memenvs.models import HFPolicy
 
 SIZE = {"vocab_size": 4096, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -1,6 +1,7 @@
 """The critic: separate from the policy or part of it, with its own learning rate; KL in its rewards."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.mt_ppo import MTPPOArgs, kl_penalties, token_advantages, update
-from memenvs.baselines.update import Experience, ProcessGroup, score
+from memenvs.baselines.update import ProcessGroup, score
 from memenvs.core.episode import Episode, Sample, Turn
 from memenvs.models import HFPolicy, Reply
 
@@ -44,11 +45,11 @@ def step(tiny_model, kind, *, returns=1.0, critic_only=False, **options):
     for sample in samples:
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
     items = [
-        Experience(
+        replace(
             s,
-            group,
-            draws.normal(size=s.response_mask.sum()),
-            returns * draws.normal(size=s.response_mask.sum()),
+            group=group,
+            advantages=draws.normal(size=s.response_mask.sum()),
+            returns=returns * draws.normal(size=s.response_mask.sum()),
         )
         for group, s in enumerate(samples)
     ]

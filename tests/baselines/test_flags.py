@@ -1,7 +1,5 @@
 """What a learner's command line refuses before loading anything, and its message without torch."""
 
-import os
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +9,7 @@ pytest.importorskip("tyro")
 
 from memenvs.baselines import distill, grpo, mt_ppo, sft
 from memenvs.baselines.advantages import read_comparison
+from memenvs.commands import main
 
 
 def refusal(learner, flags, tmp_path, capsys):
@@ -78,29 +77,6 @@ def test_a_setting_reaches_the_method_or_the_comparison_that_takes_its_value(rew
     assert {name: getattr(how, name) for name in compared} == compared
 
 
-def without(library, learner, flags):
-    """A learner's command where a library is not installed."""
-    script = f"""
-import sys
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == {library!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Absent())
-from memenvs.commands import main
-sys.exit(main(["train", {learner!r}, *{flags!r}]))
-"""
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=os.environ)
-
-
-def test_help_needs_no_torch():
-    done = without("torch", "mt_ppo", ["--help"])
-    assert done.returncode == 0, done.stderr
-    assert "--max-new-tokens" in done.stdout
-
-
 def test_a_model_that_is_nowhere_is_one_line(tmp_path, capsys, monkeypatch):
     def fail(*args, **settings):
         raise OSError("no connection\nis the network up?")
@@ -109,8 +85,11 @@ def test_a_model_that_is_nowhere_is_one_line(tmp_path, capsys, monkeypatch):
     assert "(no connection is the network up?)" in refusal(sft, [], tmp_path, capsys)
 
 
-def test_a_run_without_torch_is_one_line():
-    done = without("torch", "grpo", ["--model", "any"])
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("memenvs train grpo: error: No module named 'torch'")
+@pytest.mark.parametrize("learner", ["grpo", "mt_ppo", "sft", "distill", "prm"])
+def test_a_learner_without_torch_is_one_line_that_names_the_extra(learner, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith(("memenvs.baselines", "memenvs.models"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["train", learner]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "train]" in line

@@ -1,5 +1,7 @@
 """Training in bfloat16: gradients agree with float32, and steps smaller than its rounding are not lost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,6 @@ import torch
 from memenvs.baselines.checkpoint import Checkpoints
 from memenvs.baselines.mt_ppo import MTPPOArgs, update
 from memenvs.baselines.update import (
-    Experience,
     ProcessGroup,
     apply_gradients,
     make_optimizer,
@@ -150,13 +151,13 @@ def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_mode
     samples = [Sample.of((one[:4], None, -1), (one[4:], np.zeros(len(one) - 4), 0)) for one in ids]
     args = MTPPOArgs(critic="shared")
     assert "kl_sampler" in score(policy, samples, args, critic=policy)  # bfloat16 is measured again
-    experiences = [
-        Experience(sample, group, np.ones(mask.sum()), np.ones(mask.sum()))
+    samples = [
+        replace(sample, group=group, advantages=np.ones(mask.sum()), returns=np.ones(mask.sum()))
         for group, (sample, mask) in enumerate(zip(samples, masks, strict=True))
     ]
     head = policy.value_head.bias.detach().clone()
     update(
-        policy, policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0,),
+        policy, policy, optimizer, samples, args, processes=ProcessGroup("cpu"), seed=(0,),
         critic_only=True,
     )  # fmt: skip
     assert all(torch.equal(one, other) for one, other in zip(before, policy.model_parameters(), strict=True))

@@ -13,7 +13,7 @@ pytest.importorskip("tensorboard")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
-from memenvs.baselines.rollout import Run
+from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.update import ProcessGroup
 from memenvs.wrappers import TAMTRL
 from memenvs.wrappers.registry import make_scorer
@@ -154,6 +154,6 @@ def test_gradient_checkpointing_changes_no_number(tiny_model, tmp_path):
 def test_a_reference_model_stays_as_it_was(tiny_model, tmp_path):
     training, line = train(grpo, arguments(grpo, tiny_model, tmp_path / "run", reward="outcome", kl_coef=0.1))
     assert line["kl_ref"] == pytest.approx(0, abs=1e-9)  # before the first step both are one
-    fresh = Run(arguments(grpo, tiny_model, tmp_path / "other"), ProcessGroup("cpu")).policy
+    fresh = PlayRun(arguments(grpo, tiny_model, tmp_path / "other"), ProcessGroup("cpu")).policy
     for one, other in zip(training.ref_model.parameters(), fresh.parameters(), strict=True):
         np.testing.assert_array_equal(one.detach().numpy(), other.detach().numpy())

@@ -9,9 +9,10 @@ pytest.importorskip("transformers")
 from made_episodes import before
 
 from memenvs import collect, evaluate
+from memenvs.baselines import sft
 from memenvs.baselines.sft import SFTArgs, demonstrations
 from memenvs.core.episode import Episode, Reply, Turn
-from memenvs.core.episode_file import EpisodeWriter, read_episodes
+from memenvs.core.episode_file import EpisodeWriter, encode, read_episodes
 from memenvs.models import HFPolicy, SamplingParams
 from memenvs.models.policy import tokenised
 from memenvs.rollout.policy import made_policy
@@ -117,6 +118,14 @@ def test_failed_episodes_are_left_out_and_replies_alone_are_refused(policy, tmp_
     (bare,) = read_episodes(tmp_path / "bare" / "episodes.jsonl")
     with pytest.raises(ValueError, match="has only replies"):
         tokenised(policy, bare)
+
+
+def test_any_number_of_workers_plays_the_same_demonstrations(monkeypatch):
+    monkeypatch.setattr(sft, "JOB", 3)
+    reading = {"env": "MemChunkQA-v0", "env_args": READING, "teacher": "careful", "episodes": 7}
+    here, there = (demonstrations(SFTArgs(**reading, workers=workers), 7) for workers in (1, 2))
+    assert [episode.number for episode in here] == [episode.number for episode in there]
+    assert list(map(encode, here)) == list(map(encode, there))
 
 
 def test_a_policy_that_is_not_there_is_named():

@@ -9,7 +9,7 @@ from made_episodes import before, give, reply
 pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
 
-from memenvs.baselines.rollout import evidence_in_memory, summary
+from memenvs.baselines.metrics import evidence_in_memory, summary
 from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.models import Reply
 from memenvs.rollout.collect import collect

@@ -1,6 +1,7 @@
 """An update steps along its loss, with any number of micro-batches."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.losses import LOSS_AGG_MODES
 from memenvs.baselines.mt_ppo import MTPPOArgs
-from memenvs.baselines.update import Experience, ProcessGroup, make_optimizer, score, share
+from memenvs.baselines.update import ProcessGroup, make_optimizer, score, share
 from memenvs.core.episode import Sample
 from memenvs.models import HFPolicy
 
@@ -39,7 +40,7 @@ def items(policy):
         sample.logprobs[sample.response_mask] = sample.ref_logprobs
     sizes = [int(sample.response_mask.sum()) for sample in samples]
     return [
-        Experience(sample, group, draws.normal(size=n), draws.normal(size=n))
+        replace(sample, group=group, advantages=draws.normal(size=n), returns=draws.normal(size=n))
         for sample, group, n in zip(samples, (1, 1, 1, 2, 2, 2), sizes, strict=True)
     ]
 
@@ -65,13 +66,13 @@ def test_micro_batches_do_not_change_the_step(policy, items, mode):
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
 def test_a_sequence_without_advantage_is_not_computed_and_weighs_as_before(tiny_model, items, mode):
-    flat = [one._replace(advantages=one.advantages * (i != 3)) for i, one in enumerate(items)]
+    flat = [replace(one, advantages=one.advantages * (i != 3)) for i, one in enumerate(items)]
 
-    def step(experiences, **options):
+    def step(samples, **options):
         policy = HFPolicy(str(tiny_model), chat=False)
         args = GRPOArgs(loss_agg_mode=mode, **options)
         optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
-        done = grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+        done = grpo.update(policy, optimizer, samples, args, processes=ProcessGroup("cpu"), seed=(0, 1))
         return policy.parameters(), done["computed"]
 
     without, computed = step(flat)
@@ -79,18 +80,18 @@ def test_a_sequence_without_advantage_is_not_computed_and_weighs_as_before(tiny_
     assert computed < all_computed
     for one, other in zip(without, everything, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-    nothing = [one._replace(advantages=one.advantages * 0) for one in items]
+    nothing = [replace(one, advantages=one.advantages * 0) for one in items]
     for one, other in zip(step(nothing)[0], HFPolicy(str(tiny_model), chat=False).parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-def grpo_update(policy, optimizer, experiences, **options):
+def grpo_update(policy, optimizer, samples, **options):
     args = GRPOArgs(**options)
-    return grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+    return grpo.update(policy, optimizer, samples, args, processes=ProcessGroup("cpu"), seed=(0, 1))
 
 
 def without_advantages(items, *groups):
-    return [one._replace(advantages=one.advantages * (one.group not in groups)) for one in items]
+    return [replace(one, advantages=one.advantages * (one.group not in groups)) for one in items]
 
 
 @pytest.mark.parametrize("options", [{}, {"epochs": 2, "minibatches": 2}])
@@ -105,7 +106,7 @@ def test_metrics_are_means_over_the_groups_that_do_not_differ_too(tiny_model, it
     found, wanted = metrics(), metrics(entropy_coef=1e-12)  # which every sequence has a part in
     for name in ("policy_loss", "clip_fraction", "approx_kl", "entropy"):
         assert found[name] == pytest.approx(wanted[name], rel=1e-3, abs=1e-8)
-    sampled = [one.sample.logprobs[one.sample.response_mask] for one in items]
+    sampled = [sample.logprobs[sample.response_mask] for sample in items]
     assert found["entropy"] == pytest.approx(-np.concatenate(sampled).mean())
 
 
@@ -129,9 +130,9 @@ def test_a_step_in_which_no_group_differs_moves_nothing_and_is_skipped(tiny_mode
 
 def test_a_minibatch_in_which_no_group_differs_takes_no_step(tiny_model, items):
     weights = []
-    for experiences in (without_advantages(items, 1), [one for one in items if one.group == 2]):
+    for samples in (without_advantages(items, 1), [one for one in items if one.group == 2]):
         policy, optimizer = adam_after_a_step(tiny_model, items)
-        metrics = grpo_update(policy, optimizer, experiences, minibatches=2)
+        metrics = grpo_update(policy, optimizer, samples, minibatches=2)
         assert "skipped" not in metrics
         weights.append([weight.detach().clone() for weight in policy.parameters()])
     for one, other in zip(*weights, strict=True):
@@ -140,7 +141,7 @@ def test_a_minibatch_in_which_no_group_differs_takes_no_step(tiny_model, items):
 
 def test_the_divergence_from_the_reference_is_in_the_loss(policy, items):
     for item in items:
-        item.sample.ref_logprobs = item.sample.ref_logprobs - 1.0
+        item.ref_logprobs = item.ref_logprobs - 1.0
     _, metrics = weights_after(policy, items, kl_coef=0.1)
     # d = log pi - log ref = 1: k3 = exp(-1) - 1 + 1
     assert metrics["kl_ref"] == pytest.approx(np.exp(-1), rel=1e-4)
@@ -148,7 +149,7 @@ def test_the_divergence_from_the_reference_is_in_the_loss(policy, items):
 
 def test_approx_kl_is_of_the_policy_that_sampled(policy, items):
     for item in items:
-        item.sample.logprobs = np.where(item.sample.response_mask, item.sample.logprobs + 0.25, 0.0)
+        item.logprobs = np.where(item.response_mask, item.logprobs + 0.25, 0.0)
     _, metrics = weights_after(policy, items)
     # d = log old - log new = 0.25, on tokens that old wrote: k3 = exp(-0.25) - 1 + 0.25
     assert metrics["approx_kl"] == pytest.approx(np.exp(-0.25) - 0.75, rel=1e-4)
@@ -156,7 +157,7 @@ def test_approx_kl_is_of_the_policy_that_sampled(policy, items):
 
 def test_a_minibatch_whose_loss_is_not_finite_is_skipped_and_counted(policy, items):
     spoiled = [
-        item._replace(advantages=item.advantages * np.inf) if item.group == 1 else item for item in items
+        replace(item, advantages=item.advantages * np.inf) if item.group == 1 else item for item in items
     ]
     alone, _ = weights_after(policy, [item for item in items if item.group == 2])
     # Six sequences in six parts at most: each group stays together, so that one step of two is skipped.
@@ -168,7 +169,7 @@ def test_a_minibatch_whose_loss_is_not_finite_is_skipped_and_counted(policy, ite
 
 
 def test_samples_of_vllm_are_scored_again(policy, items):
-    samples = [item.sample for item in items]
+    samples = items
     for sample in samples:
         sample.logprobs = np.where(sample.response_mask, sample.logprobs + 0.25, 0.0)
     metrics = score(policy, samples, GRPOArgs(vllm={}), critic=policy)
@@ -201,36 +202,36 @@ def passes(policy):
 @pytest.fixture
 def measured(tiny_model):
     """A policy in bfloat16, its samples off by 0.25 nats, and their advantages."""
-    policy, draws, experiences = half(tiny_model), np.random.default_rng(0), []
+    policy, draws, samples = half(tiny_model), np.random.default_rng(0), []
     for length in (5, 9, 7):
         prompt, reply = draws.integers(5, 500, 4), draws.integers(5, 500, length)
         alone = Sample.of((prompt, None, -1), (reply, np.zeros(length), 0))
         with torch.no_grad():
             own = policy.forward([alone.ids], [alone.response_mask]).logprobs.double().numpy()
         sample = Sample.of((prompt, None, -1), (reply, own + 0.25, 0))
-        experiences.append(Experience(sample, 1, draws.normal(size=length)))
-    return policy, experiences
+        samples.append(replace(sample, group=1, advantages=draws.normal(size=length)))
+    return policy, samples
 
 
 def test_a_single_pass_compares_the_policy_with_itself_and_scores_nothing_before(measured):
-    policy, experiences = measured
+    policy, samples = measured
     args, seen = GRPOArgs(lr=0.1), passes(policy)
-    assert score(policy, [one.sample for one in experiences], args) == {}
+    assert score(policy, samples, args) == {}
     assert seen == []
     optimizer = make_optimizer([{"params": policy.parameters()}], lr=0.1)
-    metrics = grpo.update(policy, optimizer, experiences, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+    metrics = grpo.update(policy, optimizer, samples, args, processes=ProcessGroup("cpu"), seed=(0, 1))
     assert len(seen) == 1
     assert metrics["approx_kl"] == metrics["clip_fraction"] == 0.0
     assert metrics["kl_sampler"] == pytest.approx(0.25, abs=0.02)
     # -A * 1, over tokens
-    wanted = -np.mean(np.concatenate([one.advantages for one in experiences]))
+    wanted = -np.mean(np.concatenate([one.advantages for one in samples]))
     assert metrics["policy_loss"] == pytest.approx(wanted, abs=1e-6)
 
 
 @pytest.mark.parametrize("several", [{"epochs": 2}, {"minibatches": 2}, {"kl_coef": 0.1, "kl_in": "reward"}])
 def test_log_probabilities_that_are_needed_later_are_scored_before(measured, several):
-    policy, experiences = measured
-    args, samples = MTPPOArgs(**several), [one.sample for one in experiences]
+    policy, samples = measured
+    args = MTPPOArgs(**several)
     assert score(policy, samples, args)["kl_sampler"] == pytest.approx(0.25, abs=0.02)
 
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from model_families import build
 
-from memenvs.baselines.rollout import checkpoint_gradients
+from memenvs.baselines.train import checkpoint_gradients
 from memenvs.models import HFPolicy
 from memenvs.models.prefixes import (
     PackedBatch,

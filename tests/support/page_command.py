@@ -23,6 +23,7 @@ def parse(command, monkeypatch):
     if words[0] == "train":
         learner = importlib.import_module(f"memenvs.baselines.{words[1]}")
         args = read_args(get_type_hints(learner.train)["args"], words[2:], " ".join(["memenvs", *words[:2]]))
+        args.check()
     else:
         args = arguments_of(words, monkeypatch)
     env = getattr(args, "env", "")

@@ -1,4 +1,4 @@
-"""Evaluations by several processes and on Ray: the same episodes, even if a worker is killed."""
+"""Evaluations and demonstrations by several processes and on Ray: the same, also if one is killed."""
 
 import json
 import os
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from memenvs.baselines import sft
+from memenvs.core.episode_file import encode
 from memenvs.evaluation.run import evaluate
 
 ray = pytest.importorskip("ray", reason='ray is not installed: pip install -e ".[ray]"')
@@ -56,6 +58,13 @@ def test_a_run_whose_process_was_killed_resumes(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"killed|exit code"):
         play(tmp_path / "out", READ, 2)
     assert play(tmp_path / "out", READ, 2) == play(tmp_path / "here", READ)
+
+
+def test_ray_plays_the_demonstrations_of_one_process(monkeypatch):
+    monkeypatch.setattr(sft, "JOB", 3)
+    game = {"env": "MemSokoban-v0", "teacher": "gold", "episodes": 7}
+    here, there = (sft.demonstrations(sft.SFTArgs(**game, workers=workers), 100) for workers in (1, "ray"))
+    assert list(map(encode, here)) == list(map(encode, there))
 
 
 def test_workers_need_names(tmp_path):

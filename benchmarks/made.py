@@ -15,7 +15,6 @@ texts.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import resource
 import sys
@@ -29,11 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memenvs.build import worldgen
-from memenvs.build.conversations import conversations
 from memenvs.build.draft import Draft
-from memenvs.build.examples import among_distractors
-from memenvs.build.ruler import ruler
 from memenvs.build.sources import SOURCES
 from memenvs.tasks.taskset import Task, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
@@ -41,18 +36,12 @@ from memenvs.tasks.tokens import load_tokenizer
 PROSE = open_tasks("world-train").texts(range(open_tasks("world-train").n_documents))
 
 
-def aggregate(*, tokens: int, **given: Any) -> Draft:
-    """`build aggregate`, including the world."""
-    pool = worldgen.aggregate(tokens=tokens, **given)
-    return among_distractors(pool.examples, tokens=tokens, extra=pool.extra, **given)
-
-
-MAKERS: dict[str, Callable[..., Draft]] = {
-    **{name: functools.partial(ruler, kind=name) for name in ("vt", "cwe", "fwe")},
-    "aggregate": aggregate,
-    "mrcr_world": functools.partial(conversations, needles=4, prose=PROSE),
+MADE: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("ruler", {"kind": [name]}) for name in ("vt", "cwe", "fwe")},
+    "aggregate": ("aggregate", {}),
+    "mrcr_world": ("mrcr_world", {"needles": 4}),
 }
-
+"""By name: the source and its options."""
 
 Pool = Callable[[], list[str]]
 """Gives new documents for a text."""
@@ -182,13 +171,6 @@ def write_file(folder: Path, name: str, count: int, tokens: int) -> Path:
     return path
 
 
-def read_file(path: Path, *, count: int, tokens: int, **given: Any) -> Draft:
-    """`build NAME --source path`."""
-    source = SOURCES[path.stem]
-    (draft,) = source.drafts(source.options(source=str(path), num_tasks=count), given["tokenizer"])
-    return draft
-
-
 def whole(draft: Draft, task: Task) -> str:
     """The text of a task."""
     header, documents = draft.layout.header, draft.documents
@@ -206,7 +188,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=131072, help="token budget of a text")
     parser.add_argument("--count", type=int, default=200, help="tasks built by memenvs")
     parser.add_argument("--plain", type=int, default=2, help="texts tokenised whole")
-    parser.add_argument("--sources", nargs="+", default=[*MAKERS, *FILES], choices=[*MAKERS, *FILES])
+    parser.add_argument("--sources", nargs="+", default=[*MADE, *FILES], choices=[*MADE, *FILES])
     args = parser.parse_args()
     tokenizer = load_tokenizer()
     tokenizer.count("warm")
@@ -214,13 +196,15 @@ def main() -> None:
     head = f"{'source':<18}{'tasks':>6}{'read/stored':>13}{'seconds':>9}{'plain, M/s':>12}{'ours, M/s':>11}"
     print(f"{head}{'ratio':>7}")
     for name in args.sources:
-        given: dict[str, Any] = {"tokenizer": tokenizer, "split": "train", "seed": 0}
+        source, options = MADE.get(name, (name, {}))
+        options = {**options, "num_tasks": args.count}
         with tempfile.TemporaryDirectory() as folder:
-            make = MAKERS.get(name)
-            if make is None:
-                make = functools.partial(read_file, write_file(Path(folder), name, args.count, args.tokens))
+            if name in MADE:
+                options["tokens"] = args.tokens
+            else:
+                options["source"] = str(write_file(Path(folder), name, args.count, args.tokens))
             start = time.process_time()
-            draft = make(count=args.count, tokens=args.tokens, **given)
+            (draft,) = SOURCES[source].drafts(SOURCES[source].options(**options), tokenizer)
             seconds = time.process_time() - start
         texts = [whole(draft, task) for task in draft.tasks[: args.plain]]
         start = time.process_time()

@@ -19,7 +19,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from memenvs.build.haystack import read_prose
-from memenvs.build.niah import ADJECTIVES, NOUNS, RECIPES, niah
+from memenvs.build.niah import ADJECTIVES, NOUNS, RECIPES, NiahOptions, niah
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 
@@ -65,13 +65,9 @@ def main() -> None:
     for variant in args.variants:
         start = time.perf_counter()
         draft = niah(
-            variant=variant,
-            count=args.count,
-            tokens=args.tokens,
-            prose=prose,
-            tokenizer=tokenizer,
-            split="benchmark",
-            seed=0,
+            NiahOptions(variant=variant, num_tasks=args.count, tokens=args.tokens, split="benchmark"),
+            tokenizer,
+            prose,
         )
         seconds = time.perf_counter() - start
         sizes = draft.documents.tokens

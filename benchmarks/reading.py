@@ -21,7 +21,7 @@ import memenvs  # noqa: F401
 from benchmarks import timed
 from memenvs.build.examples import among_distractors
 from memenvs.build.readers.hotpotqa import read_hotpotqa
-from memenvs.build.worldgen import world
+from memenvs.build.worldgen import WorldOptions, world
 from memenvs.build.write import write_task_set
 from memenvs.tasks.context import Reader
 from memenvs.tasks.taskset import Card, TaskSet, open_tasks
@@ -52,7 +52,7 @@ def main() -> None:
 def build(source: str | None, out: Path, more: Sequence[tuple[str, str]] = ()) -> tuple[TaskSet, float]:
     """The whole build, including reading and writing; `more`: titles and texts of other documents to draw."""
     started = time.perf_counter()
-    pool = read_hotpotqa(source) if source else world(entities=2000, count=512)
+    pool = read_hotpotqa(source) if source else world(WorldOptions())
     draft = among_distractors(
         pool.examples,
         tokenizer=TOKENIZER,

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from memenvs.build.draft import Draft
 from memenvs.build.examples import among_distractors
-from memenvs.build.niah import niah
+from memenvs.build.niah import NiahOptions, niah
 from memenvs.build.worldgen import Split, generate
 from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card
@@ -60,13 +60,9 @@ def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
 
     sets = {"world-train": about("train", 1500, 512), "world-test": about("test", 1000, 128)}
     sets["niah"] = niah(
-        variant="multiquery",
-        count=100,
-        tokens=16384,
-        prose=sets["world-test"].documents.texts,
-        tokenizer=counter,
-        split="test",
-        seed=0,
+        NiahOptions(variant="multiquery", num_tasks=100, tokens=16384, split="test"),
+        counter,
+        sets["world-test"].documents.texts,
     )
     return sets
 

@@ -7,6 +7,7 @@ theirs, all texts are ours or the haystack's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -18,11 +19,13 @@ from memenvs.build.haystack import (
     interleave,
     opening_tokens,
     prose_sentences,
+    read_prose,
     sizes_between,
     too_small,
 )
 from memenvs.build.niah import NOUNS
-from memenvs.core.data import Count, Whole
+from memenvs.build.options import Hidden
+from memenvs.core.data import Count
 from memenvs.core.progress import progress
 from memenvs.tasks.metrics import MRCR_PREFIX
 from memenvs.tasks.taskset import Task
@@ -32,22 +35,26 @@ from memenvs.tasks.tokens import TextTokenizer
 FORMS = ("poem", "letter", "speech", "fable", "recipe", "diary entry", "short story", "news report")
 TOPICS = 24  # of the requests of a split
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-Needles = Annotated[int, Meta(ge=2, le=8)]
 _REPLY = (3, 6)  # sentences of a reply
 _LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConversationOptions(Hidden):
+    """Conversations.
+
+    Args:
+        needles: number of identical requests, 2 to 8.
+    """
+
+    num_tasks: Count = 100
+    needles: Annotated[int, Meta(ge=2, le=8)] = 4
+
+
 def conversations(
-    *,
-    tokens: Count,
-    prose: Sequence[str],
-    tokenizer: TextTokenizer,
-    needles: Needles = 4,
-    count: Count = 100,
-    split: str = "train",
-    seed: Whole = 0,
+    options: ConversationOptions, tokenizer: TextTokenizer, prose: Sequence[str] | None = None
 ) -> Draft:
-    """Tasks that ask for the reply to one of `needles` equal requests, after a random string.
+    """Tasks that ask for the reply to one of the equal requests, after a random string.
 
     A message is a document, `User: …` or `Assistant: …`. A reply names what was asked for and continues with
     sentences of the prose, so the reply that is asked for looks like the others. An answer without the random
@@ -57,6 +64,9 @@ def conversations(
     Raises:
         ValueError: an argument out of range, no prose, or a budget too small for the needles.
     """
+    needles, split, seed = options.needles, options.split, options.seed
+    tokens, count = options.tokens, options.num_tasks
+    prose = read_prose(options.essays)[0] if prose is None else prose
     lines = [text.strip() for text in prose_sentences(prose) if not set("\\{}") & set(text)]
     rng = item_rng(seed, f"{split}\0conversation", 0)
     topics = rng.choice(NOUNS, TOPICS, replace=False).tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -11,27 +11,28 @@ import numpy as np
 from msgspec import Meta
 
 from memenvs.build.draft import Documents, Draft, frame_tokens, item_rng, make_items, renumbered
-from memenvs.core.data import Count, Positive, Whole, checked
+from memenvs.build.options import Joined
+from memenvs.core.data import Whole
 from memenvs.core.progress import progress
 from memenvs.tasks.metrics import get_metric
-from memenvs.tasks.taskset import SEPARATOR, Questions, Task, TaskSet
+from memenvs.tasks.taskset import SEPARATOR, Questions, Task, TaskSet, open_questions
 from memenvs.tasks.tokens import TextTokenizer
 
-Objectives = Annotated[int, Meta(ge=2, le=16)]
+
+@dataclass(frozen=True, kw_only=True)
+class MultiOptions(Joined):
+    """Several questions at once.
+
+    Args:
+        objectives: questions per task, 2 to 16, drawn from one source without replacement.
+        singles: number of extra tasks with one question each, none twice (MemPO trains on both).
+    """
+
+    objectives: Annotated[int, Meta(ge=2, le=16)]
+    singles: Whole = 0
 
 
-@checked
-def multi(
-    sources: Sequence[TaskSet | Questions],
-    *,
-    objectives: Objectives,
-    tokenizer: TextTokenizer,
-    weights: Sequence[Positive] | None = None,
-    singles: Whole = 0,
-    count: Count | None = None,
-    split: str = "train",
-    seed: Whole = 0,
-) -> Draft:
+def multi(options: MultiOptions, tokenizer: TextTokenizer) -> Draft:
     """Tasks of `objectives` questions each, joined by `"; "`, their answers in the same order (MEM1, MemPO).
 
     The documents are those of the questions, once each, shuffled; the evidence follows the questions. If a
@@ -39,19 +40,14 @@ def multi(
     searching. A question with "; ", or one whose preferred answer has a ";", is never drawn, because these
     separate questions and answers.
 
-    Args:
-        sources: single-question tasks. Each question of a task comes from a source drawn by `weights`.
-        objectives: questions per task, 2 to 16, drawn from one source without replacement.
-        weights: weights of the sources, each above 0 (default: equal).
-        singles: number of extra tasks with one question each, none twice (MemPO trains on both).
-        count: tasks (default: as many as the sources have together).
-
     Raises:
         ValueError: not one weight a source; a source is too small, has such tasks already, has documents
             without headers, which have no boundaries once they are shuffled (a haystack), or has another
             metric than the first.
     """
-    shares, first = _shares(weights, len(sources)), sources[0]
+    sources = [open_questions(source) for source in options.source]
+    objectives, singles, split, seed = options.objectives, options.singles, options.split, options.seed
+    shares, first = _shares(options.weights, len(sources)), sources[0]
     single: list[list[Task]] = []
     for source in sources:
         if not source.layout.header:
@@ -86,7 +82,7 @@ def multi(
     make = partial(_draw_task, numbered, shares, objectives, split, seed)
     return Draft(
         Documents.tokenized(pool, tokenizer),
-        [*make_items(make, count or sum(map(len, sources))), *alone],
+        [*make_items(make, options.num_tasks or sum(map(len, sources))), *alone],
         first.layout,
         environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
         metric=first.metric,
@@ -169,16 +165,18 @@ def _join(name: str, drawn: Sequence[Task], rng: np.random.Generator) -> Task:
     )
 
 
-def mix(
-    sources: Sequence[TaskSet | Questions],
-    *,
-    tokenizer: TextTokenizer,
-    weights: Sequence[Positive] | None = None,
-    metric: str | None = None,
-    count: Count | None = None,
-    split: str = "train",
-    seed: Whole = 0,
-) -> Draft:
+@dataclass(frozen=True, kw_only=True)
+class MixOptions(Joined):
+    """A mixture.
+
+    Args:
+        metric: metric of the mixture (default: the metric that all its sources share).
+    """
+
+    metric: str | None = None
+
+
+def mix(options: MixOptions, tokenizer: TextTokenizer) -> Draft:
     """Tasks of several sets as one, each drawn from a source by its weight.
 
     A source's tasks come in a shuffled order, each once before any comes again (with "-2", "-3", … after its
@@ -190,7 +188,9 @@ def mix(
         ValueError: not one weight a source; sources that differ in their metric (and none is given) or in how
             their documents are shown; a haystack beside questions without documents.
     """
-    shares, first = _shares(weights, len(sources)), sources[0]
+    sources = [open_questions(source) for source in options.source]
+    metric, split, seed = options.metric, options.split, options.seed
+    shares, first = _shares(options.weights, len(sources)), sources[0]
     get_metric(metric or first.metric)
     read = all(source.n_documents for source in sources)
     for source in sources:
@@ -215,7 +215,7 @@ def mix(
     names = [source.name for source in sources]
     names = [name if names.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(names, 1)]
     picks = item_rng(seed, f"{split}\0sources", 0).choice(
-        len(sources), count or sum(map(len, sources)), p=shares
+        len(sources), options.num_tasks or sum(map(len, sources)), p=shares
     )
     used, orders, tasks = [0] * len(sources), [np.zeros(0, np.int64)] * len(sources), []
     for source in progress(picks.tolist(), len(picks), "tasks"):

@@ -12,8 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from memenvs.build.draft import TEXTS, Draft, item_rng, make_items
-from memenvs.build.haystack import JOINED, NOISE, Haystack, prose_sentences
-from memenvs.core.data import Count, Whole, checked
+from memenvs.build.haystack import JOINED, NOISE, Haystack, prose_sentences, read_prose
+from memenvs.build.options import Hidden
+from memenvs.core.data import Count
 from memenvs.core.processes import Workers
 from memenvs.core.progress import progress
 from memenvs.tasks.taskset import Task
@@ -85,18 +86,21 @@ Variant = Literal[
 ]  # fmt: skip
 
 
-@checked
-def niah(
-    *,
-    tokens: Count,
-    prose: Sequence[str],
-    tokenizer: TextTokenizer,
-    variant: Variant = "single_2",
-    count: Count = 100,
-    split: str = "train",
-    seed: Whole = 0,
-    workers: Workers = 1,
-) -> Draft:
+@dataclass(frozen=True, kw_only=True)
+class NiahOptions(Hidden):
+    """Needles in a haystack.
+
+    Args:
+        variant: what is hidden, and in what.
+        workers: number of processes, or ray for the workers of a Ray cluster; the result is the same.
+    """
+
+    num_tasks: Count = 100
+    variant: Variant = "single_2"
+    workers: Workers = 1
+
+
+def niah(options: NiahOptions, tokenizer: TextTokenizer, prose: Sequence[str] | None = None) -> Draft:
     """Tasks that ask for the values of keys hidden in a long text (RULER's NIAH; the wording is ours).
 
     A task has one objective, whose accepted answers are all its values (scored by `needle_exact`);
@@ -105,19 +109,22 @@ def niah(
     haystack of needles is drawn for each task from one pool of the split, which holds no asked key or value.
 
     Args:
-        tokens: maximum tokens of a task's text, tokenised whole; missed by less than one haystack sentence,
-            by every tokenizer that splits text at words (see `seam_tokens`).
-        prose: texts for the variants that hide needles in prose; repeated where it ends.
-        variant: what is hidden, and in what.
+        options: the tasks; their texts miss the budget by less than one haystack sentence, by every tokenizer
+            that splits text at words (`seam_tokens`).
+        tokenizer: counts the tokens.
+        prose: texts for the variants that hide needles in prose, in the place of the essays; repeated where
+            it ends.
 
     Raises:
-        ValueError: an argument out of range, no prose where it is needed, or a budget too small for the
-            needles.
+        ValueError: no prose where it is needed, or a budget too small for the needles.
     """
+    variant, tokens, count = options.variant, options.tokens, options.num_tasks
+    prose = read_prose(options.essays)[0] if prose is None else prose
+    split, seed = options.split, options.seed
     recipe = RECIPES[variant]
     hay = _haystack(recipe, tokens, prose, tokenizer, item_rng(seed, f"{split}\0haystack", 0))
     plan = partial(_plan, recipe, occurring(hay), f"{split}/{variant}", seed)
-    plans = make_items(plan, count, workers=workers, label=f"niah {variant} tasks")
+    plans = make_items(plan, count, workers=options.workers, label=f"niah {variant} tasks")
     pieces = [recipe.needle(key, value) for plan in plans for key, value in plan.needles]
     haystack = Haystack(hay, pieces, count, tokens, tokenizer, shuffled=recipe.haystack == "needles")
     haystack.check_room(f"the needles of {variant}")

@@ -11,8 +11,8 @@ import itertools
 import math
 import string
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -28,9 +28,10 @@ from memenvs.build.haystack import (
     sizes_between,
     too_small,
 )
-from memenvs.build.niah import ADJECTIVES, NOUNS, draw, niah
+from memenvs.build.niah import ADJECTIVES, NOUNS, NiahOptions, Variant, draw, niah
+from memenvs.build.options import Hidden
 from memenvs.build.readers.hotpotqa import read_hotpotqa
-from memenvs.core.data import Count, Whole, checked
+from memenvs.core.data import Count
 from memenvs.core.processes import Workers
 from memenvs.core.progress import progress
 from memenvs.tasks.records import Id, read_records, scorable
@@ -54,52 +55,63 @@ _TOKENS_A_WORD = 50  # `fwe` has a vocabulary of one word for each 50 tokens
 _LIST = Layout(" {i}.", "")  # of `cwe`; blanks as in `niah`, so that parts count as the joined text
 
 
-@checked
-def ruler(
-    *,
-    kind: Kind,
-    tokens: Count,
-    tokenizer: TextTokenizer,
-    count: Count | None = None,
-    source: str | None = None,
-    prose: Sequence[str] = (),
-    chains: Count = 1,
-    hops: Count = 4,
-    split: str = "train",
-    seed: Whole = 0,
-    workers: Workers = 1,
-) -> Draft:
-    """Tasks of one of RULER's thirteen.
+@dataclass(frozen=True, kw_only=True)
+class RulerOptions(Hidden):
+    """RULER's tasks.
 
     Args:
-        kind: RULER's name of the task.
-        tokens: maximum tokens of a task's text, tokenised whole; missed by less than a sentence (`niah_…`,
-            `vt`), an uncommon word's repeats (`cwe`), a step of the counts (`fwe`), a document (`qa_…`).
-        count: tasks (default: 100, of `qa_…` every question once).
-        source: official file, of SQuAD for `qa_1`, of HotpotQA for `qa_2`.
-        prose: what `niah_…` hides its needles in.
-        chains: number of chains in `vt`; the question is about one of them.
-        hops: number of assignments in a chain of `vt` after the first.
+        kind: RULER's names of the tasks; each becomes a task set.
+        num_tasks: number of tasks (default: 100, of qa_1 and qa_2 every question once).
+        source: official file, of SQuAD for qa_1, of HotpotQA for qa_2.
+        chains: number of chains in vt; the question is about one of them.
+        hops: number of assignments in a chain of vt after the first.
+        workers: number of processes, or ray for the workers of a Ray cluster; the result is the same.
+    """
+
+    kind: Sequence[Kind]
+    source: str | None = None
+    chains: Count = 1
+    hops: Count = 4
+    workers: Workers = 1
+
+
+def ruler(options: RulerOptions, tokenizer: TextTokenizer, prose: Sequence[str] | None = None) -> Draft:
+    """Tasks of the first of the kinds.
 
     Raises:
-        ValueError: unknown task, a budget too small for it, or a source that is missing or not wanted.
+        ValueError: a budget too small for the task, or a source that is missing.
     """
-    if source is None and kind in FILES:
-        raise ValueError(f"--kind {kind} needs --source, {FILES[kind]} official file")
-    common: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
+    kind, source, count = options.kind[0], options.source, options.num_tasks or 100
+    tokens, split, seed = options.tokens, options.split, options.seed
     if kind.startswith("niah_"):
-        given: dict[str, Any] = {"variant": kind.removeprefix("niah_"), "tokens": tokens, "workers": workers}
-        draft = niah(**given, count=count or 100, prose=prose, **common)
-        return replace(draft, metric="string_match_all")
-    if source is not None:
-        read = read_squad if kind == "qa_1" else read_hotpotqa
-        pool = read(source, split)
-        draft = among_distractors(pool.examples, tokens=tokens, count=count, workers=workers, **common)
+        needles = NiahOptions(
+            variant=cast(Variant, kind.removeprefix("niah_")),
+            tokens=tokens,
+            num_tasks=count,
+            essays=options.essays,
+            split=split,
+            seed=seed,
+            workers=options.workers,
+        )
+        return replace(niah(needles, tokenizer, prose), metric="string_match_all")
+    if kind in FILES:
+        if source is None:
+            raise ValueError(f"--kind {kind} needs --source, {FILES[kind]} official file")
+        pool = (read_squad if kind == "qa_1" else read_hotpotqa)(source, split)
+        draft = among_distractors(
+            pool.examples,
+            tokenizer=tokenizer,
+            tokens=tokens,
+            count=options.num_tasks,
+            split=split,
+            seed=seed,
+            workers=options.workers,
+        )
         return replace(draft, metric="string_match_part", left_out=pool.left_out)
+    chance: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
     if kind == "vt":
-        return _variables(count or 100, tokens, chains, hops, **common)
-    make = _common_words if kind == "cwe" else _frequent_words
-    return make(count or 100, tokens, **common)
+        return _variables(count, tokens, options.chains, options.hops, **chance)
+    return (_common_words if kind == "cwe" else _frequent_words)(count, tokens, **chance)
 
 
 # Variable tracking.

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from memenvs.build.index import IndexName, build_index
 from memenvs.build.levels import solve_levels, told
-from memenvs.build.ruler import FILES
-from memenvs.build.sources import BENCHMARKS, SOURCES, Options, Ruler
+from memenvs.build.options import Options
+from memenvs.build.ruler import FILES, RulerOptions
+from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
 from memenvs.core.arguments import Parameter, closest_first, parse, shell_form
 from memenvs.core.data import Count, Whole, check, checked
@@ -68,7 +69,7 @@ def _of_source(name: str) -> Callable[..., list[str]]:
         export: tuple[Form, ...] = (),
     ) -> list[str]:
         check("--holdout", holdout, Whole)
-        calls = _each_kind(out, tasks) if isinstance(tasks, Ruler) else [(out, tasks)]
+        calls = _each_kind(out, tasks) if isinstance(tasks, RulerOptions) else [(out, tasks)]
         for folder, _ in calls:
             for target in (folder, _held_out(folder))[: 2 if holdout else 1]:
                 check_replaceable(target)  # before the work, and again when it is done
@@ -90,7 +91,7 @@ def _of_source(name: str) -> Callable[..., list[str]]:
     return build
 
 
-def _each_kind(out: Path, options: Ruler) -> list[tuple[Path, Ruler]]:
+def _each_kind(out: Path, options: RulerOptions) -> list[tuple[Path, RulerOptions]]:
     """The builds of `ruler`: one, or for several kinds one each in OUT/KIND."""
     kinds, source = list(dict.fromkeys(options.kind)), options.source
     if len(asking := [kind for kind in kinds if kind in FILES]) > 1:
@@ -162,7 +163,7 @@ def _without_paths(options: Options) -> dict[str, Any]:
             plain[name] = [resolved(path).name for path in plain[name]]
         elif plain[name] is not None and not str(plain[name]).startswith("hf:"):
             plain[name] = resolved(plain[name]).name
-    if isinstance(options, Ruler):
+    if isinstance(options, RulerOptions):
         plain["kind"] = options.kind[0]
     return plain
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from memenvs.build.draft import Documents, Draft
-from memenvs.build.multi import multi
+from memenvs.build.multi import MultiOptions, multi
 from memenvs.build.worldgen import chronicle, generate
 from memenvs.build.write import write_task_set
-from memenvs.tasks.taskset import Card, Layout, Task, open_tasks
+from memenvs.tasks.taskset import Card, Layout, Task
 from memenvs.tasks.tokens import load_tokenizer
 
 ENTITIES = 10_000  # so many that no question comes often: a model has to read and cannot remember
@@ -161,8 +161,10 @@ def save_world_tasks(folder: Path, names: Names) -> None:
 def save_joined(folder: Path, part: str, objectives: int, count: int) -> Path:
     """Write `PART-N`, tasks that ask N questions of a part about different documents; return its path."""
     tokenizer, out = load_tokenizer("world"), folder / f"{part}-{objectives}"
-    sources = [open_tasks(folder / part)]
-    draft = multi(sources, objectives=objectives, count=2 * count, tokenizer=tokenizer, split=part, seed=0)
+    options = MultiOptions(
+        source=[str(folder / part)], objectives=objectives, num_tasks=2 * count, split=part
+    )
+    draft = multi(options, tokenizer)
     apart = [task for task in draft.tasks if len(task.evidence) == objectives][:count]
     card = Card("multi", arguments={"part": part, "objectives": objectives})
     write_task_set(out, replace(draft, tasks=apart), card, tokenizer)

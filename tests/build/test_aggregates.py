@@ -6,7 +6,7 @@ import re
 import pytest
 from build_command import command, one_line
 
-from memenvs.build.worldgen import OPERATIONS, aggregate, chronicle
+from memenvs.build.worldgen import OPERATIONS, AggregateOptions, aggregate, chronicle
 from memenvs.build.worldgen.aggregates import EXTREMES, MOST_EVIDENCE, facts_told
 from memenvs.tasks.context import Reader
 from memenvs.tasks.metrics import em
@@ -31,7 +31,9 @@ NUMBER = re.compile(r"(?<![\w,])[0-9][0-9,]*(?![\w,])")
 
 @functools.cache
 def made(operations=OPERATIONS):
-    pool = aggregate(tokenizer=load_tokenizer(), entities=ENTITIES, count=QUESTIONS, ask=operations)
+    pool = aggregate(
+        AggregateOptions(entities=ENTITIES, num_tasks=QUESTIONS, ask=operations), load_tokenizer()
+    )
     return pool.extra, pool.examples
 
 
@@ -177,7 +179,7 @@ def test_questions_differ_and_do_not_say_their_answer():
 
 def test_a_world_too_small_for_the_questions_says_how_many_it_holds():
     with pytest.raises(ValueError, match=r"900 questions are more than .* of 20 documents holds; ask for at"):
-        aggregate(tokenizer=load_tokenizer(), entities=20, count=900)
+        aggregate(AggregateOptions(entities=20, num_tasks=900), load_tokenizer())
 
 
 # --- the command

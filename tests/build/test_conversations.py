@@ -5,7 +5,7 @@ import re
 import pytest
 from build_command import command, one_line
 
-from memenvs.build.conversations import conversations
+from memenvs.build.conversations import ConversationOptions, conversations
 from memenvs.tasks.metrics import mrcr_ratio
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -17,9 +17,10 @@ PROSE = tuple(
 
 def talk(needles=4, count=12, tokens=2500, split="train", seed=5, tokenizer=None, prose=PROSE):
     tokenizer = tokenizer or load_tokenizer()
-    return conversations(
-        needles=needles, count=count, tokens=tokens, prose=prose, tokenizer=tokenizer, split=split, seed=seed
+    options = ConversationOptions(
+        needles=needles, num_tasks=count, tokens=tokens, split=split, seed=seed
     )
+    return conversations(options, tokenizer, prose)
 
 
 def text(draft, task):

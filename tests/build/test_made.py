@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from memenvs.build.conversations import conversations
-from memenvs.build.niah import niah
-from memenvs.build.ruler import ruler
+from memenvs.build.conversations import ConversationOptions, conversations
+from memenvs.build.niah import NiahOptions, niah
+from memenvs.build.ruler import RulerOptions, ruler
 from memenvs.build.write import write_task_set
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
@@ -18,13 +18,13 @@ PROSE = tuple(
     for j, w in enumerate(("storm", "harbour", "lamp", "cold night"))
 )
 MAKERS = {
-    "noise": functools.partial(niah, variant="single_1", prose=()),
-    "prose": functools.partial(niah, variant="multiquery", prose=PROSE),
-    "needles": functools.partial(niah, variant="multikey_3", prose=()),
-    "vt": functools.partial(ruler, kind="vt", chains=2),
-    "cwe": functools.partial(ruler, kind="cwe"),
-    "fwe": functools.partial(ruler, kind="fwe"),
-    "conversations": functools.partial(conversations, prose=PROSE),
+    "noise": (niah, NiahOptions, {"variant": "single_1"}),
+    "prose": (niah, NiahOptions, {"variant": "multiquery"}),
+    "needles": (niah, NiahOptions, {"variant": "multikey_3"}),
+    "vt": (ruler, RulerOptions, {"kind": ["vt"], "chains": 2}),
+    "cwe": (ruler, RulerOptions, {"kind": ["cwe"]}),
+    "fwe": (ruler, RulerOptions, {"kind": ["fwe"]}),
+    "conversations": (conversations, ConversationOptions, {}),
 }
 PARTS = {"vt": 1, "cwe": 4, "fwe": 8, "conversations": 2}  # documents that come together
 each = pytest.mark.parametrize("name", MAKERS)
@@ -32,8 +32,9 @@ each = pytest.mark.parametrize("name", MAKERS)
 
 @functools.cache
 def build(name, count=6, tokens=3000, split="train", seed=3, tokenizer=None):
-    tokenizer = tokenizer or load_tokenizer()
-    return MAKERS[name](count=count, tokens=tokens, split=split, seed=seed, tokenizer=tokenizer)
+    make, options, chosen = MAKERS[name]
+    given = options(num_tasks=count, tokens=tokens, split=split, seed=seed, **chosen)
+    return make(given, tokenizer or load_tokenizer(), PROSE)
 
 
 def texts(draft):

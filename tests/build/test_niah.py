@@ -17,6 +17,7 @@ from memenvs.build.niah import (
     ADJECTIVES,
     NOUNS,
     RECIPES,
+    NiahOptions,
     draw,
     niah,
 )
@@ -60,16 +61,10 @@ def tokenizer():
 
 @functools.cache
 def build(variant="single_2", count=12, tokens=900, prose=PROSE, split="train", seed=7, workers=1):
-    return niah(
-        variant=variant,
-        count=count,
-        tokens=tokens,
-        prose=prose,
-        tokenizer=tokenizer(),
-        split=split,
-        seed=seed,
-        workers=workers,
+    options = NiahOptions(
+        variant=variant, num_tasks=count, tokens=tokens, split=split, seed=seed, workers=workers
     )
+    return niah(options, tokenizer(), prose)
 
 
 def texts(draft, task):
@@ -271,13 +266,9 @@ def test_a_text_that_is_not_utf8_is_an_error_that_names_it(tmp_path):
 def test_real_essays_build(real_data, tmp_path):
     prose, files = read_prose(real_data / "essays")
     draft = niah(
-        variant="multiquery",
-        count=20,
-        tokens=32_768,
-        prose=prose,
-        tokenizer=tokenizer(),
-        split="test",
-        seed=1,
+        NiahOptions(variant="multiquery", num_tasks=20, tokens=32_768, split="test", seed=1),
+        tokenizer(),
+        prose,
     )
     tasks = write_task_set(tmp_path / "set", replace(draft, inputs=files), Card("niah"), tokenizer())
     assert len(tasks.card.inputs) == len(files) == 49

@@ -9,14 +9,15 @@ import pytest
 from build_command import command, one_line
 from reference_values import cases
 
-from memenvs.build.ruler import ALPHA, ZETA, read_squad, ruler
+from memenvs.build.ruler import ALPHA, ZETA, RulerOptions, read_squad, ruler
 from memenvs.tasks.taskset import open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
 
 def build(task, count=6, tokens=3000, split="train", seed=3, tokenizer=None, **chosen):
     tokenizer = tokenizer or load_tokenizer()
-    return ruler(kind=task, count=count, tokens=tokens, tokenizer=tokenizer, split=split, seed=seed, **chosen)
+    options = RulerOptions(kind=[task], num_tasks=count, tokens=tokens, split=split, seed=seed, **chosen)
+    return ruler(options, tokenizer, ())
 
 
 def text(draft, task):

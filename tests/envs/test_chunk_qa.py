@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from groups import gold, play_group
 
-from memenvs.build.multi import multi
-from memenvs.build.niah import niah
+from memenvs.build.multi import MultiOptions, multi
+from memenvs.build.niah import NiahOptions, niah
 from memenvs.build.write import write_task_set
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.rollout.collect import collect
@@ -44,12 +44,11 @@ def memory_of(observation):
 def sets(small_set, tmp_path_factory):
     """A set of single questions, one of three at once, one of needles, and one of a needle in noise."""
     tokenizer, folder = load_tokenizer("world"), tmp_path_factory.mktemp("sets")
-    chance = {"tokenizer": tokenizer, "split": "train", "seed": 0}
     prose = small_set.texts(range(40))
     drafts = {
-        "multi": multi([small_set], objectives=3, count=4, **chance),
-        "niah": niah(variant="multivalue", count=4, tokens=900, prose=prose, **chance),
-        "noise": niah(variant="single_1", count=2, tokens=800, prose=(), **chance),
+        "multi": multi(MultiOptions(source=[str(small_set.path)], objectives=3, num_tasks=4), tokenizer),
+        "niah": niah(NiahOptions(variant="multivalue", num_tasks=4, tokens=900), tokenizer, prose),
+        "noise": niah(NiahOptions(variant="single_1", num_tasks=2, tokens=800), tokenizer, ()),
     }
     made = {
         name: write_task_set(folder / name, draft, Card(name), tokenizer) for name, draft in drafts.items()
@@ -177,7 +176,7 @@ def test_a_group_is_credited_question_by_question(sets):
 @pytest.mark.parametrize("ask", ["each", "later"])
 def test_several_answers_to_one_question_cannot_be_asked_one_by_one(small_set, tmp_path, ask):
     tokenizer = load_tokenizer("world")
-    draft = multi([small_set], objectives=2, count=2, tokenizer=tokenizer, split="train", seed=0)
+    draft = multi(MultiOptions(source=[str(small_set.path)], objectives=2, num_tasks=2), tokenizer)
     draft = replace(draft, tasks=[replace(task, question="Which codes are there?") for task in draft.tasks])
     path = write_task_set(tmp_path / "set", draft, Card("multi"), tokenizer).path
     with pytest.raises(ValueError, match="several answers to one question") as error:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 
 from memenvs import open_tasks
-from memenvs.build.multi import multi
+from memenvs.build.multi import MultiOptions, multi
 from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
@@ -26,8 +26,8 @@ from memenvs.testing import (  # what depends on the mode; test_conformance.py r
 
 _FOLDER = tempfile.TemporaryDirectory()
 SEVERAL = str(Path(_FOLDER.name) / "multi")
-_world, _tokenizer = [open_tasks("world-test")], load_tokenizer("world")
-_draft = multi(_world, objectives=2, count=3, tokenizer=_tokenizer, split="test", seed=0)
+_tokenizer = load_tokenizer("world")
+_draft = multi(MultiOptions(source=["world-test"], objectives=2, num_tasks=3, split="test"), _tokenizer)
 write_task_set(Path(SEVERAL), _draft, Card("multi"), _tokenizer)
 
 READING, SEARCHING = "memenvs.envs.chunk_qa:ChunkQAEnv", "memenvs.envs.search_qa:SearchQAEnv"

@@ -11,9 +11,8 @@ from groups import gold, play_group
 from msgspec.structs import replace
 
 import memenvs
-from memenvs import open_tasks
 from memenvs.baselines.advantages import group_advantages
-from memenvs.build.multi import multi
+from memenvs.build.multi import MultiOptions, multi
 from memenvs.build.write import write_task_set
 from memenvs.credit import igpo, rememr1
 from memenvs.models import Reply, ScriptedPolicy
@@ -222,8 +221,8 @@ def test_a_memory_of_a_search_is_rewarded_too():
 
 def test_questions_that_are_asked_one_by_one_leave_the_memory_its_recall(tmp_path):
     tokenizer = load_tokenizer()
-    sources = [open_tasks("world-test")]
-    draft = multi(sources, objectives=2, count=2, tokenizer=tokenizer, split="test", seed=0)
+    options = MultiOptions(source=["world-test"], objectives=2, num_tasks=2, split="test")
+    draft = multi(options, tokenizer)
     write_task_set(tmp_path / "multi", draft, Card("multi"), tokenizer)
     env = gym.make("MemChunkQA-v0", tasks=str(tmp_path / "multi"), ask="each", disable_env_checker=True)
     env = RewardWrapper(env, ["IGPO", "ReMemR1"], "lexical")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 from memenvs.build.contexts import KeptContexts
 from memenvs.build.examples import Example, Pool
+from memenvs.build.options import DrawnFile
 from memenvs.core.data import Count, convert
 from memenvs.retrieval.corpus import read_corpus as read_passages
 from memenvs.tasks.records import Id, QuestionRecord, read_questions, read_records
@@ -37,16 +39,24 @@ class _JsonlDocument(msgspec.Struct):
     title: str = ""
 
 
-def jsonl(
-    *,
-    source: str,
-    pool: str | None = None,
-    corpus: str | None = None,
-    documents: Count | None = None,
-    tokens: Count | None = None,
-    questions: Count = 1,
-    split: str = "train",
-) -> Pool | KeptContexts:
+@dataclass(frozen=True, kw_only=True)
+class JsonlOptions(DrawnFile):
+    """Your own questions.
+
+    Args:
+        source: a line a question: question, answers, documents of title and text, evidence (numbers of those
+            needed, from 0); or hf:NAME[:CONFIG] with these columns.
+        pool: more documents to draw distractors from, one per line: title and text.
+        corpus: documents that the questions name by id, as `build index --corpus` reads them.
+        questions: maximum number of consecutive questions about one context in a task.
+    """
+
+    pool: str | None = None
+    corpus: str | None = None
+    questions: Count = 1
+
+
+def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
     """Your own questions, over their documents as they are or hidden among distractors.
 
     A record has `question`, `answers` (accepted ones, the preferred one first; `QuestionRecord` has the other
@@ -59,16 +69,17 @@ def jsonl(
     Raises:
         ValueError: an argument that does not suit another, or a file of another form.
     """
-    listed = {} if corpus is None else _read_corpus(corpus)
-    records = [record for _, record in read_questions(source, split, _JsonlRecord, _WHAT)]
-    if documents is None and tokens is None:
+    source, pool, sized = options.source, options.pool, options.documents or options.tokens
+    listed = {} if options.corpus is None else _read_corpus(options.corpus)
+    records = [record for _, record in read_questions(source, options.split, _JsonlRecord, _WHAT)]
+    if not sized:
         if pool is not None:
             raise ValueError("--pool is drawn from by --documents or --tokens; give one of them, or no pool")
         return _own_contexts(records, source, listed)
-    if questions > 1:
+    if options.questions > 1:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
     examples = (_example(record, i, source, listed, drawn=True) for i, record in enumerate(records))
-    more = read_records(pool, split, _JsonlDocument, _POOL) if pool else ()
+    more = read_records(pool, options.split, _JsonlDocument, _POOL) if pool else ()
     extra = [*((one.title, one.text) for one in more), *listed.values()]
     return Pool.of(examples, source, extra)
 

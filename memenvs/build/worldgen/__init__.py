@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from memenvs.build.examples import Example, Pool
+from memenvs.build.options import Drawn
 from memenvs.build.worldgen import chronicle, prose
 from memenvs.build.worldgen.aggregates import OPERATIONS, Aggregates, Operation
 from memenvs.build.worldgen.names import PROSE, FactTable, dice
@@ -101,43 +102,65 @@ def _write_world(entities: int, split: str, seed: int) -> tuple[FactTable, list[
     return facts, [prose.write(facts, i, dice(seed, split, i, PROSE)) for i in range(entities)]
 
 
-def world(
-    *,
-    entities: Entities = 2000,
-    hops: Hops = (1, 2, 3, 4),
-    count: Count = 512,
-    split: Split = "train",
-    seed: Whole = 0,
-) -> Pool:
+@dataclass(frozen=True, kw_only=True)
+class WorldOptions(Drawn):
+    """The invented world.
+
+    Args:
+        documents: number of documents in a task (default: 50).
+        num_tasks: number of tasks.
+        split: split of the world; no two splits share an entity's name.
+        entities: number of people, places and works in the world, with a document each.
+        hops: documents that a question chains, asked equally often.
+    """
+
+    num_tasks: Count = 512
+    split: Split = "train"
+    entities: Entities = 2000
+    hops: Hops = (1, 2, 3, 4)
+
+
+def world(options: WorldOptions) -> Pool:
     """The questions of `generate`, to be asked among documents of the same world (50 by default).
 
     Raises:
-        ValueError: an argument out of range, or more tasks than the world holds.
+        ValueError: more tasks than the world holds.
     """
-    made = generate(entities, count, split=split, seed=seed, hops=hops)
-    return Pool(made.examples(split), made.documents, documents=50)
+    made = generate(
+        options.entities, options.num_tasks, split=options.split, seed=options.seed, hops=options.hops
+    )
+    return Pool(made.examples(options.split), made.documents, documents=50)
 
 
-def aggregate(
-    *,
-    tokenizer: TextTokenizer,
-    ask: Annotated[Sequence[Operation], Meta(min_length=1)] = OPERATIONS,
-    entities: Entities | None = None,
-    documents: Count | None = None,
-    tokens: Count | None = None,
-    count: Count = 100,
-    split: Split = "train",
-    seed: Whole = 0,
-) -> Pool:
+@dataclass(frozen=True, kw_only=True)
+class AggregateOptions(Drawn):
+    """Questions over a whole invented world.
+
+    Args:
+        documents: number of documents in a task.
+        num_tasks: number of tasks; the first n are the same however many are asked.
+        split: split of the world; no two splits share an entity's name.
+        ask: kinds of question, used in turn.
+        entities: number of documents in the world (default: as many as a task reads).
+    """
+
+    num_tasks: Count = 100
+    split: Split = "train"
+    ask: Annotated[Sequence[Operation], Meta(min_length=1)] = OPERATIONS
+    entities: Entities | None = None
+
+
+def aggregate(options: AggregateOptions, tokenizer: TextTokenizer) -> Pool:
     """Questions over many documents at once of the world that `generate` makes, asked over documents of it.
 
     Raises:
-        ValueError: an argument out of range, or more tasks than the world holds (the line says how many).
+        ValueError: more tasks than the world holds (the line says how many), or more tokens than it fills.
     """
-    if entities is None and tokens is not None:
-        entities = _entities_for(tokens, tokenizer, split, seed)
-    facts, pages = _write_world(entities or max(documents or 0, SMALLEST), split, seed)
-    examples = Aggregates(facts, pages, tuple(dict.fromkeys(ask))).ask(count, split, seed)
+    entities, split, seed = options.entities, options.split, options.seed
+    if entities is None and options.tokens is not None:
+        entities = _entities_for(options.tokens, tokenizer, split, seed)
+    facts, pages = _write_world(entities or max(options.documents or 0, SMALLEST), split, seed)
+    examples = Aggregates(facts, pages, tuple(dict.fromkeys(options.ask))).ask(options.num_tasks, split, seed)
     return Pool(list(examples), [(page.title, page.text) for page in pages])
 
 

@@ -380,7 +380,7 @@ BAD_LINES = [
 @pytest.mark.parametrize("line", BAD_LINES, ids=lambda line: line[:40])
 def test_a_file_without_questions_is_refused_in_one_line(tmp_path, line):
     (tmp_path / "bad.jsonl").write_text(line + "\n")
-    with pytest.raises(ValueError, match=r"bad\.jsonl") as error:
+    with pytest.raises(ValueError) as error:
         SearchQAEnv(tasks=str(tmp_path / "bad.jsonl"), retriever="http://localhost:1")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 1000

@@ -205,7 +205,7 @@ HALL = "\n".join(
 
 def test_a_level_that_takes_long_to_solve_is_refused_where_its_length_matters(make, monkeypatch):
     monkeypatch.setattr("memenvs.envs.sokoban.SEARCH_BUDGET", {"nodes": 100})
-    with pytest.raises(LevelError, match="memenvs build sokoban --source"):
+    with pytest.raises(LevelError):
         make(HALL, max_turns=1000, max_steps=3000)
 
 

@@ -158,5 +158,5 @@ def test_another_template_is_used():
     env = ToolQAEnv(tasks="world-test", template={"ask": "Q: {question}{several} {x}"})
     observation, _ = env.reset(options={"task": 0})
     assert observation == f"Q: {env.questions[0].question} {{x}}"
-    with pytest.raises(ValueError, match=r"no placeholder \{question\}"):
+    with pytest.raises(ValueError):
         ToolQAEnv(tasks="world-test", template={"ask": "Q:"})

@@ -44,8 +44,8 @@ def replay_reference(case: dict, text_key: str) -> None:
     The originals count boxes on targets from 0 at a reset, also where one stands there already, and as boxes
     less empty targets: the first reward is the change from there. Ours counts what is on the board.
     """
-    given_, board = case["input"], board_of(case["input"]["board"])
-    counted = board.targets - given_["num_boxes"]
+    inputs, board = case["input"], board_of(case["input"]["board"])
+    counted = board.targets - inputs["num_boxes"]
     for number, expected in enumerate(case["output"], 1):
         step = reference_step(board, expected["action"])
         gained = int(np.sign(board.placed - counted))
@@ -53,7 +53,7 @@ def replay_reference(case: dict, text_key: str) -> None:
         assert to_text(board.grid) == expected[text_key]
         reward = classic_reward(step._replace(pushed_on=gained == 1, pushed_off=gained == -1))
         assert reward == pytest.approx(expected["reward"], abs=1e-5)
-        assert expected["done"] == (step.solved or number >= given_["max_steps"])
+        assert expected["done"] == (step.solved or number >= inputs["max_steps"])
         info = expected.get("info", {})
         if "action.moved_player" in info:
             moved = info["action.moved_player"], info["action.moved_box"]

@@ -19,13 +19,12 @@ import numpy as np
 import memenvs
 from memenvs.core.arguments import make_env
 from memenvs.core.data import Count, NonNegative, Seed, checked
-from memenvs.core.env import env_name, text_env_of
+from memenvs.core.env import check_text_observations, env_name, text_env_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import with_spans
 from memenvs.core.files import path_in_errors, write_json, write_text
 from memenvs.core.processes import Workers, map_jobs
 from memenvs.core.progress import Progress
-from memenvs.core.spaces import UnicodeText
 from memenvs.core.trackers import TrackerName, Trackers, check_clients
 from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog, pair_of, read_tasks, show_tasks
 from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
@@ -43,8 +42,6 @@ from memenvs.wrappers.registry import (
     plain_scorer,
 )
 from memenvs.wrappers.scorers import HFScorer, Scorer
-
-_BLIND = ("gold", "silent", "random_text")  # policies that play pictures too
 
 
 @checked
@@ -112,10 +109,8 @@ def evaluate(
     first = make()
     name = env_name(first)
     inner = text_env_of(first)
-    sees = callable(policy) or policy in _BLIND or str(policy).startswith("openai:")
-    if not (sees or isinstance(first.observation_space, UnicodeText)):
-        can = ", ".join([*_BLIND, "openai:URL"])
-        raise ValueError(f"{name} shows pictures, which only {can} and functions can play")
+    if str(policy).startswith("hf:") or hasattr(policy, "sample"):
+        check_text_observations(first)
     check_methods(first, methods, scorer)
     chosen = choose_policy(policy, options or ModelOptions())
     text = tasks if isinstance(tasks, str) else ",".join(map(str, tasks))

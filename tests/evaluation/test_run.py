@@ -571,7 +571,7 @@ def test_tasks_that_do_not_exist_are_refused(text):
     ("arguments", "named"),
     [
         (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "MemSokobanGrid-v0"),
-        (("--env", "MemSokobanImage-v0", "--policy", "lexical"), "MemSokobanImage-v0"),
+        (("--env", "MemSokobanImage-v0", "--policy", "hf:x"), "MemSokobanImage-v0"),
         ((*TOOL, "--policy", "hf:"), "hf:"),
         ((*TOOL, "--policy", "openai:http://me:secret@127.0.0.1:9/v1"), "OPENAI_API_KEY"),
         ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--tries", "1"), "127.0.0.1:9"),

@@ -187,7 +187,7 @@ def update(
         if shared or not critic_only:
             now = evaluate_in(policy, part, entropy=bool(args.entropy_coef))
             loss, metrics = policy_loss(now, part, weights, args, first)
-        if shared:  # one pass for both
+        if shared and now.values is not None:  # one pass for both
             of_values, more = value_loss(now.values, part, weights, args)
             yield of_values if critic_only else loss + of_values, metrics | more
             return

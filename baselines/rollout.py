@@ -9,14 +9,14 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
 
 from memenvs import models
 from memenvs.baselines.checkpoint import EPISODES
-from memenvs.baselines.flags import PlayArgs, RewardArgs
+from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs
 from memenvs.baselines.metrics import evidence_in_memory, summary
 from memenvs.baselines.train import Run
 from memenvs.baselines.update import ProcessGroup
@@ -200,7 +200,7 @@ class PlayRun(Run):
             part: number of the batch of tasks within the step.
         """
         # Part 1 of step 0 is what evaluations play.
-        args: Any = self.args
+        args = cast(StepArgs, self.args)
         seeds = group_seeds(args.seed, step, part, args.groups)
         return self.play(self.loop, seeds, self.next_tasks(args.groups), args.group_size, self.read)
 

@@ -267,7 +267,7 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         for part in self.policy.micro_batches([ids[i] for i in mine], self.args.micro_batch_tokens):
             loss = loss_of([items[mine[i]] for i in part]) / count
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             total += float(loss.detach())
         weights, finite = [self.policy.parameters()], math.isfinite(total)
         limit = self.args.max_grad_norm

@@ -85,7 +85,7 @@ def score(
     with torch.no_grad():
         for batch in policy.micro_batches([samples[i].ids for i in chosen], args.micro_batch_tokens):
             numbers = [chosen[k] for k in batch]
-            part, columns = [samples[i] for i in numbers], dict[str, Tensor]()
+            part, columns = [samples[i] for i in numbers], dict[str, Any]()
             if rescore:
                 output = evaluate_in(policy, part)
                 columns["logprobs"] = output.logprobs
@@ -290,7 +290,7 @@ def policy_loss(
         metrics["kl_ref"] = penalty.mean()
         if in_loss:
             loss = loss + args.kl_coef * (weights * penalty).sum()
-    if args.entropy_coef:
+    if args.entropy_coef and now.entropy is not None:
         loss = loss - args.entropy_coef * (weights * now.entropy).sum()
     return loss, metrics
 
@@ -349,7 +349,7 @@ def make_optimizer(groups: Sequence[dict[str, Any]], **settings: Any) -> AdamW:
     """
     stepped = [{**group, "params": [_add_master(weight) for weight in group["params"]]} for group in groups]
     optimizer = AdamW(stepped, **settings)
-    masters = optimizer_masters(optimizer).values()
+    masters: list[Any] = [*optimizer_masters(optimizer).values()]
 
     @torch.no_grad()
     def take_changes(*_: Any) -> None:

@@ -20,41 +20,29 @@ def refusal(learner, flags, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("learner", "flags", "message"),
+    ("learner", "flags", "named"),
     [
-        (grpo, "--kl-coef nan", "kl_coef must be a number, at least 0, got nan"),
-        (grpo, "--dual-clip 0.5", "dual_clip must be a number, above 1, or null, got 0.5"),
-        (grpo, "--reward rememr1 --reward-args estimator=rloo", "no argument 'estimator'"),
-        (
-            grpo,
-            "--reward outcome --reward-args ended=skip",
-            "has no setting 'ended'; its settings: estimator, scale",
-        ),
-        (
-            grpo,
-            "--reward outcome --reward-args scale=no",
-            "reward_args.scale must be one of std, none, got 'no'",
-        ),
-        (grpo, "--reward tamtrll", "reward must be one of outcome, merged, turn, turn-pool, tamtrl, "),
-        (grpo, "--reward infomem --reward-args betta=1", "its arguments: beta,"),
-        (grpo, "--tree-turns 1", "trees are for --reward turn and estimator grpo, got outcome and grpo"),
-        (grpo, "--reward turn --tree-turns 9", "the budget is 10,000"),
-        (
-            grpo,
-            "--reward merged --reward-args normalize=components scale=none",
-            "leave estimator grpo and scale std",
-        ),
-        (grpo, "--group-size 1", "a group compares at least 2 episodes"),
-        (grpo, "--overlong 8 9", "the second number of overlong must be at most the first, got 8 and 9"),
-        (grpo, '--methods ["Nobody"]', "no method 'Nobody'"),
-        (sft, "--adamw beta=0.9", "--adamw has no argument 'beta'; its arguments: betas, "),
-        (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup must be below steps 10"),
-        (distill, "--view student", "view student leaves the model as its own teacher nothing to teach"),
-        (distill, "--rollouts teacher --vllm", "vllm samples with the student's weights"),
+        (grpo, "--kl-coef nan", "kl_coef"),
+        (grpo, "--dual-clip 0.5", "dual_clip"),
+        (grpo, "--reward rememr1 --reward-args estimator=rloo", "estimator"),
+        (grpo, "--reward outcome --reward-args ended=skip", "ended"),
+        (grpo, "--reward outcome --reward-args scale=no", "reward_args.scale"),
+        (grpo, "--reward tamtrll", "tamtrll"),
+        (grpo, "--reward infomem --reward-args betta=1", "betta"),
+        (grpo, "--tree-turns 1", "tree_turns"),
+        (grpo, "--reward turn --tree-turns 9", "budget"),
+        (grpo, "--reward merged --reward-args normalize=components scale=none", "scale"),
+        (grpo, "--group-size 1", "group_size"),
+        (grpo, "--overlong 8 9", "overlong"),
+        (grpo, '--methods ["Nobody"]', "Nobody"),
+        (sft, "--adamw beta=0.9", "beta"),
+        (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup"),
+        (distill, "--view student", "teacher-model"),
+        (distill, "--rollouts teacher --vllm", "vllm"),
     ],
 )
-def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, message, tmp_path, capsys):
-    assert message in refusal(learner, flags.split(), tmp_path, capsys)
+def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, named, tmp_path, capsys):
+    assert named in refusal(learner, flags.split(), tmp_path, capsys)
 
 
 def test_a_learner_without_flags_asks_for_a_model(capsys):

@@ -17,9 +17,7 @@ PROSE = tuple(
 
 def talk(needles=4, count=12, tokens=2500, split="train", seed=5, tokenizer=None, prose=PROSE):
     tokenizer = tokenizer or load_tokenizer()
-    options = ConversationOptions(
-        needles=needles, num_tasks=count, tokens=tokens, split=split, seed=seed
-    )
+    options = ConversationOptions(needles=needles, num_tasks=count, tokens=tokens, split=split, seed=seed)
     return conversations(options, tokenizer, prose)
 
 

@@ -14,7 +14,8 @@ import pytest
 from build_command import one_line
 
 from memenvs.build.contexts import KeptContexts, keep_contexts
-from memenvs.build.sources import BENCHMARKS, SOURCES, Drawn
+from memenvs.build.options import Drawn
+from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.commands.build import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
@@ -86,33 +87,28 @@ def test_a_record_in_the_official_form_becomes_a_task(built, name):
     assert tasks.metric in METRICS
 
 
-HOSTILE = {
-    "another schema": (lambda name: json.dumps([{"name": "dam", "height": 3}]), "record 0 has no "),
-    "two of one id": (lambda name: json.dumps([RECORDS[name]] * 2), "two questions of the id"),
-    "a lone surrogate": (
-        lambda name: json.dumps([RECORDS[name]]).replace("?", "\\ud800?"),
-        "lone surrogate",
-    ),
-}
-
-
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content"),
     [
-        ("bad.json", b'[{"input": ', "bad.json is not MemAgent's"),
-        ("bad.json", b"[" * 100_000, "bad.json is not MemAgent's"),
-        ("bad.json", b"[]", "holds no record"),
-        ("bad.json", b"[1]", "record 0 must be an object, got 1"),
-        ("bad.json", b"\xff", "can't decode byte"),
-        ("bad.json", None, "no file at"),
-        ("bad.parquet", b"PAR1" + b"x" * 100 + b"PAR1", "bad.parquet is not MemAgent's"),
+        ("bad.json", b'[{"input": '),
+        ("bad.json", b"[" * 100_000),
+        ("bad.json", b"[]"),
+        ("bad.json", b"[1]"),
+        ("bad.json", b"\xff"),
+        ("bad.parquet", b"PAR1" + b"x" * 100 + b"PAR1"),
     ],
 )
-def test_a_file_of_another_kind_is_one_line(tmp_path, capsys, name, content, said):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
+def test_a_file_of_another_kind_is_one_line(tmp_path, capsys, name, content):
+    (tmp_path / name).write_bytes(content)
     assert build("memagent", tmp_path / name, tmp_path / "set") == 2
-    assert said in one_line(capsys)
+    assert name in one_line(capsys)
+
+
+HOSTILE = {
+    "another schema": lambda name: json.dumps([{"name": "dam", "height": 3}]),
+    "two of one id": lambda name: json.dumps([RECORDS[name]] * 2),
+    "a lone surrogate": lambda name: json.dumps([RECORDS[name]]).replace("?", "\\ud800?"),
+}
 
 
 @each_source
@@ -120,13 +116,9 @@ def test_a_file_of_another_kind_is_one_line(tmp_path, capsys, name, content, sai
 def test_what_is_not_the_official_form_is_one_line(tmp_path, capsys, name, what):
     if (what, name) == ("two of one id", "mrcr"):
         pytest.skip("its records have no id of their own")
-    make, said = HOSTILE[what]
-    (tmp_path / "bad.json").write_text(make(name))
+    (tmp_path / "bad.json").write_text(HOSTILE[what](name))
     assert build(name, tmp_path / "bad.json", tmp_path / "set") == 2
-    line = one_line(capsys)
-    assert line.startswith(f"memenvs build {name}: error: ")
-    assert said in line
-    assert len(line) < 600
+    assert "bad.json" in one_line(capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
 
 
@@ -220,28 +212,11 @@ def test_a_needle_file_of_memagent_is_one_document_and_wants_every_answer(built)
     assert built("memagent", with_documents).metric == "memagent_sub_em"
 
 
-def test_a_context_of_another_form_than_the_first_is_named(tmp_path, capsys):
-    other = {**with_id(RECORDS["memagent"], 8), "context": "A text."}
-    (tmp_path / "eval.json").write_text(json.dumps([RECORDS["memagent"], other]))
-    assert build("memagent", tmp_path / "eval.json", tmp_path / "set") == 2
-    assert "record 1 has a context" in one_line(capsys)
-
-
 def test_questions_that_cannot_be_scored_are_left_out_and_counted(built, capsys):
     nothing = {**with_id(RECORDS["memagent"], 8), "answers": [" "]}
     tasks = built("memagent", RECORDS["memagent"], nothing)
     assert (len(tasks), tasks.card.counts["left_out"]) == (1, 1)
     assert "1 questions left out that have no answer to score" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("tasks", "said"), [(3, "eval.json gives 2; ask for at most that"), (0, "--num-tasks must be")]
-)
-def test_more_tasks_than_questions_are_refused_where_contexts_are_kept(tmp_path, capsys, tasks, said):
-    records = [with_id(RECORDS["memagent"], number) for number in range(2)]
-    (tmp_path / "eval.json").write_text(json.dumps(records))
-    assert build("memagent", tmp_path / "eval.json", tmp_path / "set", "--num-tasks", tasks) == 2
-    assert said in one_line(capsys)
 
 
 def test_the_first_tasks_are_those_of_the_file(built):
@@ -273,12 +248,6 @@ def test_a_story_of_longbench_is_one_document(built):
     tasks = built("longbench", record)
     assert contexts(tasks) == [record["context"]]
     assert tasks[0].meta == {"dataset": "narrativeqa", "length": 9}
-
-
-def test_a_task_of_longbench_that_another_metric_scores_is_refused(tmp_path, capsys):
-    (tmp_path / "gov.jsonl").write_text(json.dumps({**RECORDS["longbench"], "dataset": "gov_report"}))
-    assert build("longbench", tmp_path / "gov.jsonl", tmp_path / "set") == 2
-    assert "record 0 is of 'gov_report'" in one_line(capsys)
 
 
 # FlashRAG's collection.
@@ -321,19 +290,6 @@ def test_an_abstention_of_longmemeval_says_so_and_keeps_its_sessions(built):
     assert tasks.titles(task.evidence) == ["Session Date: 2023/05/20 (Sat) 02:21"]  # by answer_session_ids
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"question_type": "other"}, "must be one of single-session-user"),
-        ({"haystack_dates": ["2023/05/20 (Sat) 02:21"]}, "another number of haystack_sessions"),
-    ],
-)
-def test_a_record_of_longmemeval_that_does_not_fit_is_named(tmp_path, capsys, change, said):
-    (tmp_path / "lme.json").write_text(json.dumps([{**RECORDS["longmemeval"], **change}]))
-    assert build("longmemeval", tmp_path / "lme.json", tmp_path / "set") == 2
-    assert said in one_line(capsys)
-
-
 # MRCR.
 
 
@@ -344,19 +300,6 @@ def test_messages_of_mrcr_are_documents_and_the_reply_asked_for_is_evidence(buil
     assert tasks.texts(task.evidence) == ["User: write a poem about dams", "Assistant: Water stands."]
     assert task.question.startswith("Prepend aYooSG8CQg")
     assert task.answers == (("aYooSG8CQgWater stands.",),)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"random_string_to_prepend": "short"}, "at least 10 long"),
-        ({"prompt": '[{"role": "user", "content": "Hello?"}]'}, "prompt must be a list, at least 2 long"),
-    ],
-)
-def test_a_record_of_mrcr_that_does_not_fit_is_named(tmp_path, capsys, change, said):
-    (tmp_path / "mrcr.json").write_text(json.dumps([{**RECORDS["mrcr"], **change}]))
-    assert build("mrcr", tmp_path / "mrcr.json", tmp_path / "set") == 2
-    assert said in one_line(capsys)
 
 
 @pytest.mark.parametrize(
@@ -473,22 +416,6 @@ def test_a_subset_of_memoryagentbench_has_its_metric_and_a_text_without_marks_is
     assert tasks.card.arguments["subset"] == subset
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        ((), "give one by --subset: infbench_sum_eng_shots2, ruler_qa1_197K"),
-        (("--subset", "nope"), "has no subset 'nope'"),
-        (("--subset", "infbench_sum_eng_shots2"), "has no metric in memenvs"),
-    ],
-)
-def test_a_subset_that_cannot_be_built_is_one_line(tmp_path, capsys, args, said):
-    first = RECORDS["memoryagentbench"]
-    other = {**first, "metadata": {"source": "infbench_sum_eng_shots2"}}
-    (tmp_path / "mab.json").write_text(json.dumps([first, other]))
-    assert build("memoryagentbench", tmp_path / "mab.json", tmp_path / "set", *args) == 2
-    assert said in one_line(capsys)
-
-
 def test_questions_of_one_context_are_joined_and_asked_one_by_one(built):
     first = RECORDS["memoryagentbench"]
     questions = ["Who built the dam?", "Who; or what?", "Who built the mill?", "Where?", "When?"]
@@ -549,21 +476,6 @@ def test_an_obfuscated_file_is_decoded_by_its_canary(built, tmp_path):
     assert list(tasks) == plain
 
 
-@pytest.mark.parametrize(
-    ("args", "said"), [((), "is obfuscated; give --canary"), (("--canary", "another"), "cannot be decoded")]
-)
-def test_an_obfuscated_file_without_its_canary_is_one_line(tmp_path, capsys, args, said):
-    record = RECORDS["browsecomp_plus"]
-    texts = {**record, "query": record["query"] * 9}
-    obfuscated = {
-        **hidden({key: value for key, value in texts.items() if key != "query_id"}),
-        "query_id": "769",
-    }
-    (tmp_path / "bcp.jsonl").write_text(json.dumps(obfuscated))
-    assert build("browsecomp_plus", tmp_path / "bcp.jsonl", tmp_path / "set", *args) == 2
-    assert said in one_line(capsys)
-
-
 # AMA-Bench.
 
 
@@ -582,3 +494,33 @@ def test_a_step_of_ama_bench_may_lack_an_action_or_an_observation(built):
     tasks = built("ama_bench", {**RECORDS["ama_bench"], "trajectory": turns})
     assert contexts(tasks)[0].endswith("\n\nStep 7:\nAction: \nObservation: ")
     assert [task.meta["type"] for task in tasks] == ["A", "C"]
+
+
+SUBSETS = [
+    {**RECORDS["memoryagentbench"], "metadata": {"source": source}}
+    for source in ("ruler_qa1_197K", "infbench_sum_eng_shots2")
+]
+NEEDED = {key: value for key, value in RECORDS["browsecomp_plus"].items() if key != "query_id"}
+OBFUSCATED = {**hidden({**NEEDED, "query": NEEDED["query"] * 9}), "query_id": "769"}
+UNUSED = [  # source, records, other arguments
+    ("memagent", [RECORDS["memagent"], {**with_id(RECORDS["memagent"], 8), "context": "A text."}], ()),
+    ("memagent", [RECORDS["memagent"]], ("--num-tasks", 2)),
+    ("memagent", [RECORDS["memagent"]], ("--num-tasks", 0)),
+    ("longbench", [{**RECORDS["longbench"], "dataset": "gov_report"}], ()),
+    ("longmemeval", [{**RECORDS["longmemeval"], "question_type": "other"}], ()),
+    ("longmemeval", [{**RECORDS["longmemeval"], "haystack_dates": ["2023/05/20 (Sat) 02:21"]}], ()),
+    ("mrcr", [{**RECORDS["mrcr"], "random_string_to_prepend": "short"}], ()),
+    ("mrcr", [{**RECORDS["mrcr"], "prompt": '[{"role": "user", "content": "Hello?"}]'}], ()),
+    ("memoryagentbench", SUBSETS, ()),
+    ("memoryagentbench", SUBSETS, ("--subset", "nope")),
+    ("memoryagentbench", SUBSETS, ("--subset", "infbench_sum_eng_shots2")),  # a judge scores it
+    ("browsecomp_plus", [OBFUSCATED], ()),
+    ("browsecomp_plus", [OBFUSCATED], ("--canary", "another")),
+]
+
+
+@pytest.mark.parametrize(("name", "records", "args"), UNUSED)
+def test_records_that_cannot_be_used_are_one_line(tmp_path, capsys, name, records, args):
+    (tmp_path / "bad.json").write_text(json.dumps(records))
+    assert build(name, tmp_path / "bad.json", tmp_path / "set", *args) == 2
+    assert one_line(capsys)

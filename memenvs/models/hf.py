@@ -311,13 +311,8 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
     def _card(self, run: Mapping[str, Any]) -> str:
         """The model card, what hubs show of the folder; it names no folder of this machine."""
-        base = str(run.get("model") or self.adapter_of or "")
-        origin, licence = _origin(base)
-        front = (f"base_model: {origin}\n" if "/" in origin else "") + (
-            f"license: {licence}\n" if licence else ""
-        )
-        kind = "An adapter" if self.adapter_of else "A language model"
-        link = "for" if self.adapter_of else "that began as"
+        origin, licence = _origin(str(run.get("model") or self.adapter_of or ""))
+        fields = {"base_model": origin if "/" in origin else "", "license": licence}
         trained, env = "", "--env MemChunkQA-v0"
         if "env" in run:
             given = {name: _elsewhere(value) for name, value in run.get("env_args", {}).items()}
@@ -326,14 +321,12 @@ class HFPolicy(SequenceReader, ChatPolicy):
             by = f" with the reward methods {methods}" if methods else ""
             trained = f"`memenvs train` trained it on {run['env']}{by}. "
         return CARD.read_text(encoding="utf-8").format(
-            front=front,
+            front="".join(f"{name}: {value}\n" for name, value in fields.items() if value),
             library="peft" if self.adapter_of else "transformers",
-            what=f"{kind} {link} {origin or 'another model'}" if base else kind,
+            what="An adapter for" if self.adapter_of else "A language model that began as",
+            origin=origin or "another model",
             trained=trained,
             env=env,
-            licence=f"The base model's licence is {licence}"
-            if licence
-            else "Its licence is the base model's",
             temperature=self.sampling_params.temperature,
             form="in its chat template" if self.chat else "without a chat template",
         )

@@ -23,8 +23,7 @@ from memenvs.models.policy import SamplingParams
 from memenvs.models.prefixes import PackedBatch, attention, can_read_packed, pack_batches, read_packed
 
 SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch continues
-PREFILL = 16_384  # tokens of prompts in a forward pass, padding included; a longer prompt is read alone
-PREFILL_ALIKE = 0.9  # at most a tenth of such a pass is padding
+PREFILL = 16_384  # tokens of prompts in a forward pass; a longer prompt is read alone
 ATTENTION = "memenvs_decode"  # name of `attend_once` among the attention implementations of transformers
 
 
@@ -236,10 +235,6 @@ class PreallocatedLayer(DynamicLayer):
         self.used -= trim
 
 
-ReadPrompts = tuple[Tensor, list[tuple[Tensor, Tensor]], list[Ids]]
-"""Hidden states (N, H), keys and values (heads, N, D) of each layer, and each prompt's places among the N."""
-
-
 def prefill(
     backbone: PreTrainedModel, prompts: Sequence[Ids], room: int, device: torch.device
 ) -> tuple[DynamicCache, Tensor]:
@@ -247,60 +242,42 @@ def prefill(
 
     Args:
         backbone: gives hidden states and fills a cache; see `memenvs.models.loading.CausalLM`.
-        prompts: of B rows; equal ones are read once, and so is a prefix that several share where the model
-            can read packed sequences.
+        prompts: B prompts; equal ones are read once, and so is a prefix that several share where the model
+            can read packed sequences. Other models read one prompt at a time.
         room: tokens to come after the prompts.
         device: where the backbone takes its ids.
     """
-    width, cache, last = max(map(len, prompts)), DynamicCache(), torch.empty(0)
-    allocated: list[PreallocatedLayer] = []
     copies: dict[bytes, list[int]] = {}
     for row, prompt in enumerate(prompts):
         copies.setdefault(prompt.tobytes(), []).append(row)
     rows = list(copies.values())
     distinct = [prompts[same[0]] for same in rows]
-    if can_read_packed(backbone):
-        read, batches = _read_packed, pack_batches(distinct, PREFILL)
-    else:
-        read, batches = _read_padded, micro_batches(list(map(len, distinct)), PREFILL, PREFILL_ALIKE)
-    for batch in batches:
-        hidden, layers, places = read(backbone, [distinct[i] for i in batch], device)
+    packs = can_read_packed(backbone)
+    width, last, allocated = max(map(len, prompts)), torch.empty(0), list[PreallocatedLayer]()
+    for batch in pack_batches(distinct, PREFILL) if packs else [[i] for i in range(len(distinct))]:
+        cache = DynamicCache()  # made without the config, it also keeps what a sliding window masks
+        if packs:
+            packed = PackedBatch([distinct[i] for i in batch], device)
+            hidden, places = read_packed(backbone, packed, cache), packed.places
+        else:
+            ids = torch.from_numpy(distinct[batch[0]]).to(device)[None]
+            hidden = backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state[0]
+            places = [np.arange(len(hidden))]
+        layers = [(layer.keys[0], layer.values[0]) for layer in cast(list[Any], cache.layers)]
         if not allocated:
             last = hidden.new_empty(len(prompts), hidden.shape[-1])
             allocated = [
                 PreallocatedLayer(keys, values, len(prompts), width, room) for keys, values in layers
             ]
-        for read_at, i in zip(places, batch, strict=True):
-            there = slice(width - len(read_at), width)
-            last[rows[i]] = hidden[int(read_at[-1])]
+        for tokens, i in zip(places, batch, strict=True):
+            there = slice(width - len(tokens), width)
+            last[rows[i]] = hidden[int(tokens[-1])]
             for layer, (keys, values) in zip(allocated, layers, strict=True):
-                layer.keys[rows[i], :, there] = keys[:, read_at]
-                layer.values[rows[i], :, there] = values[:, read_at]
-    cache.layers = list(allocated)
-    return cache, last
-
-
-def _read_packed(backbone: PreTrainedModel, prompts: Sequence[Ids], device: torch.device) -> ReadPrompts:
-    """Read prompts without padding, and a prefix that several share once."""
-    batch, cache = PackedBatch(prompts, device), DynamicCache()
-    hidden = read_packed(backbone, batch, cache)
-    return hidden, [(keys[0], values[0]) for keys, values in _kept(cache)], batch.places
-
-
-def _read_padded(backbone: PreTrainedModel, prompts: Sequence[Ids], device: torch.device) -> ReadPrompts:
-    """Read prompts padded at the right, where a causal model does not look."""
-    ids, cache = torch.from_numpy(pad_right(prompts)).to(device), DynamicCache()
-    hidden = backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state.flatten(0, 1)
-    layers = [
-        (keys.transpose(0, 1).flatten(1, 2), values.transpose(0, 1).flatten(1, 2))
-        for keys, values in _kept(cache)
-    ]
-    return hidden, layers, [i * ids.shape[1] + np.arange(len(prompt)) for i, prompt in enumerate(prompts)]
-
-
-def _kept(cache: DynamicCache) -> list[tuple[Tensor, Tensor]]:
-    """The keys and values of each layer."""
-    return [(layer.keys, layer.values) for layer in cast(list[Any], cache.layers)]
+                layer.keys[rows[i], :, there] = keys[:, tokens]
+                layer.values[rows[i], :, there] = values[:, tokens]
+    decoding = DynamicCache()
+    decoding.layers = list(allocated)
+    return decoding, last
 
 
 class _ActiveRows:

@@ -55,7 +55,7 @@ def main() -> None:
     show(f"{BOLD}{asked['question']}{RESET}\n\n")
 
     while request:
-        show_section(env.unwrapped, request.text)
+        show_section(env.unwrapped, request.turn.text)
         (reply,) = replies_to(replies, [request])
         request = step(request, reply)
         show(f"{YELLOW}{'memory' if request else 'answer'}{RESET}\n{indented(reply.text or '(empty)')}\n")

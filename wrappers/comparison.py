@@ -105,7 +105,7 @@ class OutcomeComparison(Comparison):
     adds_advantages = False
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
-        """See `Comparison.advantages`."""
+        """Each episode's advantage over the outcomes of its group."""
         groups = [episode.group for episode in episodes]
         return same_at_every_turn(episodes, how.compare(results_of(episodes), groups))
 
@@ -120,7 +120,7 @@ class TurnComparison(Comparison):
     uses = ("estimator", "scale", "alpha", "ended")
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
-        """See `Comparison.advantages`."""
+        """A_k of eq. 12, with the settings' estimator."""
         groups = [episode.group for episode in episodes]
         turns = [
             _rewards_of_turns(episode, np.subtract(episode.turn_rewards, episode.outcome_rewards))
@@ -149,7 +149,7 @@ class PooledTurnComparison(Comparison):
     needs_both_answers = True
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
-        """See `Comparison.advantages`."""
+        """A_t of eq. 7, over all turns of a group."""
         earned = [
             _rewards_of_turns(episode, episode.turn_rewards) + episode.length_penalty for episode in episodes
         ]

@@ -40,7 +40,7 @@ def assign_credit(
         methods: reward methods with different names.
         scorer: gives log-probabilities to the methods that ask for them.
         errors: what an error of the scorer does.
-        known: see `measure`.
+        known: scores that need not be asked for, as for `measure`.
     """
     measure(episodes, methods, scorer, errors, known)
     groups = [[episodes[i] for i in rows] for rows in members([episode.group for episode in episodes])]

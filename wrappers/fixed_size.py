@@ -85,7 +85,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         return observation, reward, terminated, truncated, self._shown(info)
 
     def get_memory(self) -> list[str]:
-        """The candidates; see `memenvs.get_state`."""
+        """The candidates, for `memenvs.get_state`."""
         return list(self._answers)
 
     def action_masks(self) -> NDArray[np.bool_]:

@@ -77,7 +77,7 @@ class GiGPO(RewardMethod):
 
 
 def state_of(turn: Turn) -> str:
-    """The text of the state that a turn acts in; see `GiGPO`."""
+    """The text of the state that a turn acts in, as `GiGPO` compares it."""
     told = turn.before
     return str(told["privileged"].get("state") or told["feedback"] or observation_text(turn.observation))
 

@@ -73,7 +73,7 @@ class Judge(ScoreMethod):
 
     Args:
         url: address of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
-        model: its name there.
+        model: the judge's name at the endpoint.
         level: `"turn"`, or `"outcome"`: one score, given to the last turn.
         rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`; or a prompt
             of your own, with the place `{transcript}` or `{answer}` (the last reply) and, if wanted,

@@ -49,7 +49,7 @@ class RewardMethod(Comparison):
 
     @property
     def replaces_outcome(self) -> bool:
-        """See the class."""
+        """Whether its credits contain the outcome; False by default."""
         return False
 
     @property
@@ -154,8 +154,8 @@ class RunningStatistics:
     """Mean, spread and extremes of all numbers added so far; for methods without a group to compare with.
 
     Attributes:
-        count: of the numbers.
-        mean: of them.
+        count: how many numbers were added.
+        mean: their mean.
         squares: sum of squared deviations from the mean.
         low: the smallest.
         high: the largest.

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
+from msgspec.structs import replace
 
 from memenvs.core.env import Info, TextEnv, end_of
 from memenvs.core.episode import OUTCOME, Credit, Episode, Reply, Turn
@@ -74,7 +75,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
         self.episode = Episode()
-        self._last: tuple[Any, Info] = ("", {})
+        self._turn = Turn("", {})  # which waits for its reply, or what the last step brought
         self._paid: dict[str, list[float]] = {}  # by each method; empty where no step may follow
         self._known: dict[ScoreRequest, TokenScores] = {}  # what the last turn was scored by
 
@@ -103,7 +104,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self.episode = Episode(seed=-1 if seed is None else seed, replaces_outcome=self.replaces_outcome)
         self.episode.number = (options or {}).get("task")
         self.episode.begin(self.env, info)
-        self._last = observation, info
+        self._turn = Turn(observation, info)
         self._paid = {method.name: [] for method in self.methods}
         self._known = {}
         return observation, self.info
@@ -114,8 +115,9 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         if not payments:
             raise gym.error.ResetNeeded("no episode, or an error interrupted its last step; call reset()")
         observation, reward, terminated, truncated, info = self.env.step(action)
-        episode.add(Turn(*self._last, Reply(action), info, end_of(terminated, truncated)))
-        self._last = observation, info
+        end = end_of(terminated, truncated)
+        episode.add(replace(self._turn, reply=Reply(action), info=info, end=end))
+        self._turn = Turn(observation, info)
         give = assign_credit if episode.over else credit_so_far
         give([episode], self.methods, self.scorer, "raise", self._known)
         for name, paid in payments.items():
@@ -142,7 +144,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             return self.env.render()
 
     def get_memory(self) -> dict[str, Any]:
-        """What the methods remember of earlier episodes; see `memenvs.get_state`."""
+        """What the methods remember of earlier episodes, for `memenvs.get_state`."""
         return {
             "methods": [plain_method(method) for method in self.methods],
             "memories": [method.get_memory() for method in self.methods],
@@ -150,12 +152,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     def check_memory(self, memory: Any) -> None:
         """Raise a one-line `ValueError` unless a memory is of methods with the same settings."""
-        expected = self.get_memory()
-        if (
-            not isinstance(memory, dict)
-            or memory.keys() != expected.keys()
-            or memory["methods"] != expected["methods"]
-        ):
+        if not isinstance(memory, dict) or memory.get("methods") != self.get_memory()["methods"]:
             raise ValueError(
                 f"this state is from other reward methods ({memory!s:.200}); make the wrapper with the "
                 "methods of the state"
@@ -181,7 +178,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     @property
     def info(self) -> Info:
         """The environment's last info with the methods' parts; always the same keys."""
-        episode, info = self.episode, self._last[1]
+        episode, info = self.episode, self._turn.before
         nothing: dict[str, Any] = {method.name: [] for method in self.methods}
         replaced = {OUTCOME: 0.0} if self.replaces_outcome and OUTCOME in info["rewards"] else {}
         unscored = {f"{name}_unscored": 0.0 for name in nothing}

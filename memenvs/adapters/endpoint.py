@@ -24,11 +24,11 @@ class EpisodeAgent:
 
     Args:
         env: id of the environment.
-        env_args: its arguments.
-        methods: reward methods, see `memenvs.wrappers.registry.make_methods`. One that compares the episodes
-            of a group sees a single one.
-        scorer: for the methods, see `memenvs.wrappers.registry.make_scorer`.
-        model: its name in requests.
+        env_args: the environment's arguments.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them. One that compares the
+            episodes of a group sees a single one.
+        scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
+        model: the model's name in requests.
         timeout: seconds for a completion.
         tools: send the environment's tools, and read tool calls instead of text.
         body: other fields of a request, such as `temperature`.

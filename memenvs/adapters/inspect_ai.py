@@ -39,8 +39,9 @@ def environment(
 
     Args:
         env: a text environment's id, also `package.module:Id-v0`; its observations may have pictures.
-        methods: see `memenvs.wrappers.registry.make_methods`; on a command line `-T methods=[TAMTRL]`.
-        scorer: see `memenvs.wrappers.registry.make_scorer`.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them; on a command line
+            `-T methods=[TAMTRL]`.
+        scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
         seed: makes every random choice of an episode except its task.
         **env_args: arguments of the environment.
     """
@@ -87,7 +88,7 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
             _log(state, request.info, False)
             prompt = ChatMessageUser(content=_content(request))
             state.messages.append(prompt)
-            read[:] = [*(system if request.fresh else read), prompt]
+            read[:] = [*(system if request.turn.fresh else read), prompt]
             state.output = await get_model().generate(read)
             read.append(state.output.message)
             state.messages.append(state.output.message)
@@ -141,5 +142,5 @@ def _content(request: Request) -> str | list[ContentText | ContentImage]:
     """What a model reads next: a text, and with it the picture of an observation that has one."""
     seen: Any = request.observation
     if isinstance(seen, str):
-        return request.text
-    return [ContentText(text=request.text), ContentImage(image=png_url(seen["image"]))]
+        return request.turn.text
+    return [ContentText(text=request.turn.text), ContentImage(image=png_url(seen["image"]))]

@@ -42,12 +42,12 @@ def make_server(
     """A server with the tool `search`, the tools `write_memory` and `read_memory`, or all three.
 
     Args:
-        retriever: what is searched; see `memenvs.retrieval.load.load_retriever`.
+        retriever: what is searched, as `memenvs.retrieval.load.load_retriever` takes it.
         memory_mode: how a text changes a memory (`memenvs.envs.memory`); its rule is in the description of
             `write_memory`. Memories live as long as the server, under the names that clients give them.
         k: passages a search, unless a client says otherwise.
         max_memory: tokens of a memory.
-        tokenizer: counts them; see `memenvs.tasks.tokens.load_tokenizer`.
+        tokenizer: counts them, as `memenvs.tasks.tokens.load_tokenizer` takes it.
 
     Raises:
         ValueError: neither a retriever nor a memory mode, or no such retriever.

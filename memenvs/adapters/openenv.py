@@ -67,11 +67,11 @@ class MemEnvironment(Environment):
     """A text environment of one session, with OpenEnv's Task API: its one split is its task set.
 
     Args:
-        env: its id. By default the variable `MEMENVS_ENV` has id and arguments, as on a command line:
-            `MemSearchQA-v0 tasks=world-test k=5`.
-        env_args: its arguments.
-        methods: reward methods around it.
-        scorer: theirs.
+        env: the environment's id. By default the variable `MEMENVS_ENV` has id and arguments, as on a command
+            line: `MemSearchQA-v0 tasks=world-test k=5`.
+        env_args: the environment's arguments.
+        methods: reward methods around the environment.
+        scorer: gives the methods log-probabilities.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -184,9 +184,9 @@ def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
     With `ENABLE_WEB_INTERFACE=true` among the environment variables it has a page at `/web` to play by hand.
 
     Args:
-        env: its id.
+        env: the environment's id.
         max_concurrent_envs: the most sessions at once; more are refused. One that is idle for an hour ends.
-        **settings: of `MemEnvironment`.
+        **settings: more arguments of `MemEnvironment`.
     """
     make = functools.partial(MemEnvironment, env, **settings)
     make().close()  # raises here for wrong arguments, not at the first client

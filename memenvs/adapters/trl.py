@@ -184,11 +184,11 @@ class TurnAdvantages(Trainer):
     default) such rows change nothing; `"grpo"` takes a mean over rows, which they make smaller.
 
     Args:
-        *args: of the trainer.
+        *args: the trainer's arguments.
         credit: the `reward` of `group_advantages`, by the name of a reward method where it is one, and
             `memenvs.wrappers.comparison.ComparisonSettings`; `{"reward": "turn"}` by default (MT-GRPO).
-        **kwargs: of the trainer, with `rollout_func=EpisodeRollout(…)` or an `environment_factory` of
-            `memenvs.adapters.trl` tools.
+        **kwargs: the trainer's arguments, with `rollout_func=EpisodeRollout(…)` or an `environment_factory`
+            of `memenvs.adapters.trl` tools.
 
     Raises:
         ValueError: the trainer has neither, or `credit` names what is not there.
@@ -282,10 +282,10 @@ class ToolEnv:
     is asked for. Everything else is private, or it would become a tool.
 
     Args:
-        methods: reward methods around the environment; see `memenvs.wrappers.RewardWrapper`. Those that
+        methods: reward methods around the environment, as `RewardWrapper` takes them. Those that
             compare the rollouts of a task fall back to statistics of the episodes this object has played.
-        scorer: theirs.
-        **settings: of the environment.
+        scorer: gives the methods log-probabilities.
+        **settings: the environment's arguments.
 
     Raises:
         ValueError: the environment rewrites its prompts.
@@ -343,7 +343,7 @@ class ToolEnv:
 
 
 class SearchTools(ToolEnv):
-    """`MemSearchQA-v0` with two tools; see `ToolEnv`. Every call counts as well formed."""
+    """`MemSearchQA-v0` with two tools. Every call counts as well formed."""
 
     _id = "MemSearchQA-v0"
 
@@ -371,7 +371,7 @@ class SearchTools(ToolEnv):
 
 
 class SokobanTools(ToolEnv):
-    """`MemSokoban-v0` with one tool; see `ToolEnv`."""
+    """`MemSokoban-v0` with one tool."""
 
     _id = "MemSokoban-v0"
 

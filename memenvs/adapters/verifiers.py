@@ -165,9 +165,9 @@ class MemEnv(vf.Env[MemEnvConfig]):
         message = request.observation
         while not (segment := await interaction.turn(message)).terminated:
             following = await _step(request, segment)
-            if following is None or following.fresh:
+            if following is None or following.turn.fresh:
                 return following, False
-            request, message = following, following.text  # the next message of the same conversation
+            request, message = following, following.turn.text  # the next message of the same conversation
         return request, True
 
     def _record(self, episode: Episode, traces: Sequence[tuple[Any, slice]], appends: bool) -> None:

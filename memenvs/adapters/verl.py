@@ -79,11 +79,11 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     Args:
         *args: verl's.
         env: the environment's id.
-        settings: its arguments.
-        methods: reward methods, see `memenvs.wrappers.registry.make_methods`.
-        scorer: theirs, see `memenvs.wrappers.registry.make_scorer`; or `"policy"`, which asks the inference
-            servers, in the chat template.
-        credit: see `memenvs.adapters.common.read_credit`.
+        settings: the environment's arguments.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them.
+        scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it; or
+            `"policy"`, which asks the inference servers, in the chat template.
+        credit: what `memenvs.adapters.common.read_credit` reads.
         episodes: file to which every episode is appended, with its advantages, for `memenvs view`.
         **kwargs: verl's.
 
@@ -219,7 +219,7 @@ class PolicyScorer:
         pairs: makes token ids of requests, and refuses those that do not fit a server's window.
 
     Attributes:
-        versions: of the weights that gave the scores, verl's `global_steps`.
+        versions: the versions of the weights that gave the scores, verl's `global_steps`.
     """
 
     def __init__(self, client: Any, loop: Any, pairs: PairScorer) -> None:
@@ -227,7 +227,7 @@ class PolicyScorer:
         self.versions: set[int] = set()
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
+        """Log-probabilities (T,) of the tokens of each continuation."""
         return asyncio.run_coroutine_threadsafe(self._score(self._pairs.pairs(requests)), self._loop).result()
 
     async def _score(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import Count, Whole, checked
+from memenvs.core.optional import require
 from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.protocol import read_token
@@ -46,8 +47,7 @@ def retriever(
         drain: seconds after SIGTERM in which waiting requests are answered; the rest get 503.
         token_file: file with a token that every request must send as Authorization: Bearer.
     """
-    from memenvs.retrieval.server import create_app, serve  # names the extra where it is missing
-
+    server = require("memenvs.retrieval.server", "search")
     token = read_token(token_file)
     os.environ.setdefault(*WAIT)
     opened = open_folder(index, encoder, device)
@@ -58,7 +58,7 @@ def retriever(
         "fingerprint": fingerprint(opened),
     }
     served = CachedRetriever(opened, cache) if cache else opened
-    serve(create_app(served, about, topk, token), host, port, drain)
+    server.serve(server.create_app(served, about, topk, token), host, port, drain)
 
 
 @checked

@@ -112,15 +112,15 @@ def checked(target: F) -> F:
 
     @functools.lru_cache(maxsize=1)
     def hints() -> dict[str, Any]:
-        found = typing.get_type_hints(target, include_extras=True)
-        return {name: hint for name, hint in found.items() if is_plain(hint) and name != "return"}
+        annotations = typing.get_type_hints(target, include_extras=True)
+        return {name: hint for name, hint in annotations.items() if is_plain(hint) and name != "return"}
 
     @functools.wraps(target)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         for name, hint in hints().items():
-            if name in given:
-                check(name, given[name], hint)
+            if name in arguments:
+                check(name, arguments[name], hint)
         return target(*args, **kwargs)
 
     return cast(F, call)
@@ -153,7 +153,7 @@ def is_plain(kind: Any) -> bool:
         return is_plain(typing.get_args(kind)[0])
     if origin is Literal or kind in _WORDS:
         return True
-    inner = [one for one in typing.get_args(kind) if one not in (Any, ...)]
+    inner = [part for part in typing.get_args(kind) if part not in (Any, ...)]
     return (_is_union(kind) or origin in _WORDS) and all(map(is_plain, inner))
 
 
@@ -168,10 +168,12 @@ def described(kind: Any) -> str:
     inner = typing.get_args(kind)
     if _is_union(kind):
         words = list(map(described, inner))
-        return (", or " if any("," in one for one in words) else " or ").join(words)
+        return (", or " if any("," in word for word in words) else " or ").join(words)
     origin = typing.get_origin(kind)
     if origin is Literal:
-        return "one of " + ", ".join(one or "''" if isinstance(one, str) else repr(one) for one in inner)
+        return "one of " + ", ".join(
+            choice or "''" if isinstance(choice, str) else repr(choice) for choice in inner
+        )
     if origin is Annotated:
         return ", ".join([described(inner[0]), *_bounds(inner[1:])])
     if origin is tuple and ... not in inner:
@@ -187,8 +189,8 @@ def shown(value: Any) -> str:
 def _bounds(metas: Sequence[Any]) -> Iterator[str]:
     for meta in metas:
         for unit, bounds in (("", _BOUNDS), (" long", _LENGTHS)):
-            found = [(word, getattr(meta, name)) for word, name in bounds]
-            if words := [f"{word} {bound}{unit}" for word, bound in found if bound is not None]:
+            limits = [(word, getattr(meta, name)) for word, name in bounds]
+            if words := [f"{word} {bound}{unit}" for word, bound in limits if bound is not None]:
                 yield " and ".join(words)
 
 
@@ -199,7 +201,7 @@ def _fault(value: Any, kind: Any, where: str) -> str:
             return _fault(inner, hint, f"{where}{name}")
     if isinstance(value, Mapping) and hasattr(kind, "__annotations__"):
         fields = inspect.signature(kind).parameters.values()
-        missing = [one.name for one in fields if one.default is one.empty and one.name not in value]
+        missing = [field.name for field in fields if field.default is field.empty and field.name not in value]
         if missing:
             return f"{where} has no {missing[0]!r}"
     return f"{where} must be {described(kind)}, got {shown(value)}"
@@ -209,13 +211,13 @@ def _parts(value: Any, kind: Any) -> dict[str, tuple[Any, Any]]:
     """The parts of a value with their annotations, by how errors name them."""
     inner = typing.get_args(kind)
     if _is_union(kind):
-        return next((parts for one in inner if (parts := _parts(value, one))), {})
+        return next((parts for member in inner if (parts := _parts(value, member))), {})
     origin = typing.get_origin(kind) or kind
     if origin is Annotated:
         return _parts(value, inner[0])
     if isinstance(value, Mapping):
         if origin in (dict, Mapping) and inner:
-            return {f".{name}": (one, inner[1]) for name, one in value.items()}
+            return {f".{name}": (part, inner[1]) for name, part in value.items()}
         if hasattr(kind, "__annotations__"):
             hints = typing.get_type_hints(kind, include_extras=True)
             return {f".{name}": (value[name], hint) for name, hint in hints.items() if name in value}

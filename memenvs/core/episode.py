@@ -114,7 +114,7 @@ class Turn(msgspec.Struct, omit_defaults=True):
     Attributes:
         observation: what the policy read.
         before: the info that came with the observation.
-        reply: what the policy replied.
+        reply: what the policy replied; an empty one while the turn waits for it.
         info: the info that came back.
         end: `"terminated"` or `"truncated"` if the episode ended with this turn; otherwise empty.
         signals: what each reward method measured, by its name; NaN where it could not.
@@ -123,8 +123,8 @@ class Turn(msgspec.Struct, omit_defaults=True):
 
     observation: Any
     before: Info
-    reply: Reply
-    info: Info
+    reply: Reply = field(default_factory=lambda: Reply(""))
+    info: Info = field(default_factory=dict)
     end: End = ""
     signals: dict[str, float] = field(default_factory=dict)
     credits: dict[str, list[Credit]] = field(default_factory=dict)
@@ -147,12 +147,12 @@ class Turn(msgspec.Struct, omit_defaults=True):
     @property
     def fresh(self) -> bool:
         """Whether the observation is a fresh prompt, which does not continue the turns before."""
-        return is_fresh(self.before)
+        return bool(self.before["turn"] == 0 or self.before["context"] == "rewrite")
 
     @property
     def text(self) -> str:
         """What was new to read: a fresh prompt, or the feedback to the reply before."""
-        return new_text(self.observation, self.before)
+        return observation_text(self.observation) if self.fresh else str(self.before["feedback"])
 
 
 @dataclass
@@ -478,21 +478,6 @@ def _made_again(fields: dict[str, Any], derived: dict[str, Any]) -> Episode:
     episode = Episode(**fields)
     episode.__dict__.update(derived)
     return episode
-
-
-def is_fresh(info: Info) -> bool:
-    """Whether the observation that an info came with is a fresh prompt."""
-    return bool(info["turn"] == 0 or info["context"] == "rewrite")
-
-
-def new_text(observation: Any, info: Info) -> str:
-    """What is new to read at a turn: a fresh prompt, or the feedback to the reply before.
-
-    Args:
-        observation: what is shown.
-        info: that came with it.
-    """
-    return observation_text(observation) if is_fresh(info) else str(info["feedback"])
 
 
 def observation_text(observation: Any) -> str:

@@ -106,13 +106,14 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self._path = Path(path)
         EpisodeWriter(path).close()  # raises here, not at the end of the first episode
         self._episode = Episode()
-        self._last: tuple[Any, Info] = ("", {})
+        self._turn = Turn("", {})  # which waits for its reply
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; an unfinished one is not written."""
-        self._last = observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._turn = Turn(observation, info)
         number = text_env_of(self.env).episode.task
         self._episode = Episode(number=number, seed=-1 if seed is None else seed)
         self._episode.begin(self.env, info)
@@ -121,8 +122,9 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def step(self, action: str) -> tuple[Any, Any, bool, bool, Info]:
         """Play a reply; the last one of an episode writes the episode."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._episode.add(Turn(*self._last, Reply(action), info, end_of(terminated, truncated)))
-        self._last = observation, info
+        end = end_of(terminated, truncated)
+        self._episode.add(replace(self._turn, reply=Reply(action), info=info, end=end))
+        self._turn = Turn(observation, info)
         if self._episode.over:
             with EpisodeWriter(self._path) as writer:
                 writer.write(self._episode)
@@ -164,7 +166,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[str, Episode]]:
 
 
 def read_episodes(path: str | Path) -> list[Episode]:
-    """The episodes of a file; see `read_lines`."""
+    """The episodes of a file; errors are those of `read_lines`."""
     return [episode for _, episode in read_lines(path)]
 
 
@@ -176,7 +178,7 @@ def encode(episode: Episode, *, texts: bool = True) -> bytes:
 
     Args:
         episode: ended or not.
-        texts: see `EpisodeWriter`.
+        texts: keep what was read, as for `EpisodeWriter`.
     """
     turns: list[Turn] = []
     expected: str | None = None  # the observation before, its reply and the feedback

@@ -96,8 +96,8 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 def left_behind(out: Path) -> Path | None:
     """Where the old folder is after a kill that left nothing at `out`; None where nothing was left."""
-    found = [] if out.exists() else out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
-    return max(found, key=lambda old: old.parent.stat().st_mtime, default=None)
+    leftovers = [] if out.exists() else out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
+    return max(leftovers, key=lambda old: old.parent.stat().st_mtime, default=None)
 
 
 def resolved(path: str | Path) -> Path:
@@ -323,6 +323,6 @@ def _name_beside(out: Path) -> Path:
 
 def cache_folder() -> Path:
     """Where what is made once is kept: `MEMENVS_CACHE`, or `memenvs` in `XDG_CACHE_HOME` or in `~/.cache`."""
-    own = os.environ.get(CACHE)
-    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "memenvs")
+    named = os.environ.get(CACHE)
+    folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "memenvs")
     return folder.expanduser().absolute()

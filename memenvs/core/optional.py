@@ -109,14 +109,14 @@ def check_version(package: str, low: str, below: str, extra: str) -> None:
 
     fix = f"install it with `{install_line(extra)}`"
     try:
-        found = metadata.version(package)
+        version = metadata.version(package)
     except metadata.PackageNotFoundError:
         raise ImportError(f"{package} is not installed; {fix}") from None
-    if _release(found) < _release(low):
-        raise ImportError(f"{package} {found} is too old, memenvs needs {low} or later; {fix}")
-    if _release(found) >= _release(below):
+    if _release(version) < _release(low):
+        raise ImportError(f"{package} {version} is too old, memenvs needs {low} or later; {fix}")
+    if _release(version) >= _release(below):
         warnings.warn(
-            f"{package} {found} is newer than what memenvs was tested with; "
+            f"{package} {version} is newer than what memenvs was tested with; "
             f"if something fails, `pip install '{package}<{below}'`",
             stacklevel=3,
         )
@@ -142,8 +142,8 @@ def check_hooks(owner: object, names: Sequence[str], package: str) -> None:
 
 def _release(text: str) -> tuple[int, ...]:
     """The numbers of a version, without zeros at its end: (1, 16) of "1.16.0rc1"."""
-    found = re.match(r"\d+(?:\.\d+)*", text)
-    numbers = [int(part) for part in found.group().split(".")] if found else []
+    release = re.match(r"\d+(?:\.\d+)*", text)
+    numbers = [int(part) for part in release.group().split(".")] if release else []
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)

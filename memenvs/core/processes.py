@@ -63,9 +63,9 @@ def map_on_ray(make: Callable[[J], T], jobs: Iterable[J], gpu: bool = False) -> 
     waiting = deque(work.remote(shared, job) for job in islice(left, ahead))
     try:
         while waiting:
-            made = ray.get(waiting.popleft())
+            result = ray.get(waiting.popleft())
             waiting.extend(work.remote(shared, job) for job in islice(left, 1))
-            yield made
+            yield result
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.WorkerCrashedError as error:
@@ -111,13 +111,13 @@ def _map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -
 
 def _receive(pipe: Connection, process: BaseProcess, workers: int) -> Any:
     try:
-        made, error = pipe.recv()
+        result, error = pipe.recv()
     except (EOFError, OSError) as ended:
         process.join()
         raise ValueError(_why(process.exitcode or 0, workers)) from ended
     if error is not None:
         raise error
-    return made
+    return result
 
 
 def _why(exitcode: int, workers: int) -> str:
@@ -137,7 +137,7 @@ def _work(pipe: Connection, make: Callable[[J], Any], jobs: Sequence[J]) -> None
     with suppress(BrokenPipeError):  # the parent is gone
         for job in jobs:
             try:
-                made, error = make(job), None
+                result, error = make(job), None
             except Exception as raised:  # whatever it is, the parent raises it
-                made, error = None, raised
-            pipe.send((made, error))
+                result, error = None, raised
+            pipe.send((result, error))

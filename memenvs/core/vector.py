@@ -19,7 +19,7 @@ class TextVectorEnv(SyncVectorEnv[Any, Any]):
     """
 
     def step(self, actions: Sequence[str]) -> Any:
-        """Play one reply in each environment; see `SyncVectorEnv.step`."""
+        """Play one reply in each environment, with one search for all of them."""
         begins = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
         plays = zip(self.envs, actions, begins, strict=True)
         prepare_together((env.unwrapped, action) for env, action, over in plays if not over)

@@ -55,7 +55,7 @@ def search_gains(matches: Sequence[ArrayLike]) -> Array:
 def redundancy(passages: Sequence[Sequence[Hashable]]) -> Array:
     """StepSearch's redundancy (K,), 0 to 1: of the passages of a turn, the share that was brought before.
 
-    Source: see `search_gains`.
+    Source: that of `search_gains`.
 
     >>> redundancy([["a", "b"], [], ["b", "c"]]).tolist()
     [0.0, 0.0, 0.5]

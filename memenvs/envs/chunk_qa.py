@@ -365,7 +365,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             turn: number of the turn.
             shown: what it shows of the memory.
             section: replaces the turn's own section.
-            until: as in `Template.fill`.
+            until: a placeholder before which the prompt stops.
         """
         question, answers = reading.asked(turn)
         name, chunk = "answer", ""

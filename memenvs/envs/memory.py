@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from abc import abstractmethod
@@ -42,7 +43,7 @@ class MemoryEntry:
     Attributes:
         number: from 1, in the order of writing; never used again.
         text: a line.
-        keywords: of a note.
+        keywords: a note's keywords.
         links: numbers of other notes.
     """
 
@@ -65,7 +66,7 @@ class Memory:
         text: the memory, where it is one text.
         earlier: texts that were the memory before this one, oldest first, none twice.
         recalled: the earlier text that the last reply called back.
-        entries: of a memory that consists of entries or notes.
+        entries: the memory, where it consists of entries or notes.
         count: entries written so far, including those that are gone.
         notice: which part of the last reply was not carried out, and why.
         replies: every reply, in the mode where they stay in the prompt.
@@ -147,7 +148,7 @@ class MemoryMode:
 
     def asks(self, subject: str) -> str:
         """The rule, as a prompt states it about the text that `subject` names."""
-        return Template(self.rule, optional=["text", "limit"]).fill(text=subject, limit=self.limit)
+        return _template(self.rule).fill(text=subject, limit=self.limit)
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
         """Change the memory by a reply; spans are characters of the reply.
@@ -437,6 +438,11 @@ def thought_inside(reply: str, end: int) -> tuple[int, int] | None:
         return None
     opens = reply.lstrip().startswith("<think>")  # otherwise the chat template wrote it
     return (reply.index("<think>") + len("<think>") if opens else 0, closing)
+
+
+@functools.cache
+def _template(rule: str) -> Template:
+    return Template(rule, optional=["text", "limit"])
 
 
 def recalled_block(memory: str) -> str:

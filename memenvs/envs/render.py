@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
@@ -28,7 +29,7 @@ def show_turn(
     lines = [f"{BOLD}{title}{RESET}"]
     if reply is not None:
         lines += [*block("replied", reply, limit=500), *earned]
-    lines += [line for one in blocks for line in one]
+    lines += itertools.chain.from_iterable(blocks)
     return "\n".join([*lines, f"{BOLD}the episode is {end}{RESET}"] if end else lines)
 
 
@@ -42,10 +43,10 @@ def earned_lines(
 
     Args:
         rewards: the components of the last turn.
-        signals: of each method and turn; only the last turn's are shown, or every turn's once credits are
-            known.
-        credits: of each method: `memenvs.core.episode.Credit`s.
-        turn_rewards: of every turn; shown where credits are known.
+        signals: each method's signals by turn; only the last turn's are shown, or every turn's once credits
+            are known.
+        credits: each method's `memenvs.core.episode.Credit`s.
+        turn_rewards: the reward of every turn; shown where credits are known.
     """
     lines = [reward_line(rewards)]
     if any(credits.values()):

@@ -148,7 +148,7 @@ class SearchForm:
         """Whether an episode that ended by an answer is in form.
 
         Args:
-            moves: of its replies.
+            moves: what its replies do.
             text: its replies and what came back.
         """
         return all(move.well_formed for move in moves)

@@ -119,9 +119,10 @@ class SearchEpisode(EpisodeState):
         answer: the answer given; None without one.
         memory: the memory now.
         shown: the memory as the prompt shows it.
+        rest: the last reply without its memory.
         prompts: each fresh prompt so far, with the number of turns before it; later turns follow it.
         summaries: numbers of the turns that wrote a summary, from 0.
-        tokens: of the observation, where it is limited; 0 behind a fresh prompt.
+        tokens: tokens of the observation, where they are limited; 0 behind a fresh prompt.
         full: whether the next reply is a summary.
     """
 
@@ -132,6 +133,7 @@ class SearchEpisode(EpisodeState):
     answer: str | None = None
     memory: Memory = field(default_factory=Memory)
     shown: str = ""
+    rest: str = ""
     prompts: list[tuple[int, str]] = field(default_factory=list)
     summaries: list[int] = field(default_factory=list)
     tokens: int = 0
@@ -320,6 +322,8 @@ class Rewritten(Conversation):
         """Change the memory, and add a fresh prompt."""
         episode, memory, written = env.episode, env.episode.memory, move.memory
         memory.recalled = memory.notice = ""
+        reply = episode.history[-1][0]
+        episode.rest = without(reply, written)
         if written is None:
             env.mode.missing(memory)
             memory.wrote()
@@ -327,7 +331,7 @@ class Rewritten(Conversation):
             closing = "</think>" if env.mode.in_thought else "</mem>"
             start = written.end - len(closing) - len(written.text)
             done = env.mode.write_block(memory, written.text).shift(start)
-            memory.wrote(episode.history[-1][0], done)
+            memory.wrote(reply, done)
         query = move.content if move.kind == "search" else ""
         episode.shown = env.mode.show(memory, f"{env._task.question} {query}")
         episode.prompts.append((len(episode.history), "" if episode.end else self.prompt(env)))
@@ -371,8 +375,7 @@ class Rewritten(Conversation):
         turns = episode.history if env.keep_turns == "all" else episode.history[-env.keep_turns :]
         recent = joined(turns[:-1])
         if turns:  # the memory of the last reply is shown above it
-            reply, feedback = turns[-1]
-            recent += without(reply, self.read(env, reply).memory) + feedback
+            recent += episode.rest + turns[-1][1]
         return {
             "memory": episode.shown,
             "recalled": recalled_block(memory.recalled),
@@ -491,6 +494,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     max_answer: int = 64  # tokens of the answer that count, for each of the task's questions
     _task: Task
     _evidence: list[str]  # contents of the documents that the answer needs, where they are known
+    _shown_evidence: str
     _target: str
     _prepared: Mapping[str, list[str]] = {}  # what `prepare` found for the queries of the next step
 
@@ -598,6 +602,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         questions = self.questions
         self._task = questions[task]
         self._evidence = _evidence(questions, task) if isinstance(questions, TaskSet) else []
+        self._shown_evidence = show_passages(self._evidence).strip()
         self._target = gold_answer(self._task.answers, self.metric)
         self._episode = episode = SearchEpisode(task)
         episode.prompts.append((0, self.conversation.prompt(self)))
@@ -712,7 +717,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     def _privileged(self) -> dict[str, Any]:
         task, tasks = self._task, self.questions
         marked: Any = functools.partial(tasks.marked_sentences, task) if isinstance(tasks, TaskSet) else []
-        evidence = show_passages(self._evidence).strip()
+        shown = self._shown_evidence
         return {
             "answers": [list(accepted) for accepted in task.answers],
             "evidence": list(self._evidence),
@@ -721,7 +726,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
             "question": task.question,
             "target": self._target,
             "target_wrapped": self.form.answer(self._target),
-            **self.conversation.scoring_prompts(self, evidence and self.form.show(evidence)),
+            **self.conversation.scoring_prompts(self, shown and self.form.show(shown)),
         }
 
     # For others.
@@ -771,7 +776,7 @@ def read_reply(reply: str, thoughts: Thoughts = "strip", in_thought: bool = Fals
 
     Args:
         reply: the reply.
-        thoughts: what is such a thought; see `memenvs.core.text.thought_end`.
+        thoughts: which thought counts as such (`memenvs.core.text.thought_end`).
         in_thought: the thought itself is the memory, in place of `<mem>…</mem>`.
     """
     form, start = FORMS["search_r1"], thought_end(reply, thoughts)

@@ -190,7 +190,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         self._single = single
         self._generators = [np.random.default_rng() for _ in range(num_envs)]
         self._drawn: list[list[int]] = [[] for _ in range(num_envs)]
-        self._ids = np.array([level_id(number) for number in range(len(single.levels))], object)
+        self._ids = np.array([level_id(number) for number in range(len(single.levels))])
         self._boards: BoardBatch | None = None
         self._level = np.zeros(num_envs, np.int64)
         self._steps = np.zeros(num_envs, np.int64)
@@ -294,7 +294,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         """The infos of the single environments as arrays, with Gymnasium's `_key` masks."""
         success = np.zeros(self.num_envs) if terminated is None else terminated.astype(np.float64)
         infos = {
-            "task": self._ids[self._level],
+            "task": self._ids.take(self._level),
             "level": self._level.copy(),
             "steps": self._steps.copy(),
             "success": success,

@@ -101,10 +101,10 @@ class ToolQAEnv(SearchQAEnv):
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
-        retriever: as for `SearchQAEnv`.
+        retriever: what is searched, as in `SearchQAEnv`.
         k: passages per result.
         max_result: tokens per result.
-        tokenizer: as for `SearchQAEnv`.
+        tokenizer: what counts tokens, as in `SearchQAEnv`.
         template: `{"ask": …}` with the placeholder `{question}` and optionally `{several}` (how to give
             several answers). By default the environment's own wording.
         metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.

@@ -237,15 +237,15 @@ class ChatPolicy:
         return self._tokens.chat
 
     def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), in the chat template where there is one; see `TokenPolicy.encode`."""
+        """A fresh prompt (T,), in the chat template where there is one."""
         return self._tokens.prompt(observation, self.opening)
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What follows a reply (T,); see `TokenPolicy.encode_feedback`."""
+        """What follows a reply (T,): the text, or the chat template around it."""
         return self._tokens.feedback(text, reply)
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Start and end (T, 2) of each token's text in the reply's; see `TokenText.spans`."""
+        """Start and end (T, 2) of each token's text in the reply's."""
         return self._tokens.spans(reply)
 
 

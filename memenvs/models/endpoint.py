@@ -76,28 +76,28 @@ def served_models(client: OpenAIClient) -> list[str]:
         ServerError: the server does not list them.
     """
     try:
-        return client.get("/models", lambda found: [str(entry["id"]) for entry in found["data"]])
+        return client.get("/models", lambda answer: [str(entry["id"]) for entry in answer["data"]])
     except ServerError as error:
         raise ServerError(
             f"{client.url} does not list its models ({error}); give the model's name"
         ) from error
 
 
-def read_completion(found: Any) -> Completion:
+def read_completion(answer: Any) -> Completion:
     """The first choice of a completion.
 
     A message without text, such as one of thoughts or tool calls alone, has an empty one; a refusal is text.
 
     Args:
-        found: the JSON of the answer.
+        answer: the JSON of the server's answer.
 
     Raises:
         KeyError, TypeError, …: it is not a completion.
     """
-    choice = found["choices"][0]
+    choice = answer["choices"][0]
     message, finish = choice["message"], str(choice.get("finish_reason", ""))
     text = read_content(message.get("content"))[0] or _text_of(message.get("refusal"))
-    usage = found.get("usage") or {}
+    usage = answer.get("usage") or {}
     counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
     # vLLM calls it stop_reason, SGLang matched_stop; both give a number where a token ended the reply
     stop = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
@@ -121,8 +121,8 @@ def read_content(content: Any) -> tuple[str, str]:
         raise TypeError(f"the content of the message is {content!r:.80}, no text")
     parts = content if isinstance(content, list) else [content]
     kinds = [isinstance(part, dict) and part.get("type") in ("thinking", "reasoning") for part in parts]
-    said = list(zip(map(_text_of, parts), kinds, strict=True))
-    text, thought = ("".join(one for one, kind in said if kind == wanted) for wanted in (False, True))
+    texts = [(_text_of(part), kind) for part, kind in zip(parts, kinds, strict=True)]
+    text, thought = ("".join(part for part, kind in texts if kind == wanted) for wanted in (False, True))
     return text, thought
 
 
@@ -248,14 +248,14 @@ class TextConversation(Prompts):
     """
 
     def observe(self, observation: Any, info: Info) -> None:
-        """See `Prompts.observe`."""
+        """Take what the next reply answers; it follows the messages so far, or begins again."""
         if self.messages and info["context"] == "append":
             self.messages.append(_user(info["feedback"], observation))
         else:
             super().observe(observation, info)
 
     def read(self, completion: Completion) -> str:
-        """See `Prompts.read`."""
+        """The reply to play; its message joins the conversation."""
         self.messages.append(_assistant(completion))
         return super().read(completion)
 
@@ -279,7 +279,7 @@ class ToolConversation(Prompts):
         self._fault = ""
 
     def observe(self, observation: Any, info: Info) -> None:
-        """See `Prompts.observe`."""
+        """Take what the next reply answers; it follows the messages so far, or begins again."""
         use = self._use
         if not self.messages or info["context"] == "rewrite":
             self.messages = [_user(use.explain(use.prompt(), self._fault), observation)]
@@ -294,9 +294,9 @@ class ToolConversation(Prompts):
             self.messages.append(_user("", observation))
 
     def read(self, completion: Completion) -> str:
-        """See `Prompts.read`."""
-        thought, said = completion.thought, _assistant(completion)
-        self.messages.append(said)
+        """The reply to play; its message joins the conversation."""
+        thought, message = completion.thought, _assistant(completion)
+        self.messages.append(message)
         if not (calls := completion.message.get("tool_calls")):
             self._call = {}
             self._fault = self._use.no_call
@@ -305,7 +305,7 @@ class ToolConversation(Prompts):
         number = call.id or f"call-{len(self.messages)}"
         self._call = {"tool_call_id": number, "name": call.name}
         function = {"name": call.name, "arguments": call.json}
-        said["tool_calls"] = [{"id": number, "type": "function", "function": function}]
+        message["tool_calls"] = [{"id": number, "type": "function", "function": function}]
         reply, self._fault = self._use.call(call.name, call.arguments, thought, completion.text)
         return reply
 
@@ -333,15 +333,16 @@ def _first_call(calls: Any) -> _Call:
     call = call if isinstance(call, dict) else {}
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
-    id, name, given = call.get("id"), function.get("name"), function.get("arguments")
+    fields = function.get("arguments")
     try:
-        found = json.loads(given) if isinstance(given, str) else given
+        fields = json.loads(fields) if isinstance(fields, str) else fields
     except (ValueError, RecursionError):
-        found = {}
-    fields = found.items() if isinstance(found, dict) else ()
-    arguments = {field: value for field, value in fields if not isinstance(value, (dict, list))}
+        fields = {}
+    known = fields.items() if isinstance(fields, dict) else ()
+    arguments = {field: value for field, value in known if not isinstance(value, (dict, list))}
     text = replace_surrogates(json.dumps(arguments, ensure_ascii=False))
-    id, name = (replace_surrogates(one) if isinstance(one, str) else "" for one in (id, name))
+    texts = (call.get("id"), function.get("name"))
+    id, name = (replace_surrogates(value) if isinstance(value, str) else "" for value in texts)
     return _Call(id, name, arguments, text)
 
 

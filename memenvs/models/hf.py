@@ -109,12 +109,6 @@ class HFPolicy(SequenceReader, ChatPolicy):
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         SequenceReader.__init__(self, self.model)
         ChatPolicy.__init__(self, ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
-        ids = cast(nn.Embedding, self.model.get_input_embeddings()).num_embeddings
-        if len(self.tokenizer) > ids:
-            raise ValueError(
-                f"the tokenizer has {len(self.tokenizer):,} tokens and the model embeddings for {ids:,}; "
-                "give the model's own tokenizer, or call model.resize_token_embeddings"
-            )
         if not can_reuse_cache(self._parts.backbone):
             raise ValueError(
                 f"{type(self.model).__name__} has layers that keep another state than keys and values (such "
@@ -183,7 +177,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
     @property
     def template(self) -> str | None:
-        """The chat around a scorer's prompt; see `ChatTokens.template`."""
+        """The chat around a scorer's `{prompt}`, after which an answer follows; None without chat."""
         return self._tokens.template
 
     def sample(
@@ -211,7 +205,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
     ) -> PolicyOutput:
         """Log-probabilities, entropies and values at response tokens, with gradients where torch keeps them.
 
-        One forward pass reads all sequences; see `SequenceReader`. Logits are made at response tokens alone.
+        One forward pass reads all sequences. Logits are made at response tokens alone.
         The N response tokens are those of the first sequence in order, then those of the next.
 
         Args:
@@ -252,8 +246,8 @@ class HFPolicy(SequenceReader, ChatPolicy):
         in this policy alone. They are made for some of the tokens at a time, and again in the backward pass.
 
         Args:
-            sequences: see `forward`.
-            response_masks: see `forward`.
+            sequences: (T,) ids each, as for `forward`.
+            response_masks: (T,) each, as for `forward`.
             other: a policy of the same vocabulary. Where one of the two models has logits beyond it, both
                 leave them out.
             states: (N, H) of `other.states`, for the same tokens in the same order.
@@ -315,8 +309,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
         fields = {"base_model": origin if "/" in origin else "", "license": licence}
         trained, env = "", "--env MemChunkQA-v0"
         if "env" in run:
-            given = {name: _elsewhere(value) for name, value in run.get("env_args", {}).items()}
-            env = f"--env {run['env']}" + (f" --env-args {shlex.quote(json.dumps(given))}" if given else "")
+            settings = {name: _elsewhere(value) for name, value in run.get("env_args", {}).items()}
+            env = f"--env {run['env']}"
+            env += f" --env-args {shlex.quote(json.dumps(settings))}" if settings else ""
             methods = " ".join(map(str, map(_elsewhere, run.get("methods", ()))))
             by = f" with the reward methods {methods}" if methods else ""
             trained = f"`memenvs train` trained it on {run['env']}{by}. "

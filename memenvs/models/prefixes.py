@@ -101,11 +101,11 @@ def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
         budget: tokens, shared prefixes counted once; at least 1.
     """
     tree = prefix_tree(sequences)
-    below = [one.end - one.start for one in tree]  # tokens of a segment and all that continue it
-    for number, one in reversed([*enumerate(tree)]):
-        if one.before is not None:
-            below[one.before] += below[number]
-    continued = {one.before for one in tree}
+    below = [segment.end - segment.start for segment in tree]  # tokens of a segment and all that continue it
+    for number, segment in reversed([*enumerate(tree)]):
+        if segment.before is not None:
+            below[segment.before] += below[number]
+    continued = {segment.before for segment in tree}
     batches, tokens, rows = list[list[int]](), 0, list[int]()
     for number, (row, start, end, _) in enumerate(tree):
         is_last = number not in continued
@@ -122,7 +122,7 @@ def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
 
 def packed_tokens(sequences: Sequence[Ids]) -> int:
     """Tokens of a `PackedBatch`: each shared prefix counts once."""
-    return sum(one.end - one.start for one in prefix_tree(sequences))
+    return sum(segment.end - segment.start for segment in prefix_tree(sequences))
 
 
 class AttentionCall(NamedTuple):
@@ -159,8 +159,8 @@ class PackedBatch:
     def __init__(self, sequences: Sequence[Ids], device: torch.device | str):
         tree = prefix_tree(sequences)
         siblings = dict[int | None, list[int]]()
-        for number, one in enumerate(tree):
-            siblings.setdefault(one.before, []).append(number)
+        for number, segment in enumerate(tree):
+            siblings.setdefault(segment.before, []).append(number)
         together = [
             (before, [numbers[i] for i in batch])
             for before, numbers in siblings.items()
@@ -168,27 +168,28 @@ class PackedBatch:
         ]
         order = [number for _, numbers in together for number in numbers]
         segments = [tree[number] for number in order]
-        self.lengths = [one.end - one.start for one in segments]
+        self.lengths = [segment.end - segment.start for segment in segments]
         ends = np.cumsum(self.lengths).tolist()
-        own = [np.arange(end - length, end) for end, length in zip(ends, self.lengths, strict=True)]
+        tokens = [np.arange(end - length, end) for end, length in zip(ends, self.lengths, strict=True)]
         place = {number: i for i, number in enumerate(order)}
         paths = dict[int | None, list[int]]({None: []})  # places of a segment and those before it
         self.places = [np.zeros(0, np.int64)] * len(sequences)
-        for number, one in enumerate(tree):
-            paths[number] = [*paths[one.before], place[number]]
+        for number, segment in enumerate(tree):
+            paths[number] = [*paths[segment.before], place[number]]
             if number not in siblings:
-                self.places[one.row] = np.concatenate([own[i] for i in paths[number]])
+                self.places[segment.row] = np.concatenate([tokens[i] for i in paths[number]])
         self.calls = list[AttentionCall]()
         index, inverse, padded = list[NDArray[np.int64]](), list[NDArray[np.int64]](), 0
         for before, numbers in together:
             width = max(self.lengths[place[number]] for number in numbers)
             self.calls.append(AttentionCall(len(numbers), width, paths[before]))
-            for tokens in (own[place[number]] for number in numbers):
-                index.append(tokens[np.minimum(np.arange(width), len(tokens) - 1)])
-                inverse.append(padded + np.arange(len(tokens)))
+            for number in numbers:
+                length = self.lengths[place[number]]
+                index.append(tokens[place[number]][np.minimum(np.arange(width), length - 1)])
+                inverse.append(padded + np.arange(length))
                 padded += width
-        ids = [sequences[one.row][one.start : one.end] for one in segments]
-        positions = [np.arange(one.start, one.end) for one in segments]
+        ids = [sequences[segment.row][segment.start : segment.end] for segment in segments]
+        positions = [np.arange(segment.start, segment.end) for segment in segments]
         self.ids, self.positions, self.index, self.inverse = (
             torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
             for parts in (ids, positions, index, inverse)
@@ -208,7 +209,8 @@ class PackedBatch:
 
 def _alike(segments: Sequence[Segment]) -> list[list[int]]:
     """Those of like length together, of segments that follow the same; attention copies that for each."""
-    return micro_batches([one.end - one.start for one in segments], CALL, ALIKE, segments[0].start)
+    lengths = [segment.end - segment.start for segment in segments]
+    return micro_batches(lengths, CALL, ALIKE, segments[0].start)
 
 
 def read_packed(backbone: PreTrainedModel, batch: PackedBatch, cache: DynamicCache | None = None) -> Tensor:
@@ -305,9 +307,9 @@ def attend(
         if before:
             k, v = (
                 torch.cat(
-                    [*(_by_head(read[i], 1, key_heads).expand(count, -1, -1, -1) for i in before), own], 2
+                    [*(_by_head(read[i], 1, key_heads).expand(count, -1, -1, -1) for i in before), new], 2
                 )
-                for read, own in ((keys, k), (values, v))
+                for read, new in ((keys, k), (values, v))
             )
         output = _attention(packed, q, k, v, dropout, sliding_window, softcap)
         outputs.append(output.transpose(1, 2).reshape(sizes[number], -1))

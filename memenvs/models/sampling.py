@@ -76,7 +76,7 @@ class TokenSampler:
     def _sample(self, prompts: Sequence[Ids], uniforms: Sequence[NDArray[np.float64]]) -> list[Reply]:
         numbers = pad_right(uniforms, np.float64)
         ids, logprobs = np.zeros(numbers.shape, dtype=np.int64), np.zeros(numbers.shape)
-        lengths = np.array([len(own) for own in uniforms])
+        lengths = np.array([len(limit) for limit in uniforms])
         finished = np.zeros(len(prompts), dtype=bool)
         active = _ActiveRows(self, prompts, numbers.shape[1])
         for step in range(numbers.shape[1]):
@@ -96,8 +96,8 @@ class TokenSampler:
             active.read(tokens, lengths[rows] > step + 1)
         written = [(ids[i, :n].copy(), logprobs[i, :n].copy()) for i, n in enumerate(lengths)]
         return [
-            Reply(self._stopping.text.reply_text(own), own, said, bool(done))
-            for (own, said), done in zip(written, finished, strict=True)
+            Reply(self._stopping.text.reply_text(tokens), tokens, nats, bool(done))
+            for (tokens, nats), done in zip(written, finished, strict=True)
         ]
 
 
@@ -117,7 +117,7 @@ class StoppingCriteria:
         self._ends = np.zeros(vocabulary, dtype=bool)
         self._ends[[end for end in text.ends if 0 <= end < vocabulary]] = True
         # A token has at least one byte, except for a few that decode to nothing, or only within a word.
-        self._tail = max((len(one.encode()) for one in stop), default=0) + 8
+        self._tail = max((len(string.encode()) for string in stop), default=0) + 8
         self._completing = self._completing_tokens(vocabulary)
 
     def ended(self, ids: Ids, rows: Ids, step: int) -> NDArray[np.bool_]:
@@ -127,14 +127,14 @@ class StoppingCriteria:
         if self._stop:
             for place in np.flatnonzero(self._completing[newest] & ~over):
                 tail = self.text.decode(ids[rows[place], max(0, step + 1 - self._tail) : step + 1])
-                over[place] = any(one in tail for one in self._stop)
+                over[place] = any(string in tail for string in self._stop)
         return over
 
     def _completing_tokens(self, vocabulary: int) -> NDArray[np.bool_]:
         """(V,) which tokens could complete a stop string."""
         if not self._stop:
             return np.zeros(vocabulary, dtype=bool)
-        last = {one[-1] for one in self._stop}
+        last = {string[-1] for string in self._stop}
         if not all(letter.isascii() for letter in last):
             last.add(BROKEN)  # the last byte of such a letter may be a token of its own
         texts = self.text.backend.decode_batch([[i] for i in range(vocabulary)], skip_special_tokens=False)
@@ -356,16 +356,16 @@ def attend_once(
     rows, heads, _, size = query.shape
     # The heads that share keys follow each other, so that keys are not repeated.
     wide = torch.promote_types(value.dtype, torch.float32)
-    asked = (
+    queries = (
         (query * (size**-0.5 if scaling is None else scaling)).to(wide).reshape(rows * key.shape[1], -1, size)
     )
-    scores = torch.bmm(asked, key.flatten(0, 1).to(wide).transpose(1, 2))
+    scores = torch.bmm(queries, key.flatten(0, 1).to(wide).transpose(1, 2))
     if softcap is not None:
         scores = scores.div(softcap).tanh().mul(softcap)
     if attention_mask is not None:
         scores = scores.view(rows, heads, -1).masked_fill(~attention_mask[:, 0], -torch.inf).view_as(scores)
-    found = torch.bmm(scores.softmax(-1), value.flatten(0, 1).to(wide))
-    return found.view(rows, 1, heads, -1).to(value.dtype), None
+    attended = torch.bmm(scores.softmax(-1), value.flatten(0, 1).to(wide))
+    return attended.view(rows, 1, heads, -1).to(value.dtype), None
 
 
 AttentionInterface.register(ATTENTION, attend_once)

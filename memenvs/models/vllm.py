@@ -71,8 +71,8 @@ class VLLMPolicy(ChatPolicy):
             )
         self.window: int | None = config.max_model_len
         ends = config.try_get_generation_config().get("eos_token_id") or ()
-        own = self.llm.get_tokenizer() if tokenizer is None else load_hf_tokenizer(tokenizer, None)
-        super().__init__(ChatTokens(own, chat, [ends] if isinstance(ends, int) else ends, chat_args))
+        reader = self.llm.get_tokenizer() if tokenizer is None else load_hf_tokenizer(tokenizer, None)
+        super().__init__(ChatTokens(reader, chat, [ends] if isinstance(ends, int) else ends, chat_args))
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -93,14 +93,16 @@ class VLLMPolicy(ChatPolicy):
         return replies
 
     def submit(self, key: int, prompt: Ids, rng: np.random.Generator, max_new_tokens: int) -> None:
-        """Begin a reply while others are under way; see `memenvs.models.policy.StreamingPolicy`."""
+        """Begin a reply while others are under way."""
         settings = self._settings(int(rng.integers(2**31)), max_new_tokens)
         self._keys[add_request(self.llm, prompt.tolist(), settings)] = key
 
     def completed(self) -> list[tuple[int, Reply]]:
         """Replies that have ended, by their keys; waits for one if any is under way."""
         outputs = wait(self.llm, self._keys)
-        return [(self._keys.pop(number), self._reply(one.outputs[0])) for number, one in outputs.items()]
+        return [
+            (self._keys.pop(number), self._reply(output.outputs[0])) for number, output in outputs.items()
+        ]
 
     def cancel(self) -> None:
         """Drop the replies that are under way."""
@@ -177,7 +179,8 @@ def load_engine(
         )
     before = set(threading.enumerate())
     engine = vllm.LLM(name, **{**defaults, **(arguments or {})})
-    threads = [one for one in threading.enumerate() if one not in before and one.name != "tqdm_monitor"]
+    started = [thread for thread in threading.enumerate() if thread not in before]
+    threads = [thread for thread in started if thread.name != "tqdm_monitor"]
     atexit.register(stop_engine, weakref.ref(engine), threads)
     return engine
 
@@ -215,8 +218,8 @@ def generate(llm: vllm.LLM, prompts: Sequence[list[int]], params: Sequence[Any])
     outputs: dict[str, Any] = {}
     left: set[str] = set()
     try:
-        for prompt, own in zip(prompts, params, strict=True):
-            numbers.append(add_request(llm, prompt, own))
+        for prompt, settings in zip(prompts, params, strict=True):
+            numbers.append(add_request(llm, prompt, settings))
             left.add(numbers[-1])
         while left:
             outputs |= wait(llm, left)

@@ -114,7 +114,7 @@ class HTTPRetriever:
             ServerError: no answer in `tries` tries, or none of JSON.
         """
         try:
-            return self._request("GET", "/health", None, lambda found: str(found.get("fingerprint") or ""))
+            return self._request("GET", "/health", None, lambda about: str(about.get("fingerprint") or ""))
         except RequestRefused:  # it has no such page
             return ""
 
@@ -132,13 +132,13 @@ class HTTPRetriever:
         while True:
             page, fields, read = self._asks[0](queries, k)
             try:
-                found = self._request("POST", page, fields, read)
+                answers = self._request("POST", page, fields, read)
             except RequestRefused as refusal:
                 if refusal.status != 404 or len(self._asks) == 1:
                     raise
                 del self._asks[0]  # it speaks another protocol
             else:
-                return [(passages[:k], scores[:k]) for passages, scores in found]
+                return [(passages[:k], scores[:k]) for passages, scores in answers]
 
     def _request(self, method: str, page: str, fields: Any, read: Callable[[Any], T]) -> T:
         """What `read` makes of the JSON of an answer; an error of it is a `ServerError`."""
@@ -236,12 +236,12 @@ def _recall(queries: list[str], k: int) -> _Ask:
 def _found(queries: list[str], rows: _Rows) -> list[_Found]:
     if len(rows) != len(queries):
         raise ValueError(f"{len(rows)} answers to {len(queries)} queries")
-    found: list[_Found] = []
+    answers: list[_Found] = []
     for row in rows:
         hits = [_Hit(contents=hit) if isinstance(hit, str) else hit for hit in row]
         scores = [1 / rank if hit.score is None else hit.score for rank, hit in enumerate(hits, 1)]
-        found.append(([hit.passage() for hit in hits], scores))
-    return found
+        answers.append(([hit.passage() for hit in hits], scores))
+    return answers
 
 
 def _seconds(wait: str) -> float:

@@ -94,11 +94,11 @@ class Corpus:
 
     def ids(self, rows: Iterable[int]) -> list[str]:
         """The ids of rows; asking for the passages of these ids next is fast."""
-        found = {self.id(row): row for row in rows}
+        rows_of_ids = {self.id(row): row for row in rows}
         if len(self._rows) > REMEMBERED:
             self._rows.clear()
-        self._rows.update(found)
-        return list(found)
+        self._rows.update(rows_of_ids)
+        return list(rows_of_ids)
 
     def row(self, id: str) -> int:
         """The row of an id; KeyError where there is none."""

@@ -79,9 +79,9 @@ class DenseRetriever(CorpusRetriever):
     def _rank(self, queries: list[str], k: int) -> list[Ranked]:
         vectors = self.encoder.queries(queries)
         readable = (vectors != 0).any(axis=1)  # the others were refused
-        found = iter(self._nearest.search(vectors[readable], k) if readable.any() else ())
+        ranked = iter(self._nearest.search(vectors[readable], k) if readable.any() else ())
         nothing = np.empty(0), np.empty(0, np.int64)
-        return [next(found) if has_vector else nothing for has_vector in readable]
+        return [next(ranked) if has_vector else nothing for has_vector in readable]
 
 
 class Nearest(NamedTuple):
@@ -109,10 +109,10 @@ class Nearest(NamedTuple):
         fetch = min(len(self.vectors), fetch or max(k + SPARE, self.rescore))
         rows = self.find(queries, fetch)
         answers, tied = [], []
-        for place, (query, found) in enumerate(zip(queries, rows, strict=True)):
-            found = found[found >= 0]
-            scores = inner(self.vectors, found, query)
-            answers.append(ordered(scores, found, self.rank, k))
+        for place, (query, candidates) in enumerate(zip(queries, rows, strict=True)):
+            candidates = candidates[candidates >= 0]
+            scores = inner(self.vectors, candidates, query)
+            answers.append(ordered(scores, candidates, self.rank, k))
             if (
                 self.exact
                 and fetch < len(self.vectors)
@@ -131,8 +131,8 @@ def recall(approximate: Nearest, exact: Nearest, queries: Vectors, k: int) -> fl
     Counting scores, not rows: a passage as near as the k-th is as good an answer.
     """
     shares = []
-    for (found, _), (best, _) in zip(approximate.search(queries, k), exact.search(queries, k), strict=True):
-        shares.append(float(np.mean(found[: len(best)] >= best[-1])) * len(found) / len(best))
+    for (scores, _), (best, _) in zip(approximate.search(queries, k), exact.search(queries, k), strict=True):
+        shares.append(float(np.mean(scores[: len(best)] >= best[-1])) * len(scores) / len(best))
     return float(np.mean(shares))
 
 
@@ -174,19 +174,19 @@ def build_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path
     faiss = require("faiss", "search")
     count, dimension = vectors.shape
     if index == "hnsw":
-        made = faiss.IndexHNSWFlat(dimension, how["links"], faiss.METRIC_INNER_PRODUCT)
-        made.hnsw.efConstruction = how["ef_construction"]
+        built = faiss.IndexHNSWFlat(dimension, how["links"], faiss.METRIC_INNER_PRODUCT)
+        built.hnsw.efConstruction = how["ef_construction"]
     else:
         coarse = faiss.IndexFlatIP(dimension)
-        made = faiss.IndexIVFPQ(coarse, dimension, how["lists"], how["parts"], 8, faiss.METRIC_INNER_PRODUCT)
-        made.pq.cp.min_points_per_centroid = 1  # otherwise it warns for each part
+        built = faiss.IndexIVFPQ(coarse, dimension, how["lists"], how["parts"], 8, faiss.METRIC_INNER_PRODUCT)
+        built.pq.cp.min_points_per_centroid = 1  # otherwise it warns for each part
         sample = min(count, 64 * max(how["lists"], PQ_TRAINING))
         chosen = np.random.default_rng(SEED).choice(count, sample, replace=False)
-        made.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
+        built.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
     for start in range(0, count, BLOCK):
-        made.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
+        built.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
     with whole_file(path) as partial:
-        faiss.write_index(made, str(partial))
+        faiss.write_index(built, str(partial))
         with check_written():
             faiss.read_index(str(partial), faiss.IO_FLAG_MMAP_IFC)
 

@@ -84,12 +84,12 @@ class PrefixedEncoder:
         name = f"{cached[1]}/{cached[2]}" if cached else model
         # as encode_query and encode_document of sentence-transformers choose
         chosen = [next((n for n in names if n in prompts), default or "") for names in (QUERY, PASSAGE)]
-        own = prompts.get(chosen[0], ""), prompts.get(chosen[1], "")
-        before_query, before_passage = own if any(own) else PREFIXES.get(name, own)
+        prompts_used = prompts.get(chosen[0], ""), prompts.get(chosen[1], "")
+        before_query, before_passage = prompts_used if any(prompts_used) else PREFIXES.get(name, prompts_used)
         self.model, self.max_tokens = model, max_tokens
         self.query_prefix = before_query if query_prefix is None else query_prefix
         self.passage_prefix = before_passage if passage_prefix is None else passage_prefix
-        named = {name: prompt for name, prompt in prompts.items() if prompt and prompt not in own}
+        named = {name: prompt for name, prompt in prompts.items() if prompt and prompt not in prompts_used}
         e5 = re.search(r"(?i)(?<![a-z0-9])e5(?![a-z0-9])", name)
         if ((query_prefix, self.query_prefix) == (None, "") and (named or e5)) or (
             (passage_prefix, self.passage_prefix) == (None, "") and named.keys() & set(PASSAGE)
@@ -260,8 +260,8 @@ class EndpointEncoder(PrefixedEncoder):
         parts = [rows[start : start + self._batch] for start in range(0, len(rows), self._batch)]
         asked = [[prefix + texts[row] for row in part] for part in parts]
         with ThreadPoolExecutor(ENDPOINT_THREADS) as pool:
-            for part, (found, _) in zip(parts, pool.map(self._embed, asked), strict=True):
-                for row, vector in zip(part, found, strict=True):
+            for part, (embedded, _) in zip(parts, pool.map(self._embed, asked), strict=True):
+                for row, vector in zip(part, embedded, strict=True):
                     if isinstance(vector, RequestRefused):
                         refusals[row] = vector
                     else:
@@ -278,8 +278,8 @@ class EndpointEncoder(PrefixedEncoder):
             if len(texts) == 1:
                 return [self._shortened(texts[0], refusal)], False
         half = (len(texts) + 1) // 2
-        (first, one), (second, other) = self._embed(texts[:half]), self._embed(texts[half:])
-        if one and other:  # so there were only too many
+        (first, first_whole), (second, second_whole) = self._embed(texts[:half]), self._embed(texts[half:])
+        if first_whole and second_whole:  # so there were only too many
             self._batch = min(self._batch, half)
         return first + second, False
 

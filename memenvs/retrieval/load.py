@@ -136,8 +136,8 @@ class CachedRetriever:
         known = self._answers.get((query, k) for query in queries)
         missing = [query for query in queries if (query, k) not in known]
         if missing:
-            found = self.retriever.search(missing, k)
-            new = zip(missing, found.ids, found.scores, strict=True)
+            hits = self.retriever.search(missing, k)
+            new = zip(missing, hits.ids, hits.scores, strict=True)
             searched = {(query, k): (ids, scores) for query, ids, scores in new}
             self._answers.put(searched)
             known |= searched

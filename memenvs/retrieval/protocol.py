@@ -122,8 +122,8 @@ def search_distinct(queries: Sequence[str], k: int, search: Callable[[list[str],
     cleaned = [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
     distinct = [query for query in dict.fromkeys(cleaned) if query.strip()]
     hits = search(distinct, k) if distinct else Hits([], [])
-    found = dict(zip(distinct, zip(*hits, strict=True), strict=True))
-    rows = [found.get(query, ([], [])) for query in cleaned]
+    rows_of_queries = dict(zip(distinct, zip(*hits, strict=True), strict=True))
+    rows = [rows_of_queries.get(query, ([], [])) for query in cleaned]
     return Hits([list(ids) for ids, _ in rows], [list(scores) for _, scores in rows])
 
 
@@ -146,10 +146,10 @@ class LRUCache(Generic[K, V]):
     def get(self, keys: Iterable[K]) -> dict[K, V]:
         """The entries of those keys that are here."""
         with self._lock:
-            found = {key: self._entries[key] for key in keys if key in self._entries}
-            for key in found:
+            entries = {key: self._entries[key] for key in keys if key in self._entries}
+            for key in entries:
                 self._entries.move_to_end(key)
-        return found
+        return entries
 
     def put(self, entries: Mapping[K, V]) -> None:
         """Add entries, or put them in the place of those with the same keys."""

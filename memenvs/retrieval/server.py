@@ -10,20 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+import uvicorn
 from msgspec import Meta
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from memenvs.core.data import decode
-from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import MAX_PASSAGES, TOKEN_FILE, Retriever
-
-require("starlette", "search")
-
-from starlette.applications import Starlette  # noqa: E402  # after the check
-from starlette.exceptions import HTTPException  # noqa: E402
-from starlette.requests import ClientDisconnect, Request  # noqa: E402
-from starlette.responses import JSONResponse, Response  # noqa: E402
-from starlette.routing import Route  # noqa: E402
 
 MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
 MAX_BATCH, MAX_WAITING = 256, 16_384  # queries in a call of the retriever, and those that may wait for one
@@ -78,8 +75,6 @@ def serve(app: Starlette, host: str, port: int, drain: float) -> None:
         port: 0 picks a free one.
         drain: seconds after a signal in which waiting requests are still searched.
     """
-    import uvicorn
-
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
         signal.signal(number, lambda *_: None)
     uvicorn.run(
@@ -193,10 +188,10 @@ def read_request(body: bytes, default_k: int) -> tuple[list[str], int, bool]:
 def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
     """Search, and write every passage that was found as JSON, once."""
     ids, scores = retriever.search(queries, k)
-    found = list(dict.fromkeys(id for row in ids for id in row))
+    distinct = list(dict.fromkeys(id for row in ids for id in row))
     documents = {
         id: msgspec.json.encode({"id": id, "contents": replace_surrogates(passage.contents)})
-        for id, passage in zip(found, retriever.passages(found), strict=True)
+        for id, passage in zip(distinct, retriever.passages(distinct), strict=True)
     }
     return [
         [(documents[id], msgspec.json.encode(float(score))) for id, score in zip(*row, strict=True)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from msgspec.structs import replace
 
 from memenvs.core.data import Count, checked
 from memenvs.core.env import end_of, prepare_together, task_options
@@ -119,7 +120,7 @@ def episode_rng(episode: Episode) -> np.random.Generator:
 
 
 class Loop:
-    """Plays groups of episodes, any number of times, in environments that it keeps; see `collect`.
+    """Plays groups of episodes, any number of times, in environments that it keeps, for `collect`.
 
     Args:
         make_env: makes an environment.
@@ -262,7 +263,7 @@ def begin(env: gym.Env[Any, str], episode: Episode, rng: np.random.Generator | N
     seed = None if episode.seed < 0 else episode.seed
     observation, info = env.reset(seed=seed, options=task_options(episode.number))
     episode.begin(env, info)
-    return Request(env, episode, observation, info, episode_rng(episode) if rng is None else rng)
+    return Request(env, episode, Turn(observation, info), episode_rng(episode) if rng is None else rng)
 
 
 def step(request: Request, reply: Reply | Exception) -> Request | None:
@@ -274,15 +275,15 @@ def step(request: Request, reply: Reply | Exception) -> Request | None:
     """
     if isinstance(reply, Exception):
         raise reply
-    episode, shown, before = request.episode, request.observation, request.info
+    episode, turn = request.episode, request.turn
     try:
         observation, _, terminated, truncated, info = request.env.step(reply.text)
     except Exception:
-        info = {**before, "feedback": "", "rewards": dict.fromkeys(before["rewards"], 0.0)}
-        episode.add(Turn(shown, before, reply, info))
+        info = {**turn.before, "feedback": "", "rewards": dict.fromkeys(turn.before["rewards"], 0.0)}
+        episode.add(replace(turn, reply=reply, info=info))
         raise
-    episode.add(Turn(shown, before, reply, info, end_of(terminated, truncated)))
-    return None if episode.over else Request(request.env, episode, observation, info, request.rng)
+    episode.add(replace(turn, reply=reply, info=info, end=end_of(terminated, truncated)))
+    return None if episode.over else Request(request.env, episode, Turn(observation, info), request.rng)
 
 
 @contextlib.contextmanager

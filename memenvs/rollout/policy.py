@@ -20,7 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from memenvs.core.env import Agent, Info, public_info
-from memenvs.core.episode import Episode, Ids, Reply, Turn, is_fresh, new_text
+from memenvs.core.episode import Episode, Ids, Reply, Turn
 from memenvs.models.policy import StreamingPolicy, TokenPolicy
 from memenvs.rollout.scripted import make_policy
 
@@ -35,26 +35,24 @@ class Request:
     Attributes:
         env: the environment that plays the episode.
         episode: the record, with the turns so far.
-        observation: what is to be answered.
-        info: the info that came with it, `privileged` included, which only a teacher may read.
+        turn: what is to be answered.
         rng: the episode's own generator, so that a reply depends on no other episode.
     """
 
     env: gym.Env[Any, str]
     episode: Episode
-    observation: Any
-    info: Info
+    turn: Turn
     rng: np.random.Generator
 
     @property
-    def fresh(self) -> bool:
-        """Whether the observation is a fresh prompt."""
-        return is_fresh(self.info)
+    def observation(self) -> Any:
+        """What the policy reads."""
+        return self.turn.observation
 
     @property
-    def text(self) -> str:
-        """What is new to read: a fresh prompt, or the feedback to the reply before."""
-        return new_text(self.observation, self.info)
+    def info(self) -> Info:
+        """The info that came with it, `privileged` included, which only a teacher may read."""
+        return self.turn.before
 
     @property
     def public_info(self) -> Info:
@@ -64,7 +62,7 @@ class Request:
     @property
     def turns_read(self) -> list[Turn]:
         """The turns that a model still reads: those since the last fresh prompt."""
-        return [] if self.fresh else self.episode.sequences()[-1]
+        return [] if self.turn.fresh else self.episode.sequences()[-1]
 
 
 Answer = tuple[Request, Reply | Exception]
@@ -256,11 +254,11 @@ def prompt_of(model: TokenPolicy, request: Request, max_new_tokens: int) -> Prom
         request: the turn.
         max_new_tokens: most tokens of a reply.
     """
-    if request.fresh:
-        ids = read = model.encode(request.text)
+    if request.turn.fresh:
+        ids = read = model.encode(request.turn.text)
     else:
         turns = request.turns_read
-        read = model.encode_feedback(request.text, turns[-1].reply.ids)
+        read = model.encode_feedback(request.turn.text, turns[-1].reply.ids)
         ids = np.concatenate([*(part for turn in turns for part in (turn.reply.read, turn.reply.ids)), read])
     room = max_new_tokens if model.window is None else min(max_new_tokens, model.window - len(ids))
     return Prompt(ids, read, room)

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from msgspec.structs import replace
 
-from memenvs.core.episode import Episode, Reply, Sample
+from memenvs.core.episode import Episode, Reply, Sample, Turn
 from memenvs.rollout.collect import MakeEnv, Timer, begin, failing, step
 from memenvs.rollout.policy import Policy, Request, replies_to
 from memenvs.wrappers.credit import assign_credit, check_methods, credit_so_far
@@ -187,7 +187,7 @@ def _branch(node: Node, stream: Sequence[int]) -> Request:
     rng = np.random.default_rng([node.episode.group, *stream])
     measured = {name: list(values) for name, values in node.episode.measured.items()}
     episode = replace(node.episode, turns=turns, metrics={}, measured=measured)
-    return Request(copy.deepcopy(request.env), episode, request.observation, request.info, rng)
+    return Request(copy.deepcopy(request.env), episode, Turn(request.observation, request.info), rng)
 
 
 def _grow(parent: Node, request: Request, reply: Reply | Exception) -> Node:

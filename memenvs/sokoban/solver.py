@@ -50,9 +50,9 @@ def solve(
     A limit in nodes gives the same result on every machine.
 
     Args:
-        board: cell codes; see `memenvs.sokoban.board`.
+        board: cell codes (`memenvs.sokoban.board`).
         nodes: search nodes to expand.
-        seconds: of the wall clock.
+        seconds: seconds of the wall clock.
         max_moves: the search ends once a solution must take more moves.
         budget: in place of `nodes` and `seconds`; several searches may share one.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,6 @@ import numpy as np
 
 from memenvs.tasks.taskset import Layout, TaskSet
 from memenvs.tasks.tokens import Gaps, TextTokenizer, pack, text_gaps
-
-FRESH_TOKENS = 20_000_000  # tokens of documents counted afresh that a reader remembers, of 4 bytes each
 
 
 @dataclass(frozen=True)
@@ -85,16 +82,19 @@ class Reader:
         self.tasks = tasks
         self.tokenizer = tokenizer
         self._stored = tasks.card.tokenizer.get("fingerprint") == tokenizer.fingerprint
-        self._fresh: OrderedDict[int, Gaps] = OrderedDict()  # the ones used last at the end
-        self._fresh_tokens = 0
 
     def context(self, documents: Sequence[int]) -> Context:
         """The text of the numbered documents, in that order."""
         bodies = self.tasks.shown(documents)
         parts = _parts(self.tokenizer, self.tasks.card.layout, len(bodies))
         texts, gaps = [text for text, _ in parts], [gaps for _, gaps in parts]
-        texts[1::3], gaps[1::3] = bodies, self._gaps(documents)
-        ends, tokens = (np.cumsum(list(map(len, one))) for one in (texts, gaps))
+        texts[1::3] = bodies
+        gaps[1::3] = (
+            self.tasks.stored_gaps(documents)
+            if self._stored
+            else [_document_gaps(self, number) for number in documents]
+        )
+        ends, tokens = (np.cumsum(list(map(len, column))) for column in (texts, gaps))
         return Context(
             "".join(texts[:-1]),
             tuple(zip(ends[::3].tolist(), ends[1::3].tolist(), strict=True)),
@@ -102,20 +102,12 @@ class Reader:
             np.delete(tokens, np.s_[::3])[:-1],
         )
 
-    def _gaps(self, documents: Sequence[int]) -> list[Gaps]:
-        if self._stored:
-            return self.tasks.stored_gaps(documents)
-        missing = [number for number in dict.fromkeys(documents) if number not in self._fresh]
-        for number, gaps in zip(missing, self.tokenizer.gaps(self.tasks.shown(missing)), strict=True):
-            self._fresh[number] = gaps
-            self._fresh_tokens += len(gaps)
-        gaps_of_all = [self._fresh[number] for number in documents]
-        for number in documents:
-            self._fresh.move_to_end(number)
-        while self._fresh_tokens > FRESH_TOKENS and self._fresh:
-            _, gaps = self._fresh.popitem(last=False)
-            self._fresh_tokens -= len(gaps)
-        return gaps_of_all
+
+@functools.lru_cache(maxsize=4096)
+def _document_gaps(reader: Reader, number: int) -> Gaps:
+    """Where a document may be cut by another tokenizer than its card's, remembered."""
+    (gaps,) = reader.tokenizer.gaps(reader.tasks.shown([number]))
+    return gaps
 
 
 @functools.lru_cache(maxsize=256)

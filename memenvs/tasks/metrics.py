@@ -83,13 +83,13 @@ def boxed_content(text: str) -> str | None:
     Of nested boxes the inner one counts, as it opens last. Escaped braces count as braces.
     """
     open_at: list[int] = []  # where each open brace's content begins; -1: not a box
-    last, found = -1, None
+    last, end = -1, None
     for token in _BOX_OR_BRACE.finditer(text):
         if token[0] != "}":
             open_at.append(token.end() if token[0] != "{" else -1)
         elif open_at and (begin := open_at.pop()) > last:
-            last, found = begin, token.start()
-    return None if found is None else text[last:found]
+            last, end = begin, token.start()
+    return None if end is None else text[last:end]
 
 
 def light_strip(text: str) -> str:
@@ -257,8 +257,10 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     """
     predicted = normalize_answer(prediction)
     wanted = map(normalize_answer, answers)
-    comparable = [one for one in wanted if one == predicted or _VERDICTS.isdisjoint((predicted, one))]
-    return max((_word_f1(predicted, one) for one in comparable), default=0.0)
+    comparable = [
+        answer for answer in wanted if answer == predicted or _VERDICTS.isdisjoint((predicted, answer))
+    ]
+    return max((_word_f1(predicted, answer) for answer in comparable), default=0.0)
 
 
 def longbench_f1(prediction: str, answers: Sequence[str]) -> float:
@@ -342,9 +344,9 @@ def needle_exact(prediction: str, answers: Sequence[str]) -> float:
     """
     words = _needle_words(prediction)
     needles = {" ".join(_needle_words(answer)) for answer in answers} - {""}
-    own = {word for needle in needles for word in needle.split()}
-    kinds = set(map(_kind, own))
-    wrong = sum(_kind(word) in kinds for word in set(words) - own)
+    needed = {word for needle in needles for word in needle.split()}
+    kinds = set(map(_kind, needed))
+    wrong = sum(_kind(word) in kinds for word in set(words) - needed)
     found = sum(f" {needle} " in f" {' '.join(words)} " for needle in needles)
     return max(0, found - wrong) / len(needles) if needles else 0.0
 

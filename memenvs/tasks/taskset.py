@@ -82,7 +82,7 @@ class Card:
 
     def write(self, folder: Path) -> None:
         """Write the card into a folder, sealed by the SHA-256 of its fields."""
-        write_sealed(folder / CARD, {name: one for name, one in asdict(self).items() if one != ""})
+        write_sealed(folder / CARD, {name: value for name, value in asdict(self).items() if value != ""})
 
     @classmethod
     def read(cls, path: Path) -> Card:
@@ -242,7 +242,7 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
         try:
             path = bundled(str(name))
         except FileNotFoundError as error:
-            sets = ", ".join(one for one in bundled_names() if (bundled(one) / CARD).is_file())
+            sets = ", ".join(folder for folder in bundled_names() if (bundled(folder) / CARD).is_file())
             raise FileNotFoundError(
                 f"no task set named {name!r}; there are {sets}, and folders by their paths; "
                 f"if it is a source, build it first: `memenvs build {name}`"

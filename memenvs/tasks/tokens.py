@@ -142,7 +142,11 @@ class TextTokenizer:
         """Whether a token never begins before a `_SPACE` and ends after it."""
         splitter = self.backend.pre_tokenizer
         added = self.backend.get_added_tokens_decoder().values()
-        if splitter is None or not self._byte_level or any(one.rstrip or " " in one.content for one in added):
+        if (
+            splitter is None
+            or not self._byte_level
+            or any(token.rstrip or " " in token.content for token in added)
+        ):
             return False
         steps = json.loads(splitter.__getstate__())
         *first, last = steps.get("pretokenizers", [steps])
@@ -234,12 +238,12 @@ def load_tokenizer(name: str = GENERAL) -> TextTokenizer:
         ValueError: no tokenizer of that name can be loaded.
     """
     ours = name in BUNDLED
-    given = bundled(f"tokenizers/{name}.json") if ours else Path(os.path.abspath(Path(name).expanduser()))
-    path = given / "tokenizer.json" if given.is_dir() else given
+    place = bundled(f"tokenizers/{name}.json") if ours else Path(os.path.abspath(Path(name).expanduser()))
+    path = place / "tokenizer.json" if place.is_dir() else place
     if not path.is_file():
         return _load_tokenizer(name, name, None, None)
     facts = path.stat()
-    return _load_tokenizer(name, name if ours else given.name, path, (facts.st_mtime_ns, facts.st_size))
+    return _load_tokenizer(name, name if ours else place.name, path, (facts.st_mtime_ns, facts.st_size))
 
 
 @functools.lru_cache(maxsize=16)

@@ -46,11 +46,6 @@ def test_shift_and_scale_do_not_change_a_normalised_group(values, shift, scale):
     close(group_normalize(np.array(values) * scale + shift, eps=0.0), normal, atol=1e-6)
 
 
-@given(number, st.integers(1, 8))
-def test_a_group_without_variance_gets_zeros(value, size):
-    assert group_normalize([value] * size).tolist() == [0.0] * size
-
-
 @pytest.mark.parametrize("values", [[1e-320, 0.0], [1e300, -1e300], [1e-300, 2e-300]])
 def test_tiny_and_huge_values_give_finite_advantages(values):
     assert np.isfinite(group_normalize(values, eps=0.0)).all()
@@ -154,11 +149,6 @@ def test_tamtrls_rewards_do_not_see_the_teachers_shift_and_scale(teacher, shift,
         close(ours, theirs, atol=1e-6)
 
 
-def test_infomem_scores_inside_the_successes():
-    # gains 1 and 3 succeed: mean 2, std (ddof 0) 1: z = -1, 1
-    close(infomem_bonus([1, 3, 9], [True, True, False], eps=0.0), [-1.0, 1.0, 0.0])
-
-
 def test_infomem_keeps_the_raw_gain_of_the_only_success():
     close(infomem_bonus([0.7, 9.0], [True, False]), [0.7, 0.0])
     close(infomem_bonus([0.5], [True]), [0.5])
@@ -167,6 +157,7 @@ def test_infomem_keeps_the_raw_gain_of_the_only_success():
 @pytest.mark.parametrize(
     ("switches", "expected"),
     [
+        ({}, [-1.0, 1.0, 0.0, 0.0]),
         ({"side": "wrong"}, [0.0, 0.0, -1.0, 1.0]),
         ({"side": "both"}, [-1.0, 1.0, -1.0, 1.0]),
         ({"normalize": False}, [1.0, 3.0, 0.0, 0.0]),

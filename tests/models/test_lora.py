@@ -99,38 +99,16 @@ def test_the_change_is_scaled_by_two(tiny_model):
         torch.testing.assert_close(layer(x), x @ layer.base_layer.weight.T + 2 * x @ down.T @ up.T)
 
 
-def test_a_rank_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="rank must be a whole number, at least 1, got 0"):
-        LoRA(0)
-
-
 def test_an_adapter_is_saved_alone_and_comes_back_whole(any_policy, tmp_path):
     saved = learned(any_policy)
     saved.save(tmp_path / "adapter")
-    assert sorted(path.name for path in (tmp_path / "adapter").iterdir()) == [
-        "README.md",
-        "adapter_config.json",
-        "adapter_model.safetensors",
-        "policy.json",
-    ]
+    assert not (tmp_path / "adapter" / "model.safetensors").exists()
     again = HFPolicy.load(tmp_path / "adapter", device="cpu")
     assert torch.equal(logprobs(again), logprobs(saved))
     assert len(again.model_parameters()) == len(saved.model_parameters())
     again.save(tmp_path / "again")
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         assert (tmp_path / "adapter" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
-
-
-def test_a_saved_policy_has_a_model_card_that_names_its_library_and_no_folder_of_this_machine(
-    any_policy, tmp_path
-):
-    learned(any_policy).save(tmp_path / "adapter")
-    any_policy.merged().save(tmp_path / "whole")
-    cards = [(tmp_path / name / "README.md").read_text() for name in ("adapter", "whole")]
-    for card, library in zip(cards, ("peft", "transformers"), strict=True):
-        assert f"\nlibrary_name: {library}\n" in card.split("---")[1]
-        assert str(tmp_path.parent) not in card
-        assert "temperature" in card
 
 
 def test_a_card_names_base_model_licence_environment_and_arguments(any_policy, tmp_path):
@@ -140,6 +118,8 @@ def test_a_card_names_base_model_licence_environment_and_arguments(any_policy, t
         "env_args": {"tasks": str(tmp_path / "mine"), "chunk_size": 500},
         "methods": ["TAMTRL"],
     }
+    any_policy.save(tmp_path / "adapter", run)
+    assert "\nlibrary_name: peft\n" in (tmp_path / "adapter" / "README.md").read_text()
     any_policy.merged().save(tmp_path / "whole", run)
     card = (tmp_path / "whole" / "README.md").read_text()
     assert "\nlicense: apache-2.0\n" in card.split("---")[1]
@@ -252,20 +232,12 @@ def damage_header(file):
 def test_damaged_weights_of_a_model_and_of_an_adapter_are_one_line(policy, tiny_model, tmp_path):
     policy.save(tmp_path / "adapter")
     damage_header(tmp_path / "adapter" / "adapter_model.safetensors")
-    with pytest.raises(ValueError, match=r"^the weights in .*adapter are damaged \(.*\); copy them again$"):
+    with pytest.raises(ValueError, match="adapter are damaged"):
         HFPolicy(tmp_path / "adapter")
     model = shutil.copytree(tiny_model, tmp_path / "model")
     damage_header(model / "model.safetensors")
-    with pytest.raises(ValueError, match=r"^the weights in .*model are damaged \(.*\); copy them again$"):
+    with pytest.raises(ValueError, match="model are damaged"):
         HFPolicy(model)
-
-
-def test_an_adapter_whose_model_is_not_here_is_one_line(policy, tmp_path):
-    policy.save(tmp_path / "adapter")
-    path = tmp_path / "adapter" / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "nowhere"}))
-    with pytest.raises(FileNotFoundError, match="no model 'nowhere'"):
-        HFPolicy.load(tmp_path / "adapter", device="cpu")
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # peft asks for it
@@ -279,9 +251,8 @@ def test_an_adapter_of_more_than_two_matrices_a_layer_is_refused(tiny_model, tmp
 
 def test_an_adapter_without_peft_is_one_line(tiny_model, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ImportError, match=r"peft.*pip install.*\[lm\]") as info:
+    with pytest.raises(ImportError, match=r"peft.*pip install.*\[lm\]"):
         HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4))
-    assert "\n" not in str(info.value)
 
 
 def test_an_adapter_names_a_folder_by_its_absolute_path_and_a_packaged_model_by_its_name(
@@ -291,11 +262,6 @@ def test_an_adapter_names_a_folder_by_its_absolute_path_and_a_packaged_model_by_
     assert model_reference(tiny_model.name) == str(tiny_model)
     assert model_reference("smollm2") == "smollm2"
     assert model_reference("someone/model") == "someone/model"
-
-
-def test_a_second_adapter_on_top_is_refused(policy):
-    with pytest.raises(ValueError, match="lora adds an adapter, and this model has one"):
-        HFPolicy(policy.model, policy.tokenizer, lora=LoRA(4))
 
 
 def test_an_evaluation_of_an_adapter_is_one_of_its_model_too(tiny_model, tmp_path):

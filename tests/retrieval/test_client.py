@@ -77,14 +77,6 @@ def test_a_passage_that_no_search_returned_is_a_key_error(server):
         client(server).passages(["x"])
 
 
-def test_remembered_passages_are_bounded(server):
-    retriever = client(server, remembered=2)
-    retriever.search(["a", "b", "c"], 1)
-    assert retriever.passages(["id of b", "id of c"])
-    with pytest.raises(KeyError):
-        retriever.passages(["id of a"])
-
-
 def test_many_queries_are_several_requests(server):
     assert len(client(server, batch=2).search(list("abcde"), 1).ids) == 5
     assert [len(asked["queries"]) for asked in server.bodies] == [2, 2, 1]
@@ -224,6 +216,7 @@ OTHERS = [
     [[[]], [[0.5]]],
     {"result": [[{"document": {"id": "1", "contents": "x"}, "score": 10**400}]]},
     {"answers": []},
+    {"result": []},
 ]
 
 
@@ -234,18 +227,6 @@ def test_an_answer_in_another_protocol_is_named(server, body):
         client(server).search(["a"], 1)
 
 
-def test_a_wrong_number_of_answers_is_refused(server):
-    server.script = [{"result": []}]
-    with pytest.raises(ServerError, match="0 answers to 1 queries"):
-        client(server).search(["a"], 1)
-
-
-def test_an_unreachable_server_names_the_command_that_starts_one():
-    away = HTTPRetriever("http://127.0.0.1:9", tries=2, pause=0.001)
-    with pytest.raises(ServerError, match=r"memenvs serve retriever"):
-        away.search(["a"], 1)
-
-
 def test_a_server_that_hangs_is_an_error(server):
     release = threading.Event()
     server.answer = lambda path, fields: release.wait(5) and None
@@ -254,18 +235,13 @@ def test_a_server_that_hangs_is_an_error(server):
     release.set()
 
 
-def test_requests_one_after_another_share_a_connection(server):
+def test_requests_one_after_another_share_a_connection_but_not_with_a_forked_process(server, monkeypatch):
     retriever = client(server)
     for query in "abc":
         retriever.search([query], 1)
     assert server.connections == 1
-
-
-def test_a_forked_process_does_not_use_its_parents_connection(server, monkeypatch):
-    retriever = client(server)
-    retriever.search(["a"], 1)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    retriever.search(["b"], 1)
+    retriever.search(["d"], 1)
     assert server.connections == 2
 
 

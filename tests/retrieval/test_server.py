@@ -373,7 +373,7 @@ def test_an_index_or_a_token_that_is_missing_is_an_error_at_the_door(index, tmp_
 def test_importing_retrieval_loads_no_heavy_library():
     code = (
         "import sys, memenvs, memenvs.retrieval, memenvs.build.index, memenvs.commands.serve\n"
-        "print({'torch', 'faiss', 'uvicorn', 'starlette', 'transformers'} & set(sys.modules))"
+        "print({'torch', 'faiss', 'bm25s', 'uvicorn', 'starlette', 'transformers'} & set(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "set()"

@@ -62,14 +62,6 @@ def test_cutting_at_documents_cuts_one_that_is_too_long_alone(reader, small_set)
     assert max(chunk.tokens for chunk in context.chunks(20, "document")) <= 20
 
 
-def test_what_the_reader_counted_and_forgot_is_counted_again(small_set, words, monkeypatch):
-    whole = [Reader(small_set, words).context(task.documents) for task in small_set]
-    monkeypatch.setattr("memenvs.tasks.context.FRESH_TOKENS", 1000)
-    reader = Reader(small_set, words)
-    for task, context in zip(small_set, whole, strict=True):
-        assert reader.context(task.documents).gaps.tolist() == context.gaps.tolist()
-
-
 def test_documents_are_counted_again_by_another_tokenizer_than_the_cards(small_set, tmp_path):
     world = load_tokenizer("world")
     backend = type(world.backend).from_str(world.backend.to_str())

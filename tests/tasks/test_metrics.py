@@ -196,8 +196,8 @@ def test_an_fbox_is_no_answer():
 # --- names
 
 
-def test_an_unknown_metric_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match=r"^no metric 'bleu'; choose one of em, f1, .*string_match_part$"):
+def test_an_unknown_metric_is_refused():
+    with pytest.raises(ValueError, match="no metric 'bleu'"):
         get_metric("bleu")
 
 

@@ -65,20 +65,20 @@ class HFScorer(PairScorer):
         super().__init__(loading.load_hf_tokenizer(tokenizer, self.model), window, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
+        """Log-probabilities (T,) of the tokens of each continuation."""
         return self.token_logprobs(self.pairs(requests))
 
     def token_logprobs(self, pairs: Sequence[TokenPair]) -> list[TokenScores]:
         """Log-probabilities (T,) of the continuations of pairs, for a caller that has ids and no text."""
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
-        numbers = [i for i, own in enumerate(scores) if len(own)]
+        numbers = [i for i, pair in enumerate(pairs) if pair.continuation]
         ids = [np.array([*pairs[i].prompt, *pairs[i].continuation]) for i in numbers]
-        masks = [np.arange(len(own)) >= len(pairs[i].prompt) for own, i in zip(ids, numbers, strict=True)]
-        read = [own[:-1] for own in ids]  # the last token predicts nothing
+        masks = [np.arange(len(row)) >= len(pairs[i].prompt) for row, i in zip(ids, numbers, strict=True)]
+        read = [row[:-1] for row in ids]  # the last token predicts nothing
         with loading.evaluating(self.model):
             for batch in self._reader.micro_batches(read, self.max_batch_tokens):
                 logprobs = self._reader.token_logprobs([ids[i] for i in batch], [masks[i] for i in batch])
                 ends = np.cumsum([masks[i].sum() for i in batch])
-                for i, own in zip(batch, np.split(logprobs.cpu().numpy(), ends[:-1]), strict=True):
-                    scores[numbers[i]] = own.astype(np.float64)
+                for i, nats in zip(batch, np.split(logprobs.cpu().numpy(), ends[:-1]), strict=True):
+                    scores[numbers[i]] = nats.astype(np.float64)
         return scores

@@ -34,7 +34,7 @@ class LexicalScorer:
         self.present, self.absent = present, absent
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """Log-probabilities (T,) of the words of each continuation; see `Scorer.logprobs`."""
+        """Log-probabilities (T,) of the words of each continuation."""
         words: dict[str, frozenset[str]] = {}  # several continuations often share a prompt
         scores = []
         for prompt, continuation in requests:

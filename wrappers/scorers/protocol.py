@@ -72,7 +72,7 @@ class TemplateScorer:
         self._scorer, self._template = scorer, Template(template, required=("prompt",), name="prompt")
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """Log-probabilities (T,) of each continuation after its rendered prompt; see `Scorer.logprobs`."""
+        """Log-probabilities (T,) of each continuation after its rendered prompt."""
         return self._scorer.logprobs(
             [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in requests]
         )

@@ -26,12 +26,13 @@ class ServerScorer(PairScorer):
     The server makes one token more than it is asked to score, so its window holds one less than its model's.
 
     Args:
-        url: address of the server, see `memenvs.core.servers.OpenAIClient`.
+        url: the server's address, as `memenvs.core.servers.OpenAIClient` takes it.
         model: the name that the server serves it under.
         tokenizer: a `tokenizer.json`, a folder that holds one, or a name on the hub; None: `model`.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
         concurrency: requests under way at once.
-        timeout, tries: see `OpenAIClient`.
+        timeout: seconds to wait for an answer.
+        tries: how often a request that fails is sent.
         api_key: sent as a bearer token, where the server wants one.
 
     Raises:
@@ -56,7 +57,7 @@ class ServerScorer(PairScorer):
         super().__init__(tokenizer or model, None, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`.
+        """Log-probabilities (T,) of the tokens of each continuation.
 
         Raises:
             ServerError: no log-probabilities in `tries` tries, or a refusal (`RequestRefused`).
@@ -88,20 +89,20 @@ class ServerScorer(PairScorer):
             return np.zeros(0)
         ids = [*pair.prompt, *pair.continuation]
         fields = {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        return self._client.post("/completions", fields, lambda found: _read_logprobs(found, pair))
+        return self._client.post("/completions", fields, lambda answer: _read_logprobs(answer, pair))
 
 
-def _read_models(found: Any) -> dict[str, int | None]:
+def _read_models(answer: Any) -> dict[str, int | None]:
     """The window of each model served; None where the server does not say."""
-    lengths = {str(entry["id"]): entry.get("max_model_len") for entry in found["data"]}
+    lengths = {str(entry["id"]): entry.get("max_model_len") for entry in answer["data"]}
     return {name: None if length is None else int(length) for name, length in lengths.items()}
 
 
-def _read_logprobs(found: Any, pair: TokenPair) -> TokenScores:
+def _read_logprobs(answer: Any, pair: TokenPair) -> TokenScores:
     """The log-probabilities of the continuation's tokens, which the completion's prompt ends in."""
-    given = found["choices"][0].get("prompt_logprobs") or ()
-    ids = [*pair.prompt, *pair.continuation]
-    if len(given) != len(ids):
-        raise ValueError(f"{len(given)} prompt_logprobs of {len(ids)} tokens; is it vLLM's server?")
-    own = list(zip(given, ids, strict=True))[len(pair.prompt) :]
-    return np.array([float(entry[str(token)]["logprob"]) for entry, token in own], dtype=np.float64)
+    entries = answer["choices"][0].get("prompt_logprobs") or ()
+    count = len(pair.prompt) + len(pair.continuation)
+    if len(entries) != count:
+        raise ValueError(f"{len(entries)} prompt_logprobs of {count} tokens; is it vLLM's server?")
+    scored = zip(entries[len(pair.prompt) :], pair.continuation, strict=True)
+    return np.array([float(entry[str(token)]["logprob"]) for entry, token in scored], dtype=np.float64)

@@ -58,7 +58,7 @@ class VLLMScorer(PairScorer):
         super().__init__(tokenizer or self.llm.get_tokenizer(), window, truncate)
 
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
-        """Log-probabilities (T,) of the tokens of each continuation; see `Scorer.logprobs`."""
+        """Log-probabilities (T,) of the tokens of each continuation."""
         pairs = self.pairs(requests)
         scores = [np.zeros(len(pair.continuation)) for pair in pairs]
         rows = [i for i, pair in enumerate(pairs) if pair.continuation]
@@ -66,6 +66,6 @@ class VLLMScorer(PairScorer):
         outputs = engines.generate(self.llm, prompts, [self._params] * len(rows))
         for i, output in zip(rows, outputs, strict=True):
             prompt, continuation = pairs[i]
-            given = output.prompt_logprobs[len(prompt) :]
-            scores[i][:] = [entry[token].logprob for entry, token in zip(given, continuation, strict=True)]
+            entries = output.prompt_logprobs[len(prompt) :]
+            scores[i][:] = [entry[token].logprob for entry, token in zip(entries, continuation, strict=True)]
         return scores

@@ -193,9 +193,14 @@ def half(tiny_model):
 
 
 def passes(policy):
-    """Counts what the model reads from now on."""
+    """The batches that the model reads from now on; one more token gives their logits."""
     seen = []
-    policy.model.base_model.register_forward_pre_hook(lambda *_: seen.append(1))
+
+    def note(module, args, inputs):
+        if inputs["input_ids"].shape[1] > 1:
+            seen.append(inputs["input_ids"])
+
+    policy.model.base_model.register_forward_pre_hook(note, with_kwargs=True)
     return seen
 
 

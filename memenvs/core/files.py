@@ -70,15 +70,15 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
     Where `path` is a link, the folder that it points to is replaced. The old folder, whatever it holds, is
     deleted only when the new one has taken its place, and is restored if anything, even a signal, prevents
-    that. After a kill between the two renames `left_behind` finds it, and the next writer of `path` restores
-    it.
+    that. After a kill between the two renames the next writer of `path` restores it.
 
     Raises:
         OSError: with the path, even if the system did not give it (a full disk).
     """
     out = resolved(path)
     with path_in_errors(out):
-        if old := left_behind(out):
+        leftovers = [] if out.exists() else out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
+        if old := max(leftovers, key=lambda old: old.parent.stat().st_mtime, default=None):
             old.rename(out)
         work = _name_beside(out)
         new, old = work / "new", work / "old"
@@ -92,12 +92,6 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
             if old.exists() and not out.exists():
                 old.rename(out)
             shutil.rmtree(work, ignore_errors=True)
-
-
-def left_behind(out: Path) -> Path | None:
-    """Where the old folder is after a kill that left nothing at `out`; None where nothing was left."""
-    leftovers = [] if out.exists() else out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
-    return max(leftovers, key=lambda old: old.parent.stat().st_mtime, default=None)
 
 
 def resolved(path: str | Path) -> Path:

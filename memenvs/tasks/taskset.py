@@ -16,7 +16,6 @@ from memenvs.core.data import convert, decode
 from memenvs.core.errors import one_line
 from memenvs.core.files import (
     check_file,
-    left_behind,
     read_sealed,
     resolved,
     sha256,
@@ -233,11 +232,6 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
             built (`memenvs.core.files`; MEMENVS_VERIFY=0 reads them unchecked).
     """
     path = Path(name).expanduser()
-    if old := left_behind(path.absolute()):
-        raise FileNotFoundError(
-            f"no task set at {name}: a build was killed while it put a new one there; the old one is {old}, "
-            "move it back or build again"
-        )
     if not (path / CARD).is_file() and path.name == str(name):
         try:
             path = bundled(str(name))

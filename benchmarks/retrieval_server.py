@@ -260,7 +260,7 @@ async def ended(server: Server, questions: list[str]) -> dict[str, float]:
     connections = [await asyncio.open_connection("127.0.0.1", server.port) for _ in bodies]
     for (_, writer), body in zip(connections, bodies, strict=True):
         writer.write(request(body))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(1.0)  # so that all are read
     os.kill(server.pid, signal.SIGTERM)
     began = time.perf_counter()
     answers = await asyncio.gather(*(answer(reader) for reader, _ in connections), return_exceptions=True)

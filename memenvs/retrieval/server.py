@@ -47,8 +47,8 @@ def create_app(
 
     async def retrieve(request: Request) -> Response:
         check_client(request, token)
-        queries, k, scores = read_request(await read_body(request), default_k)
         try:
+            queries, k, scores = read_request(await read_body(request), default_k)
             answers = await batcher.search(queries, k) if queries else []
         except asyncio.CancelledError:  # uvicorn is stopping
             raise HTTPException(503, "the server is stopping; ask again, or another one") from None

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
+import msgspec
 from msgspec import Meta
 
 from memenvs.core import data
@@ -254,9 +255,10 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     recipe, begun = _value_in(argv, "--recipe"), Path(_value_in(argv, "--out") or defaults.out) / ARGS
     if not recipe and "--resume" in argv and begun.is_file():
         recipe = str(begun)
-    if recipe:
-        flags = run_flags(Path(recipe), prog) if recipe.endswith(".json") else recipe_flags(recipe)
-        defaults = parse(kind, flags, f"{prog} --recipe {recipe}", defaults, repeatable)
+    if recipe.endswith(".json"):
+        defaults = run_args(kind, Path(recipe), prog)
+    elif recipe:
+        defaults = parse(kind, recipe_flags(recipe), f"{prog} --recipe {recipe}", defaults, repeatable)
     args: A = parse(kind, argv, prog, defaults, repeatable)
     for name in by_name:
         if value := getattr(args, name):
@@ -274,10 +276,11 @@ def _value_in(argv: Sequence[str], flag: str) -> str:
     return last
 
 
-def run_flags(file: Path, prog: str) -> list[str]:
-    """The flags in the `args.json` of a run, without those that say where it is written.
+def run_args(kind: type[A], file: Path, prog: str) -> A:
+    """The arguments in the `args.json` of a run, without those that say where it is written.
 
     Args:
+        kind: class of the learner's arguments.
         file: as a run writes it.
         prog: the command that reads it, which ends in the name of the learner.
 
@@ -290,20 +293,11 @@ def run_flags(file: Path, prog: str) -> list[str]:
     learner = values.pop("learner", None) if isinstance(values, dict) else None
     if learner != prog.rpartition(" ")[2]:
         raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}")
-    flags: list[str] = []
-    for name, value in values.items():
-        flag = f"--{name.replace('_', '-')}"
-        if name in ("out", "recipe", "resume") or value is None:
-            continue
-        if isinstance(value, bool):
-            flags.append(flag if value else flag.replace("--", "--no-", 1))
-        elif isinstance(value, list):
-            flags += [flag, *map(str, value)]
-        elif isinstance(value, dict):
-            flags += [flag, json.dumps(value)]
-        else:
-            flags.append(f"{flag}={value}")
-    return flags
+    kept = {name: value for name, value in values.items() if name not in ("out", "recipe", "resume")}
+    try:
+        return msgspec.convert(kept, kind, dec_hook=lambda of, value: of(value))
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{file} holds other arguments: {error}; give the args.json of a run") from None
 
 
 def recipe_names() -> list[str]:

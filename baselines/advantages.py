@@ -82,25 +82,25 @@ def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Compariso
     """
     name, methods = reward.lower(), {name.lower(): name for name in METHODS}
     if name in COMPARISONS:
-        comparison, own = COMPARISONS[name], dict[str, Any]()
+        comparison, of_method = COMPARISONS[name], dict[str, Any]()
     elif name in methods:
         kind: Any = import_object(METHODS[methods[name]])
-        hints = {one.name: one.annotation for one in parameters_of(kind) or ()}
-        own = {
+        hints = {parameter.name: parameter.annotation for parameter in parameters_of(kind) or ()}
+        of_method = {
             key: value
             for key, value in settings.items()
             if key not in kind.uses or (key in hints and fits(value, hints[key]))
         }
-        (comparison,) = make_methods([[methods[name], own]])
+        (comparison,) = make_methods([[methods[name], of_method]])
     else:
         raise ValueError(f"reward must be one of {', '.join([*COMPARISONS, *methods])}, got {reward!r}")
     shared = get_type_hints(ComparisonSettings)
     used = {
         key: value
         for key, value in settings.items()
-        if key in comparison.uses and (key not in own or fits(value, shared[key]))
+        if key in comparison.uses and (key not in of_method or fits(value, shared[key]))
     }
-    if unknown := sorted(settings.keys() - used.keys() - own.keys()):
+    if unknown := sorted(settings.keys() - used.keys() - of_method.keys()):
         known = ", ".join(comparison.uses) or "none"
         raise ValueError(f"reward {reward} has no setting {unknown[0]!r}; its settings: {known}")
     how = convert(used, ComparisonSettings, "reward_args")

@@ -128,8 +128,8 @@ class Checkpoints:
             tensors = load_file(newest / "optimizer.safetensors")
         masters = optimizer_masters(optimizer)
         if masters.keys() != {name for name in tensors if name.endswith(MASTER)}:
-            this, other = ("bfloat16", "float32") if masters else ("float32", "bfloat16")
-            raise ValueError(f"{newest} was computed in {other}, now {this}; resume with --dtype {other}")
+            now, before = ("bfloat16", "float32") if masters else ("float32", "bfloat16")
+            raise ValueError(f"{newest} was computed in {before}, now {now}; resume with --dtype {before}")
         for name, master in masters.items():
             master.data.copy_(tensors.pop(name))
         loaded = {**state["optimizer"], "state": {}}

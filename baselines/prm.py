@@ -90,9 +90,11 @@ class PRMRun(Run):
         )
         turns = sum(len(episode.turns) for part in self._parts for episode in part)
         overlong = turns - len(known) - len(measured)
-        said = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
+        outgrown = f"{overlong} of {turns} turns do not fit the model's window of {self.policy.window} tokens"
         if not len(known) or not len(measured):
-            raise ValueError(f"no turn is left to learn from, or to measure on: {said}; use another model")
+            raise ValueError(
+                f"no turn is left to learn from, or to measure on: {outgrown}; use another model"
+            )
         if all_equal(known):
             raise ValueError(
                 f"all {len(known)} turns to learn from have the label {known[0]:g}, which teaches nothing; "
@@ -105,7 +107,7 @@ class PRMRun(Run):
                 f"tasks to measure on (mean label {measured.mean():.3f})\n"
             )
             if overlong:
-                sys.stderr.write(f"warning: {said}; they are left out\n")
+                sys.stderr.write(f"warning: {outgrown}; they are left out\n")
         super().restore()
 
     def evaluate(self, step: int) -> dict[str, float]:

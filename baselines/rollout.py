@@ -93,8 +93,8 @@ class PlayRun(Run):
             return
         self.methods = make_methods(named)
         if args.scorer == "policy":
-            own = HFScorer(self.policy.model, self.policy.tokenizer)
-            scorer = make_scorer(own, self.policy.template)
+            policy_scorer = HFScorer(self.policy.model, self.policy.tokenizer)
+            scorer = make_scorer(policy_scorer, self.policy.template)
         else:
             scorer = make_scorer(args.scorer)
         self.scorer = scorer and TimedScorer(scorer, self.timer)

@@ -270,7 +270,7 @@ def _as_read(env: gym.Env[Any, Any], episode: Episode, request: Request | None, 
         if target := info["privileged"].get("target"):
             lines += block("right answer", target, limit=800)
         return "\n".join([*lines, f"{BOLD}the episode is {episode.end}{RESET}"])
-    return "\n".join([*lines, f"{BOLD}turn {turn + 1}{RESET}", printable(request.text).strip("\n")])
+    return "\n".join([*lines, f"{BOLD}turn {turn + 1}{RESET}", printable(request.turn.text).strip("\n")])
 
 
 def _summary(episode: Episode, stopped: bool) -> str:

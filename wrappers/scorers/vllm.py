@@ -12,12 +12,10 @@ from memenvs.core.optional import Lazy
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenScores, Truncate
 
 if TYPE_CHECKING:
-    import vllm
-
     from memenvs.models import vllm as engines
 else:  # `memenvs list` shows the scorer without vLLM
-    vllm = Lazy("vllm", "vllm")
     engines = Lazy("memenvs.models.vllm", "vllm")
+vllm: Any = Lazy("vllm", "vllm")
 
 
 class VLLMScorer(PairScorer):

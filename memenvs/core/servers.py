@@ -114,7 +114,7 @@ class OpenAIClient:
         try:
             content = send(self._connections(), cast_to=bytes, options={"headers": headers})
         except openai.APIStatusError as error:
-            last = one_line(f"HTTP {error.status_code}: {_reason(error.response.content)}")
+            last = one_line(f"HTTP {error.status_code}: {reason_in(error.response.content)}")
             last = last.replace(key, "…") if key else last
             if not may_pass(error.status_code):
                 raise RequestRefused(f"{where} refused the request, {last}", error.status_code) from None
@@ -247,8 +247,8 @@ def _status(error: Any) -> int:
     return 503 if re.search("rate_?limit|overload|server_error|timeout|unavailable", words) else 400
 
 
-def _reason(content: bytes) -> Any:
-    """What a JSON error says, or the beginning of whatever came instead."""
+def reason_in(content: bytes) -> Any:
+    """What the JSON of an error says, or the beginning of whatever came instead."""
     try:
         answer = json.loads(content)
         error = _error_in(answer) or answer["detail"]

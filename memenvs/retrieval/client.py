@@ -15,7 +15,7 @@ import msgspec
 
 from memenvs.core.data import Count, checked, convert
 from memenvs.core.errors import RequestRefused, ServerError, error_line, one_line
-from memenvs.core.servers import MALFORMED, direct_mounts, may_pass, stay_post
+from memenvs.core.servers import MALFORMED, direct_mounts, may_pass, reason_in, stay_post
 from memenvs.retrieval.corpus import Document
 from memenvs.retrieval.protocol import (
     MAX_PASSAGES,
@@ -159,7 +159,7 @@ class HTTPRetriever:
                 except MALFORMED as bad:
                     said = f"{bad!r} in {response.content[:200]!r}"
                     raise ServerError(f"{self.url}{page} does not speak the protocol: {said}") from bad
-            last = one_line(f"HTTP {response.status_code}: {_reason(response)}")
+            last = one_line(f"HTTP {response.status_code}: {reason_in(response.content)}")
             last = last.replace(self._token, "…") if self._token else last
             if not may_pass(response.status_code):
                 raise RequestRefused(f"{self.url}{page} refused the request, {last}", response.status_code)
@@ -251,10 +251,3 @@ def _seconds(wait: str) -> float:
     with contextlib.suppress(TypeError, ValueError):
         return email.utils.parsedate_to_datetime(wait).timestamp() - time.time()
     return 0.0
-
-
-def _reason(response: httpx.Response) -> str:
-    """What the JSON of an error says, or the beginning of whatever came instead."""
-    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-        return str(response.json()["detail"])
-    return response.text[:200]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 import pytest
 from tiny_model import save_tiny_model
 
+pytest.importorskip("vllm", reason="no vLLM here: `make test-vllm`")
+
 from memenvs.models import HFPolicy, SamplingParams, VLLMPolicy
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
-    pytest.mark.filterwarnings("ignore"),  # vLLM and what it imports warn of their own business
-]
+pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM and what it imports warn of their own business
 
 GREEDY, WARM = SamplingParams(temperature=0.0), SamplingParams(temperature=1.5)
 ENGINE = {"dtype": "float32", "enforce_eager": True}

@@ -69,7 +69,7 @@ test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on
 
 # The quick environment first: what breaks there says so soon.
 test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
-	$(ALONE) .venv-trainers/bin/python -m pytest tests/trainers tests/docs/test_recipes.py
+	$(ALONE) .venv-trainers/bin/python -m pytest tests/trainers tests/docs/test_recipes.py tests/docs/test_doctests.py
 	$(ALONE) .venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
 	$(ALONE) .venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
 	$(ALONE) .venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import vllm
 
 from memenvs.core.episode import Ids, Reply
+from memenvs.core.optional import Lazy
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import Tokenizer, load_hf_tokenizer
 from memenvs.models.lora import has_adapter
@@ -21,7 +21,11 @@ from memenvs.models.packaged import is_adapter, resolve
 from memenvs.models.policy import Limit, SamplingParams, reply_limits
 
 if TYPE_CHECKING:
+    import vllm
+
     from memenvs.models.hf import HFPolicy
+else:  # the reference shows the policy without vLLM
+    vllm = Lazy("vllm", "vllm")
 
 PATIENCE = 5.0  # seconds that a thread of an engine has to end
 

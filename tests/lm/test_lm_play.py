@@ -9,6 +9,7 @@ import torch
 from command_line import evaluate as main
 
 from memenvs import evaluate, open_tasks
+from memenvs.core.episode_file import read_episodes
 from memenvs.data import bundled
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.models.packaged import resolve
@@ -19,44 +20,46 @@ ENV_ARGS = {"tasks": "world-test", "n_documents": 4, "chunk_size": 200, "max_mem
 
 @pytest.fixture(scope="module")
 def played(smollm2, tmp_path_factory):
-    """The lines of two tasks played twice each."""
+    """The episodes of two tasks played twice each."""
     out = tmp_path_factory.mktemp("played") / "run"
     command = ["--env", "MemChunkQA-v0", "--env-args", json.dumps(ENV_ARGS), "--policy", "hf:smollm2"]
     command += ["--task", "0:2", "--samples", "2", "--max-new-tokens", "40", "--temperature", "0.7"]
     assert main([*command, "--out", str(out)]) == 0
-    return [json.loads(line) for line in (out / "episodes.jsonl").read_text().splitlines()]
+    return read_episodes(out / "episodes.jsonl")
 
 
 def test_every_episode_ends_and_writes_text(played):
-    assert sorted((line["number"], line["member"]) for line in played) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    for line in played:
-        assert (line["end"], line["error"]) == ("terminated", "")
-        assert len(line["replies"]) == len(line["turn_rewards"]) == line["metrics"]["turns"]
-        assert all(reply.strip() and "<|im_" not in reply for reply in line["replies"])
+    pairs = sorted((episode.number, episode.member) for episode in played)
+    assert pairs == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for episode in played:
+        assert (episode.end, episode.error) == ("terminated", "")
+        assert len(episode.turns) == episode.metrics["turns"]
+        assert all(turn.action.strip() and "<|im_" not in turn.action for turn in episode.turns)
 
 
 def test_what_it_writes_is_english_and_not_noise(played):
     """A model loaded wrongly writes tokens without order; this one writes sentences."""
-    words = [word.strip(".,").lower() for line in played for word in " ".join(line["replies"]).split()]
+    replies = [turn.action for episode in played for turn in episode.turns]
+    words = [word.strip(".,").lower() for reply in replies for word in reply.split()]
     common = {"the", "a", "of", "in", "is", "was", "and", "to"}
     assert sum(word in common for word in words) > 0.1 * len(words)
 
 
 def test_its_tokens_are_counted(played):
-    for line in played:
-        turns = line["metrics"]["turns"]
-        assert turns <= line["metrics"]["reply_tokens"] <= 40 * turns
-        assert line["metrics"]["model_prompt_tokens"] > 100 * turns
+    for episode in played:
+        turns = episode.metrics["turns"]
+        assert turns <= episode.metrics["reply_tokens"] <= 40 * turns
+        assert episode.metrics["model_prompt_tokens"] > 100 * turns
 
 
 def test_an_episode_can_be_played_again_from_its_line(played):
     env = gym.make("MemChunkQA-v0", **ENV_ARGS)
-    for line in played:
-        env.reset(seed=line["seed"], options={"task": line["number"]})
-        for reply in line["replies"]:
-            *_, info = env.step(reply)
-        assert info["turn_rewards"] == line["turn_rewards"]
-        assert {name: line["metrics"][name] for name in info["metrics"]} == info["metrics"]
+    for episode in played:
+        env.reset(seed=episode.seed, options={"task": episode.number})
+        for turn in episode.turns:
+            *_, info = env.step(turn.action)
+        assert info["turn_rewards"] == episode.turn_rewards
+        assert {name: episode.metrics[name] for name in info["metrics"]} == info["metrics"]
 
 
 @pytest.mark.parametrize(("agent", "least"), [("smollm2-reader", 0.3), ("smollm2-caller", 0.5)])

@@ -1,7 +1,7 @@
 """TAMTRL with TRL's GRPOTrainer on reading tasks, on any number of GPUs; docs/scale.md has the commands.
 
 pip install -e ".[trl]"
-accelerate launch --config_file fsdp2.yaml examples/trl_reading.py --config trl_4b.yaml
+accelerate launch --config_file fsdp2.yaml examples/trl_reading.py --config trl.yaml
 """
 
 from dataclasses import dataclass

@@ -522,9 +522,10 @@ def open_levels(
     if not len(chosen):
         span = f"at least {min_solution}" if max_solution is None else f"{min_solution} to {max_solution}"
         reasons = [f"this set has {lengths[known].min()} to {lengths.max()}"] if known.any() else []
+        reasons += faults
         raise LevelError(
             f"{name}: no level has a shortest solution of {span} moves; change min_solution or max_solution, "
-            f"or allow more turns ({in_short([*reasons, *faults])})"
+            f"or allow more turns{f' ({in_short(reasons)})' if reasons else ''}"
         )
     if faults:
         count = f"{len(faults)} of {len(levels)}"

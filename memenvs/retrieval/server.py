@@ -58,10 +58,12 @@ def create_app(
         check_client(request, token)
         return JSONResponse({"status": "ok", **(about or {}), **batcher.counts})
 
-    return Starlette(
+    app = Starlette(
         routes=[Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health)],
         exception_handlers={HTTPException: _refuse, Exception: _fail, ClientDisconnect: _fail},
     )
+    app.router.redirect_slashes = False  # it would send clients to whatever host they name
+    return app
 
 
 def serve(app: Starlette, host: str, port: int, drain: float) -> None:

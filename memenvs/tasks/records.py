@@ -231,9 +231,9 @@ def _from_file(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
 def _from_table(path: Path, delimiter: str, columns: Sequence[str]) -> Iterator[dict[str, str]]:
     """The rows by the names of their columns; cells under no column's name are left out.
 
-    DPR's file of passages has a header and quotes, MS MARCO's has neither.
+    DPR's file of passages has a header and quotes, MS MARCO's has neither. Passages keep their line ends.
     """
-    with _open(path, "rt", encoding="utf-8-sig", newline="") as lines:
+    with _open(path, "rt", encoding="utf-8-sig", newline="" if columns else None) as lines:
         first = next(lines, "")
         if columns:
             (names,) = csv.reader([first.lower()], delimiter=delimiter) if first.strip() else ([],)
@@ -260,16 +260,27 @@ def _from_json(path: Path) -> Iterator[tuple[str, Any]]:
                 try:
                     row = _parsed(line)
                 except (ValueError, RecursionError) as error:
-                    raise ValueError(f"line {number}: {error_line(error, 200)}") from error
+                    try:
+                        rest = list(_values(b"".join([line, *file]).decode().strip()))
+                    except (ValueError, RecursionError):
+                        raise ValueError(f"line {number}: {error_line(error, 200)}") from error
+                    yield from (("", row) for row in rest)
+                    return
                 yield f":{number}", row
             return
     with _open(path, "rt", encoding="utf-8-sig") as file:
         text = file.read().strip()
+    for value in _values(text):
+        yield from (("", row) for row in (value if text.startswith("[") else (value,)))
+
+
+def _values(text: str) -> Iterator[Any]:
+    """The values of JSON that follow one another, with or without space between them."""
     decoder, space, end = json.JSONDecoder(), re.compile(r"\s*"), 0
     while end < len(text):
         value, end = decoder.raw_decode(text, end)
         end += len(space.match(text, end)[0])  # type: ignore[index]
-        yield from (("", row) for row in (value if text.startswith("[") else (value,)))
+        yield value
 
 
 def _open(path: Path, mode: str, **options: Any) -> IO[Any]:

@@ -49,6 +49,7 @@ BOTH = [("Ann Lee",), ("Bob",)]
         ("q.json", json.dumps([DAM, MILL], indent=1)),
         ("q.json", "\ufeff" + json.dumps([DAM, MILL])),
         ("q.json", json.dumps(DAM, indent=1) + "\n" + json.dumps(MILL, indent=1)),
+        ("q.json", json.dumps(DAM) + "\n" + json.dumps(MILL, indent=1)),
         ("q.json", json.dumps({"version": "1", "data": [DAM, MILL]})),
         ("q.jsonl.gz", gzip.compress(f"{json.dumps(DAM)}\n{json.dumps(MILL)}".encode(), mtime=0)),
         ("q.csv", 'Question,Answer\nWho built the dam?,Ann Lee\n"Whose is\nthe mill?",Bob\n'),
@@ -63,6 +64,11 @@ def test_questions_are_read_from_every_form_of_file(read_both, name, content):
 def test_questions_are_read_from_parquet(tmp_path):
     pq.write_table(pa.Table.from_pylist([DAM, MILL]), tmp_path / "q.parquet")
     assert [task.answers[0] for task in open_questions(str(tmp_path / "q.parquet"))] == BOTH
+
+
+def test_a_line_in_a_cell_ends_as_in_any_text_file(tmp_path):
+    (tmp_path / "q.csv").write_bytes(b'question,answer\r\n"Who built\r\nthe dam?",Ann Lee\r\n')
+    assert [task.question for task in open_questions(str(tmp_path / "q.csv"))] == ["Who built\nthe dam?"]
 
 
 def test_one_object_is_one_question(read_both):

@@ -100,8 +100,9 @@ def test_a_bad_request_is_refused_with_its_reason_as_json(app, body, status, rea
     assert reason in answer["detail"]
 
 
-def test_an_unknown_path_is_a_json_error(app):
-    assert post(app, {}, path="/nowhere") == [(404, {"detail": "Not Found"})]
+@pytest.mark.parametrize("path", ["/nowhere", "/retrieve/"])
+def test_an_unknown_path_is_a_json_error(app, path):
+    assert post(app, {}, path=path) == [(404, {"detail": "Not Found"})]
 
 
 def test_a_web_page_is_refused(app):

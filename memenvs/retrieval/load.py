@@ -38,7 +38,7 @@ def load_retriever(spec: str, cache: Whole = CACHE) -> Retriever:
     Raises:
         ValueError: another form, or an index whose parts do not fit together.
         FileNotFoundError: no such file or folder.
-        ImportError: the libraries of the extra `search` are missing (not for a server's address).
+        ImportError: the libraries of the extra `search` are missing (for `dense:` only).
     """
     kind, _, place = spec.partition(":")
     if kind in ("lexical", "dense") and place:

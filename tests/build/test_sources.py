@@ -126,7 +126,7 @@ def refusal(name, path):
     """What a reader says of a file, or None."""
     try:
         source = SOURCES[name]
-        found = source.make(source.options(source=str(path)), load_tokenizer(), None)
+        found = source.make(source.options(source=str(path)), load_tokenizer())
         if isinstance(found, KeptContexts):
             keep_contexts(found, tokenizer=load_tokenizer())
     except ValueError as error:

@@ -42,9 +42,9 @@ def world_tokenizer() -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    made = generate(3000, 1500, split="validation", seed=1)
-    prose = (f"{title}\n{text}" for title, text in made.documents)
-    questions = (question.question for question in made.questions)
+    invented = generate(3000, 1500, split="validation", seed=1)
+    prose = (f"{title}\n{text}" for title, text in invented.documents)
+    questions = (question.question for question in invented.questions)
     backend.train_from_iterator(itertools.chain([_MARKUP] * 200, prose, questions), trainer)
     return backend
 
@@ -53,9 +53,14 @@ def task_sets(counter: TextTokenizer) -> dict[str, Draft]:
     """The bundled task sets by name."""
 
     def about(split: Split, entities: int, count: int) -> Draft:
-        made = generate(entities, count, split=split, seed=0)
+        invented = generate(entities, count, split=split, seed=0)
         return among_distractors(
-            made.examples(split), tokenizer=counter, split=split, seed=0, documents=200, extra=made.documents
+            invented.examples(split),
+            tokenizer=counter,
+            split=split,
+            seed=0,
+            documents=200,
+            extra=invented.documents,
         )
 
     sets = {"world-train": about("train", 1500, 512), "world-test": about("test", 1000, 128)}

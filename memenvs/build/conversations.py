@@ -74,13 +74,15 @@ def conversations(
     a_round = tokenizer.count(" ".join(_round(requests[0], lines[: max(_REPLY)])))
     of_pool = rng.integers(len(requests), size=2 * tokens // a_round + 64)
     pool = [_round(requests[number], _draw_reply(lines, rng)) for number in of_pool.tolist()]
-    asked, own = [], []
+    asked, task_rounds = [], []
     rngs = [item_rng(seed, f"{split}/conversation", item) for item in range(count)]
     for rng in rngs:
         number = int(rng.integers(len(requests)))
         asked.append(number)
-        own += [_round(requests[number], _draw_reply(lines, rng)) for _ in range(needles)]
-    documents = Documents.tokenized([("", text) for both in [*pool, *own] for text in both], tokenizer)
+        task_rounds += [_round(requests[number], _draw_reply(lines, rng)) for _ in range(needles)]
+    documents = Documents.tokenized(
+        [("", text) for both in [*pool, *task_rounds] for text in both], tokenizer
+    )
     each = sizes_between(documents, documents, tokenizer)
     sizes, opening = each.reshape(-1, 2).sum(axis=1), opening_tokens(documents, each, tokenizer)
     chars = documents.chars.reshape(-1, 2).sum(axis=1)
@@ -96,7 +98,7 @@ def conversations(
         rounds, depths = interleave(others, mine, places, chars)
         form, topic = requests[asked[item]]
         wanted, prefix = int(rng.integers(needles)), "".join(rng.choice(_LETTERS, MRCR_PREFIX).tolist())
-        reply = own[item * needles + wanted][1].removeprefix(_ASSISTANT).rstrip("\n")
+        reply = task_rounds[item * needles + wanted][1].removeprefix(_ASSISTANT).rstrip("\n")
         tasks.append(
             Task(
                 f"mrcr{needles}-{split}-{item}",

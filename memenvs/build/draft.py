@@ -64,13 +64,13 @@ class Documents:
         """Documents from (title, text) pairs."""
         titles, texts = [title for title, _ in documents], [text for _, text in documents]
         gaps = []
-        for number, found in enumerate(tokenizer.gaps([shown(*document) for document in documents])):
-            if found.max(initial=0) > _WIDEST:
+        for number, widths in enumerate(tokenizer.gaps([shown(*document) for document in documents])):
+            if widths.max(initial=0) > _WIDEST:
                 raise ValueError(
-                    f"document {number} ({titles[number]!r}) has a token of {found.max()} characters, "
+                    f"document {number} ({titles[number]!r}) has a token of {widths.max()} characters, "
                     f"more than {_WIDEST}: it is not prose; leave it out, or choose another tokenizer"
                 )
-            gaps.append(found.astype(np.uint16))
+            gaps.append(widths.astype(np.uint16))
         return cls(titles, texts, gaps)
 
     def __add__(self, other: Documents) -> Documents:
@@ -148,10 +148,10 @@ def make_items(
     jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
     if workers == 1 or len(jobs) == 1:
         return list(progress(map(make, range(count)), count, label))
-    made = map_jobs(partial(_make_all, make), jobs, workers)
+    parts = map_jobs(partial(_make_all, make), jobs, workers)
     items = list[T]()
     with Progress(count, label, delay=1.0) as shown:
-        for part in made:
+        for part in parts:
             items += part
             shown.add(len(part))
     return items

@@ -131,7 +131,10 @@ def among_distractors(
     if (documents is None) == (tokens is None):
         raise ValueError("give either --documents (a number of documents) or --tokens (a budget of tokens)")
     index = {paragraph: i for i, paragraph in enumerate(dict.fromkeys(extra))}
-    whole = [one.task([index.setdefault(part, len(index)) for part in one.paragraphs]) for one in examples]
+    whole = [
+        example.task([index.setdefault(part, len(index)) for part in example.paragraphs])
+        for example in examples
+    ]
     layout, pool = Layout(), Documents.tokenized(list(index), tokenizer)
     sizes = None if tokens is None else sizes_with_headers(pool, layout, tokenizer, len(index))
     questions = _questions(whole, pool.titles)

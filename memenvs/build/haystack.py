@@ -54,15 +54,17 @@ class Haystack:
         tokenizer: TextTokenizer,
         shuffled: bool = False,
     ) -> None:
-        hay, own = (Documents.tokenized([("", text) for text in part], tokenizer) for part in (texts, pieces))
-        self.documents = hay + own
+        hay, hidden = (
+            Documents.tokenized([("", text) for text in part], tokenizer) for part in (texts, pieces)
+        )
+        self.documents = hay + hidden
         self._chars = self.documents.chars
         self._sizes = sizes_between(hay, hay, tokenizer)
         self._shuffled = shuffled
         self._ends = np.cumsum(np.concatenate([[0], self._sizes, self._sizes]))  # of two rounds
         self._budget = tokens - opening_tokens(hay, self._sizes, tokenizer)
         self._each = len(pieces) // tasks
-        self.used = sizes_between(own, hay, tokenizer).reshape(tasks, self._each).sum(axis=1)
+        self.used = sizes_between(hidden, hay, tokenizer).reshape(tasks, self._each).sum(axis=1)
         self.room = self._budget - self.used
 
     def check_room(self, what: str) -> None:
@@ -100,11 +102,11 @@ class Haystack:
         Returns:
             documents; (P,) numbers of the pieces; (P,) shares of the characters.
         """
-        own = len(self._sizes) + item * self._each + np.arange(self._each)
-        documents, begins = interleave(order, own[pieces], places, self._chars)
+        numbers = len(self._sizes) + item * self._each + np.arange(self._each)
+        documents, begins = interleave(order, numbers[pieces], places, self._chars)
         depths = np.empty(self._each)
         depths[pieces] = begins
-        return self.documents.numbered(documents), self.documents.numbered(own), depths
+        return self.documents.numbered(documents), self.documents.numbered(numbers), depths
 
 
 def interleave(order: Ints, lines: Ints, places: Ints, chars: Ints) -> tuple[Ints, Shares]:
@@ -144,10 +146,10 @@ def opening_tokens(documents: Documents, sizes: Ints, tokenizer: TextTokenizer) 
 
 def prose_sentences(prose: Sequence[str]) -> list[str]:
     """The sentences of texts, each with a space before it."""
-    found = [f" {sentence}" for text in prose for sentence in sentences(text)]
-    if not found:
+    spaced = [f" {sentence}" for text in prose for sentence in sentences(text)]
+    if not spaced:
         raise ValueError("the prose is empty; give a folder of essays")
-    return found
+    return spaced
 
 
 def read_prose(folder: Path | None) -> tuple[list[str], tuple[Path, ...]]:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Keys = Sequence[Iterable[Hashable]]
 
 
-def divide(made: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made]:
+def divide(material: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made]:
     """What is left of a source's questions, and `count` questions that are set aside.
 
     A question that comes again, in any case of letters, is on one side. Questions about one text, or with
@@ -29,20 +29,24 @@ def divide(made: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made
     Raises:
         ValueError: there are not so many questions that differ from the others.
     """
-    if isinstance(made, Draft):
-        same: Keys = [[(t.question, t.answers, t.evidence or tuple(sorted(t.documents)))] for t in made.tasks]
-        rest, held = _parted(made.tasks, _choose([same], count, rng))
-        return replace(made, tasks=rest), replace(made, tasks=held)
-    every = list(made.examples)
-    if isinstance(made, Pool):
+    if isinstance(material, Draft):
+        same: Keys = [
+            [(t.question, t.answers, t.evidence or tuple(sorted(t.documents)))] for t in material.tasks
+        ]
+        rest, held = _parted(material.tasks, _choose([same], count, rng))
+        return replace(material, tasks=rest), replace(material, tasks=held)
+    every = list(material.examples)
+    if isinstance(material, Pool):
         asked: Keys = [[_asked(example)] for example in every]
         needed: Keys = [
             [_asked(example), frozenset(example.paragraphs[i] for i in example.evidence)] for example in every
         ]
         left, aside = _parted(every, _choose([needed, asked], count, rng))
         others = dict.fromkeys(part for example in left for part in example.paragraphs)
-        return replace(made, examples=left), replace(made, examples=aside, extra=[*made.extra, *others])
-    examples = list(usable(every, made.source))
+        return replace(material, examples=left), replace(
+            material, examples=aside, extra=[*material.extra, *others]
+        )
+    examples = list(usable(every, material.source))
     read: Keys = [[_asked(example), *filter(None, [example.paragraphs])] for example in examples]
     alone: Keys = [
         [(_asked(example), example.paragraphs)] for example in examples
@@ -52,7 +56,7 @@ def divide(made: Made, count: int, rng: np.random.Generator) -> tuple[Made, Made
     left = [
         example for example in every if example.id not in ids
     ]  # with those that cannot be scored, which are counted
-    return replace(made, examples=left), replace(made, examples=aside)
+    return replace(material, examples=left), replace(material, examples=aside)
 
 
 def _asked(example: Example) -> str:
@@ -93,9 +97,9 @@ def _groups(keys: Keys) -> list[list[int]]:
             item = parents[item]
         return item
 
-    for item, own in enumerate(keys):
+    for item, item_keys in enumerate(keys):
         parents.append(item)
-        for key in own:
+        for key in item_keys:
             parents[root(item)] = root(first.setdefault(key, item))
     groups = defaultdict[int, list[int]](list)
     for item in range(len(parents)):

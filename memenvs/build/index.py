@@ -115,11 +115,15 @@ def _build_dense(
     if index != "flat":
         build_faiss(index, vectors, how, out / INDEX)
         exact = Nearest(open_faiss("flat", vectors, {}, out), vectors, corpus.rank, exact=True)
-        found = Nearest(
+        approximate = Nearest(
             open_faiss(index, vectors, how, out / INDEX), vectors, corpus.rank, False, how["rescore"]
         )
         queries = encoder.queries(_probes(corpus))
-        measured = {"k": PROBE_K, "queries": len(queries), "recall": recall(found, exact, queries, PROBE_K)}
+        measured = {
+            "k": PROBE_K,
+            "queries": len(queries),
+            "recall": recall(approximate, exact, queries, PROBE_K),
+        }
     noted = read_json(out / PROGRESS, "build the index again")
     encoded_by = encoder.arguments() | ({"vectors": noted["vectors"]} if "vectors" in noted else {})
     card = IndexCard("dense", index, len(corpus), corpus.sha256, encoded_by, encoder.dimension, how, measured)

@@ -71,14 +71,14 @@ def multi(options: MultiOptions, tokenizer: TextTokenizer) -> Draft:
     rng = item_rng(seed, f"{split}\0singles", 0)
     drawn = np.bincount(rng.choice(len(sources), singles, p=shares), minlength=len(sources)).tolist()
     alone = []
-    for source, own, wanted in zip(sources, numbered, drawn, strict=True):
-        if wanted > len(own):
+    for source, askable, wanted in zip(sources, numbered, drawn, strict=True):
+        if wanted > len(askable):
             raise ValueError(
-                f"{source.path} has {len(own)} tasks that can be asked alone, and {wanted} of --singles "
+                f"{source.path} has {len(askable)} tasks that can be asked alone, and {wanted} of --singles "
                 f"{singles} fall to it; ask for fewer, or give other --weights"
             )
-        chosen = rng.choice(len(own), wanted, replace=False).tolist()
-        alone += [_join(f"single-{split}-{own[number].id}", [own[number]], rng) for number in chosen]
+        chosen = rng.choice(len(askable), wanted, replace=False).tolist()
+        alone += [_join(f"single-{split}-{askable[number].id}", [askable[number]], rng) for number in chosen]
     make = partial(_draw_task, numbered, shares, objectives, split, seed)
     return Draft(
         Documents.tokenized(pool, tokenizer),
@@ -91,10 +91,10 @@ def multi(options: MultiOptions, tokenizer: TextTokenizer) -> Draft:
 
 def _shares(weights: Sequence[float] | None, sources: int) -> tuple[float, ...]:
     """The chance of each source."""
-    given = np.ones(sources) if weights is None else np.array(weights, np.float64)
-    if len(given) != sources:
-        raise ValueError(f"--weights must be a number for each of {sources} sources, got {given.tolist()}")
-    return tuple((given / given.sum()).tolist())
+    chances = np.ones(sources) if weights is None else np.array(weights, np.float64)
+    if len(chances) != sources:
+        raise ValueError(f"--weights must be a number for each of {sources} sources, got {chances.tolist()}")
+    return tuple((chances / chances.sum()).tolist())
 
 
 def _check_metric(source: TaskSet | Questions, first: TaskSet | Questions, fix: str) -> None:
@@ -115,8 +115,8 @@ def _together(
     index: dict[tuple[str, str], int] = {}
     renumbered_tasks = []
     for source, tasks in zip(sets, single, strict=True):
-        own = range(source.n_documents)
-        pairs = zip(source.titles(own), source.texts(own), strict=True)
+        numbered = range(source.n_documents)
+        pairs = zip(source.titles(numbered), source.texts(numbered), strict=True)
         numbers = np.array([index.setdefault(pair, len(index)) for pair in pairs], np.int64)
         renumbered_tasks.append(tuple(renumbered(task, numbers) for task in tasks))
     return list(index), tuple(renumbered_tasks)
@@ -128,7 +128,7 @@ def _bare(task: Task) -> Task:
         task,
         documents=(),
         evidence=(),
-        meta={name: one for name, one in task.meta.items() if name != "spans"},
+        meta={name: value for name, value in task.meta.items() if name != "spans"},
     )
 
 

@@ -132,7 +132,7 @@ def niah(options: NiahOptions, tokenizer: TextTokenizer, prose: Sequence[str] | 
     for item, (needles, grid, pick) in enumerate(progress(plans, count, "contexts")):
         order, down = haystack.take(item, pick), np.argsort(grid)
         places = haystack.places_at(order, np.array(grid))[down]
-        documents, own, depths = haystack.hide(item, order, places, down)
+        documents, holding, depths = haystack.hide(item, order, places, down)
         asked = recipe.answers
         keys, values = zip(*needles[:asked], strict=True)
         keys = tuple(dict.fromkeys(keys))
@@ -144,7 +144,7 @@ def niah(options: NiahOptions, tokenizer: TextTokenizer, prose: Sequence[str] | 
             "grid": list(grid[:asked]),
         }
         id_ = f"{variant}-{split}-{item}"
-        tasks.append(Task(id_, recipe.question(keys), (values,), documents, own[:asked], meta))
+        tasks.append(Task(id_, recipe.question(keys), (values,), documents, holding[:asked], meta))
     return Draft(haystack.documents, tasks, JOINED, "MemNIAH-v0", "needle_exact")
 
 
@@ -208,7 +208,7 @@ def draw(kind: str, count: int, rng: np.random.Generator, taken: Collection[str]
 
 def occurring(texts: Sequence[str]) -> frozenset[str]:
     """Every string of any kind that the texts hold by chance, lower-cased, inside longer strings too."""
-    return frozenset(found for text in texts for look in _LOOK for found in look.findall(text.lower()))
+    return frozenset(match for text in texts for look in _LOOK for match in look.findall(text.lower()))
 
 
 def _words(count: int, rng: np.random.Generator) -> list[str]:

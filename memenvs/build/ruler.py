@@ -141,7 +141,7 @@ def _variables(
         shuffled = rng.permutation(np.repeat(np.arange(chains), hops + 1))
         line = np.empty(each, np.int64)  # which is at each place
         line[np.argsort(shuffled, kind="stable")] = np.arange(each)
-        documents, own, depths = haystack.hide(item, order, places, line)
+        documents, holding, depths = haystack.hide(item, order, places, line)
         value, names, _ = of_task[0]
         question = (
             f"Which variables have the value {value}, given to them as a number or by another variable? "
@@ -154,7 +154,9 @@ def _variables(
             "variables": names,
             "depths": depths[: hops + 1].tolist(),
         }
-        tasks.append(Task(f"vt-{split}-{item}", question, (tuple(names),), documents, own[: hops + 1], meta))
+        tasks.append(
+            Task(f"vt-{split}-{item}", question, (tuple(names),), documents, holding[: hops + 1], meta)
+        )
     return Draft(haystack.documents, tasks, JOINED, metric="string_match_all")
 
 
@@ -173,11 +175,11 @@ def _chains(
     return [
         (
             str(value),
-            own,
-            [f"VAR {own[0]} = {value}"]
-            + [f"VAR {name} = VAR {before}" for before, name in itertools.pairwise(own)],
+            chain,
+            [f"VAR {chain[0]} = {value}"]
+            + [f"VAR {name} = VAR {before}" for before, name in itertools.pairwise(chain)],
         )
-        for value, own in zip(values, each, strict=True)
+        for value, chain in zip(values, each, strict=True)
     ]
 
 
@@ -276,12 +278,12 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
     opening = opening_tokens(pool, sizes, tokenizer)
     tasks = []
     for item, (rng, words) in enumerate(progress(zip(rngs, coded, strict=True), count, "fwe tasks")):
-        own = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
-        of_each = _zeta_counts(share, sizes[own], tokens - opening)
+        numbers = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
+        of_each = _zeta_counts(share, sizes[numbers], tokens - opening)
         if of_each[FREQUENT] <= of_each[FREQUENT + 1]:
             raise too_small("fwe", tokens, "the third and the fourth coded word would occur equally often")
-        documents = rng.permutation(np.repeat(own, of_each))
-        asked = own[1 : FREQUENT + 1]
+        documents = rng.permutation(np.repeat(numbers, of_each))
+        asked = numbers[1 : FREQUENT + 1]
         tasks.append(
             Task(
                 f"fwe-{split}-{item}",
@@ -357,6 +359,6 @@ def read_squad(source: str, split: str) -> Pool:
             texts = tuple(("", paragraph.context) for paragraph in article.paragraphs)
             for number, paragraph in enumerate(article.paragraphs):
                 for asked in paragraph.qas:
-                    answers = () if asked.is_impossible else scorable(one.text for one in asked.answers)
+                    answers = () if asked.is_impossible else scorable(answer.text for answer in asked.answers)
                     examples.append(Example(str(asked.id), asked.question, answers, texts, (number,)))
     return Pool.of(examples, source)

@@ -131,12 +131,12 @@ class Source:
                 "--holdout, and join the sets whose names end in -holdout apart"
             )
         count, split = options.num_tasks, options.split
-        made = self.make(replace(options, num_tasks=count and count + holdout), tokenizer)
-        inputs = [*_inputs(options), *(made.inputs if isinstance(made, Pool) else ())]
+        material = self.make(replace(options, num_tasks=count and count + holdout), tokenizer)
+        inputs = [*_inputs(options), *(material.inputs if isinstance(material, Pool) else ())]
         if not holdout:
-            return [replace(_draw(made, options, tokenizer, count, split), inputs=inputs)]
+            return [replace(_draw(material, options, tokenizer, count, split), inputs=inputs)]
         rng = item_rng(getattr(options, "seed", 0), f"{split}\0holdout", 0)
-        rest, held = divide(made, holdout, rng)
+        rest, held = divide(material, holdout, rng)
         drafts = (
             _draw(rest, options, tokenizer, count, split),
             _draw(held, options, tokenizer, None, f"{split}-holdout"),
@@ -153,19 +153,19 @@ def _inputs(options: Any) -> list[Path]:
     return [*files, *read_prose(options.essays)[1]] if getattr(options, "essays", None) else files
 
 
-def _draw(made: Made, options: Any, tokenizer: TextTokenizer, count: int | None, split: str) -> Draft:
+def _draw(material: Made, options: Any, tokenizer: TextTokenizer, count: int | None, split: str) -> Draft:
     """The tasks of what a source has made."""
-    if isinstance(made, Draft):
-        return made
-    if isinstance(made, KeptContexts):
-        return keep_contexts(made, tokenizer=tokenizer, count=count, questions=options.questions)
-    documents = options.documents or (None if options.tokens else made.documents)
-    if made.own and documents is None and options.tokens is None:
-        kept = KeptContexts(made.examples, Layout(), "em", options.source)
+    if isinstance(material, Draft):
+        return material
+    if isinstance(material, KeptContexts):
+        return keep_contexts(material, tokenizer=tokenizer, count=count, questions=options.questions)
+    documents = options.documents or (None if options.tokens else material.documents)
+    if material.own and documents is None and options.tokens is None:
+        kept = KeptContexts(material.examples, Layout(), "em", options.source)
         draft = keep_contexts(kept, tokenizer=tokenizer, count=count)
     else:
         draft = among_distractors(
-            made.examples,
+            material.examples,
             tokenizer=tokenizer,
             documents=documents,
             tokens=options.tokens,
@@ -173,9 +173,9 @@ def _draw(made: Made, options: Any, tokenizer: TextTokenizer, count: int | None,
             split=split,
             seed=options.seed,
             workers=options.workers,
-            extra=made.extra,
+            extra=material.extra,
         )
-    return replace(draft, left_out=made.left_out)
+    return replace(draft, left_out=material.left_out)
 
 
 def _reads(read: Callable[..., Pool | KeptContexts], *more: str) -> Make:

@@ -40,11 +40,11 @@ def import_vectors(path: Path, corpus: Corpus, encoder: PrefixedEncoder, folder:
     """
     plan = encoding_plan(corpus, encoder)
     check_encoded(folder, plan)
-    given = _open(path, encoder.dimension)
+    loaded = _open(path, encoder.dimension)
     shape = len(corpus), encoder.dimension
-    if given.shape != shape:
+    if loaded.shape != shape:
         raise ValueError(
-            f"{path} holds vectors of shape {given.shape}, but the corpus and {encoder.model} need {shape}; "
+            f"{path} holds vectors of shape {loaded.shape}, but the corpus and {encoder.model} need {shape}; "
             "give the corpus and the encoder they were made with"
         )
     for old in (CARD, PROGRESS, f"{VECTORS}.partial"):
@@ -57,13 +57,13 @@ def import_vectors(path: Path, corpus: Corpus, encoder: PrefixedEncoder, folder:
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         for start in range(0, len(corpus), BLOCK):
-            block = _unit(given.read(start, min(start + BLOCK, len(corpus))))
+            block = _unit(loaded.read(start, min(start + BLOCK, len(corpus))))
             if not np.isfinite(block).all():
                 row = start + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
                 raise ValueError(f"vector {row} of {path} is not finite; compute it again")
             file.write(block.tobytes())
             bar.add(len(block))
-    _compare(path, given, corpus, encoder)
+    _compare(path, loaded, corpus, encoder)
     write_json(folder / PROGRESS, {**plan, "done": len(corpus), "vectors": path.name})
 
 
@@ -110,11 +110,11 @@ def _unit(vectors: NDArray[Any]) -> Vectors:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-def _compare(path: Path, given: _Given, corpus: Corpus, encoder: PrefixedEncoder) -> None:
+def _compare(path: Path, loaded: _Given, corpus: Corpus, encoder: PrefixedEncoder) -> None:
     """Warn unless most of some passages, encoded here, are nearest to their own vectors."""
     rows = np.random.default_rng(SEED).choice(len(corpus), min(SAMPLE, len(corpus)), replace=False).tolist()
-    own = _unit(np.concatenate([given.read(row, row + 1) for row in rows]))
-    products = encoder.passages([corpus.passage(row).contents for row in rows]) @ own.T
+    stored = _unit(np.concatenate([loaded.read(row, row + 1) for row in rows]))
+    products = encoder.passages([corpus.passage(row).contents for row in rows]) @ stored.T
     agree = int((products.diagonal() >= products.max(axis=1) - 1e-3).sum())
     if agree <= len(rows) / 2:
         warnings.warn(

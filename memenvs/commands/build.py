@@ -201,13 +201,13 @@ def sokoban(
     """
     if source is None:
         generator = Generator((size, size), boxes, min_solution, max_solution, seed)
-        made = generator.levels({split: 1000 if levels is None else levels}, workers)
+        level_set = generator.levels({split: 1000 if levels is None else levels}, workers)
     else:
         if (size, boxes, seed) != (6, 1, 0):
             raise ValueError(
                 "--size, --boxes and --seed are for generated levels; leave them out with --source"
             )
-        made = solve_levels(
+        level_set = solve_levels(
             source,
             split,
             min_solution=min_solution,
@@ -216,19 +216,19 @@ def sokoban(
             budget=budget,
             workers=workers,
         )
-    made.save(out)
+    level_set.save(out)
     kept = split if out.suffix == ".npz" else "train"  # text keeps no splits
     lines = [
-        f"{len(made):,} levels in {out} ({out.stat().st_size / 1e6:.2f} MB): solutions of "
-        f"{made.lengths.mean():.1f} moves on average, {made.lengths.max()} at most"
+        f"{len(level_set):,} levels in {out} ({out.stat().st_size / 1e6:.2f} MB): solutions of "
+        f"{level_set.lengths.mean():.1f} moves on average, {level_set.lengths.max()} at most"
     ]
     if source is not None:
-        lines += [f"left out: {told(Counter(made.card['left_out'])) or 'none'}"]
-        lines += [f"no level: {fault}" for fault in made.card["faults"]]
+        lines += [f"left out: {told(Counter(level_set.card['left_out'])) or 'none'}"]
+        lines += [f"no level: {fault}" for fault in level_set.card["faults"]]
     env_args: dict[str, Any] = {"levels": str(out), "level_split": kept}
-    if (fewest := int(made.lengths.min())) < 5:  # than the environment takes by itself
+    if (fewest := int(level_set.lengths.min())) < 5:  # than the environment takes by itself
         env_args["min_solution"] = fewest
-    if (most := int(made.lengths.max())) > 9:
+    if (most := int(level_set.lengths.max())) > 9:
         env_args["max_turns"] = -(-most // 3)
     return [*lines, f"play one: {_play_command('MemSokoban-v0', **env_args)}"]
 
@@ -276,8 +276,10 @@ def index(
     source = task_set_corpus(open_tasks(corpus)) if a_set else corpus
     card = build_index(source, out, index, model, workers, vectors)
     lines = [f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions"]
-    if found := card.recall:
-        lines += [f"recall@{found['k']} against flat: {found['recall']:.4f} over {found['queries']} titles"]
+    if measured := card.recall:
+        lines += [
+            f"recall@{measured['k']} against flat: {measured['recall']:.4f} over {measured['queries']} titles"
+        ]
     return [*lines, f"search it: retriever='{card.kind}:{out}'"]
 
 
@@ -323,8 +325,8 @@ def overview() -> str:
 
 def _play_command(env: str, **env_args: Any) -> str:
     """The command that plays what was built."""
-    given = (shell_form(Parameter(name, default=value)) for name, value in env_args.items())
-    return f"memenvs play --env {env} --env-args {' '.join(given)}"
+    arguments = (shell_form(Parameter(name, default=value)) for name, value in env_args.items())
+    return f"memenvs play --env {env} --env-args {' '.join(arguments)}"
 
 
 _OTHERS: dict[str, Callable[..., list[str]]] = {"sokoban": sokoban, "index": index}

@@ -347,8 +347,8 @@ def needle_exact(prediction: str, answers: Sequence[str]) -> float:
     needed = {word for needle in needles for word in needle.split()}
     kinds = set(map(_kind, needed))
     wrong = sum(_kind(word) in kinds for word in set(words) - needed)
-    found = sum(f" {needle} " in f" {' '.join(words)} " for needle in needles)
-    return max(0, found - wrong) / len(needles) if needles else 0.0
+    contained = sum(f" {needle} " in f" {' '.join(words)} " for needle in needles)
+    return max(0, contained - wrong) / len(needles) if needles else 0.0
 
 
 def _needle_words(text: str) -> list[str]:

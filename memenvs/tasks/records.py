@@ -103,8 +103,8 @@ class QuestionRecord(msgspec.Struct, kw_only=True):
         Raises:
             ValueError: the record has no answers, or they are something other than texts and numbers.
         """
-        given = (self.answers, self.golden_answers, self.possible_answers, self.answer)
-        answers = next((field for field in given if field is not None), None)
+        fields = (self.answers, self.golden_answers, self.possible_answers, self.answer)
+        answers = next((field for field in fields if field is not None), None)
         if answers is None:
             raise ValueError(f"{where} has no 'answers' and no 'answer'; give the accepted ones")
         return scorable(_answer_texts(answers, where))

@@ -58,8 +58,8 @@ def read_browsecomp_plus(source: str, split: str = "train", canary: str | None =
             documents: dict[str, str] = {}
             counts = []  # documents up to the end of each group
             for group in (record.gold_docs, record.evidence_docs, record.negative_docs):
-                for one in group:
-                    documents.setdefault(str(one.docid), one.text)
+                for document in group:
+                    documents.setdefault(str(document.docid), document.text)
                 counts.append(len(documents))
             gold, needed, _ = counts
             yield Example(
@@ -92,8 +92,8 @@ def _decode(record: _BrowseCompRecord, canary: str, where: str) -> None:
 
     try:
         record.query, record.answer = decoded(record.query), decoded(record.answer)
-        for one in (*record.gold_docs, *record.evidence_docs, *record.negative_docs):
-            one.docid, one.text = decoded(one.docid), decoded(one.text)
+        for document in (*record.gold_docs, *record.evidence_docs, *record.negative_docs):
+            document.docid, document.text = decoded(document.docid), decoded(document.text)
     except ValueError as error:
         raise ValueError(
             f"{where} cannot be decoded by this --canary; give the one of its authors' decrypt_dataset.py, "

@@ -88,7 +88,7 @@ def read_2wiki(source: str, split: str = "train", aliases: str | None = None) ->
     if aliases is None and not source.startswith("hf:") and beside.is_file():
         return replace(read_2wiki(source, split, str(beside)), inputs=[beside])
     listed = read_records(aliases, split, _Names, _ALIASES) if aliases else ()
-    names = {one.Q_id: [*one.aliases, *one.demonyms] for one in listed}
+    names = {record.Q_id: [*record.aliases, *record.demonyms] for record in listed}
     return Pool.of(_examples(source, split, _Wiki, _WIKI, names), source)
 
 

@@ -80,7 +80,7 @@ def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
     examples = (_example(record, i, source, listed, drawn=True) for i, record in enumerate(records))
     more = read_records(pool, options.split, _JsonlDocument, _POOL) if pool else ()
-    extra = [*((one.title, one.text) for one in more), *listed.values()]
+    extra = [*((document.title, document.text) for document in more), *listed.values()]
     return Pool.of(examples, source, extra)
 
 
@@ -123,8 +123,8 @@ def _example(record: _JsonlRecord, number: int, source: str, corpus: Corpus, dra
     if corpus:
         paragraphs, needed = _of_corpus(record, corpus, drawn, where)
     else:
-        given = convert(record.documents or [], list[_JsonlDocument], f"{where}: documents", _DOCUMENT)
-        paragraphs = tuple((one.title, one.text) for one in given)
+        documents = convert(record.documents or [], list[_JsonlDocument], f"{where}: documents", _DOCUMENT)
+        paragraphs = tuple((document.title, document.text) for document in documents)
         needed = [i for i in evidence if isinstance(i, int) and 0 <= i < len(paragraphs)]
         if len(needed) < len(evidence):
             raise ValueError(

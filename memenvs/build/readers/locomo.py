@@ -64,7 +64,9 @@ def read_locomo(source: str, split: str = "train", category: Category | None = N
             for order, asked in enumerate(record.qa):
                 if category not in (None, str(asked.category)):
                     continue
-                named = [(int(s), int(t)) for one in asked.evidence or [] for s, t in _TURN.findall(one)]
+                named = [
+                    (int(s), int(t)) for mention in asked.evidence or [] for s, t in _TURN.findall(mention)
+                ]
                 spans = tuple(dict.fromkeys(turns[key] for key in named if key in turns))
                 yield Example(
                     f"{record.sample_id}-{order}",

@@ -63,7 +63,7 @@ def read_longmemeval(source: str, split: str = "train") -> KeptContexts:
                     f"{source}: record {number} has another number of haystack_sessions than of their dates "
                     f"or ids; give {_WHAT}"
                 )
-            sessions = sorted(zip(*columns, strict=True), key=lambda one: one[0])
+            sessions = sorted(zip(*columns, strict=True), key=lambda row: row[0])
             documents, evidence, spans = [], [], []
             for place, (date, session, turns) in enumerate(sessions):
                 text, marked = _session(turns)

@@ -75,7 +75,7 @@ def read_memoryagentbench(source: str, split: str = "train", subset: str | None 
             documents = split_documents(record.context, layout)
             questions, answers, about = record.questions, record.answers, record.metadata
             if len(questions) == 1 < len(answers):
-                answers = [[one for one in answers if not isinstance(one, list)]]
+                answers = [[answer for answer in answers if not isinstance(answer, list)]]
             if len(questions) != len(answers):
                 counts = f"{len(questions)} questions and answers to {len(answers)}"
                 raise ValueError(f"{source}: record {place} of {about.source} has {counts}; give {_WHAT}")
@@ -83,12 +83,12 @@ def read_memoryagentbench(source: str, split: str = "train", subset: str | None 
                 values if values and len(values) == len(questions) else [None] * len(questions)
                 for values in (about.question_types, about.qa_pair_ids)
             )
-            for number, (question, given) in enumerate(zip(questions, answers, strict=True)):
+            for number, (question, accepted) in enumerate(zip(questions, answers, strict=True)):
                 kind, id_ = kinds[number], ids[number] or f"{about.source}-{place}-{number}"
                 yield Example(
                     f"{kind}/{id_}" if kind else str(id_),
                     question,
-                    scorable(given if isinstance(given, list) else [given]),
+                    scorable(accepted if isinstance(accepted, list) else [accepted]),
                     documents,
                     evidence=(),
                     meta={"type": kind} if kind else {},

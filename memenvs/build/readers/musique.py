@@ -47,7 +47,10 @@ def read_musique(source: str, split: str = "train") -> Pool:
         for record in read_records(source, split, _MusiqueRecord, _WHAT):
             where, steps = f"question {record.id} of {source}", record.question_decomposition or []
             supporting = [i for i, paragraph in enumerate(record.paragraphs) if paragraph.is_supporting]
-            positions = {i if one.idx is None else one.idx: i for i, one in enumerate(record.paragraphs)}
+            positions = {
+                i if paragraph.idx is None else paragraph.idx: i
+                for i, paragraph in enumerate(record.paragraphs)
+            }
             named = [step.paragraph_support_idx for step in steps]
             hops = [positions[idx] for idx in named if idx in positions and positions[idx] in supporting]
             evidence = tuple(dict.fromkeys([*hops, *supporting]))
@@ -58,7 +61,7 @@ def read_musique(source: str, split: str = "train") -> Pool:
                 str(record.id),
                 record.question,
                 answers,
-                tuple((one.title, one.paragraph_text) for one in record.paragraphs),
+                tuple((paragraph.title, paragraph.paragraph_text) for paragraph in record.paragraphs),
                 evidence,
                 meta={"hops": len(evidence), "steps": [step.question for step in steps]},
             )

@@ -126,10 +126,10 @@ def world(options: WorldOptions) -> Pool:
     Raises:
         ValueError: more tasks than the world holds.
     """
-    made = generate(
+    invented = generate(
         options.entities, options.num_tasks, split=options.split, seed=options.seed, hops=options.hops
     )
-    return Pool(made.examples(options.split), made.documents, documents=50)
+    return Pool(invented.examples(options.split), invented.documents, documents=50)
 
 
 @dataclass(frozen=True, kw_only=True)

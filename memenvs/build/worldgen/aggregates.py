@@ -81,7 +81,7 @@ class Aggregates:
             name, rolls = f"aggregate-{split}-{item}", dice(seed, split, item, AGGREGATE)
             operation = self._operations[item % len(self._operations)]
             drawn = (self._draw_question(name, operation, rolls) for _ in range(TRIES))
-            example = next((one for one in drawn if one), None)
+            example = next((candidate for candidate in drawn if candidate), None)
             if example is None:
                 raise ValueError(
                     f"{count} questions are more than this world of {len(self._documents)} documents holds; "
@@ -108,7 +108,7 @@ class Aggregates:
         key = (operation, *by, group.key)
         if len({number for number, _ in stated}) > MOST_EVIDENCE or key in self._asked:
             return None
-        if any(said(one, question) for one in answers):
+        if any(said(answer, question) for answer in answers):
             return None
         self._asked.add(key)
         meta = {"type": operation, "hops": group.hops, "members": len(group.members)}

@@ -222,8 +222,8 @@ class NameBook:
         syllables = CULTURES[culture]
 
         def full() -> str:
-            given = self._word(dice, syllables, getattr(syllables, gender), "given")
-            return f"{given} {self._word(dice, syllables, syllables.surname, 'family')}"
+            first = self._word(dice, syllables, getattr(syllables, gender), "given")
+            return f"{first} {self._word(dice, syllables, syllables.surname, 'family')}"
 
         name = self._fresh(full)
         return name, name.split()[1]

@@ -39,8 +39,8 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     Info:
         As the environment's, with `signals` (each method's raw number of each turn, so far), `credits` (each
         method's `Credit`s), `error` (why a method that replaces the outcome gave none; otherwise empty) and,
-        in `metrics`, `outcome` and for each method `NAME_unscored` (its credits without a number). Credits,
-        and the signals of a method that pays at the end, are empty until then.
+        in `metrics`, `outcome` and for each method `NAME_unscored` (its credits without a number). Those of a
+        method that pays at the end are empty until then.
 
     A group is one episode here: a method that compares the rollouts of a task uses statistics of earlier
     episodes (its docstring says which). `memenvs.collect` compares real groups.

@@ -254,10 +254,11 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         if not turn.end:
             return
         self.end, self.metrics = turn.end, dict(turn.info["metrics"])
-        for number, played in enumerate(self.turns):
-            for name, signals in turn.info.get("signals", {}).items():
-                played.signals[name] = signals[number]
-            for name, credits in turn.info.get("credits", {}).items():
+        for name, signals in turn.info.get("signals", {}).items():
+            for played, signal in zip(self.turns, signals, strict=False):  # none where a limit outside cut it
+                played.signals[name] = signal
+        for name, credits in turn.info.get("credits", {}).items():
+            for number, played in enumerate(self.turns):
                 played.credits[name] = [credit for credit in credits if credit.turn == number]
         if turn.info.get("error"):
             self.fail(turn.info["error"])

@@ -157,7 +157,7 @@ class ThreadPolicy(TurnPolicy):
 
 def agent_policy(agent: Agent) -> Policy:
     """A function from an observation and its public info to the text of a reply."""
-    return TurnPolicy(lambda request: Reply(agent(request.observation, request.public_info)))
+    return TurnPolicy(lambda request: _text_reply(agent(request.observation, request.public_info)))
 
 
 def made_policy(make: Callable[[gym.Env[Any, Any], int], Agent], *, teacher: bool = False) -> Policy:
@@ -173,9 +173,16 @@ def made_policy(make: Callable[[gym.Env[Any, Any], int], Agent], *, teacher: boo
         if not request.episode.turns:
             playing[id(request.env)] = make(request.env, int(request.rng.integers(2**32)))
         info = request.info if teacher else request.public_info
-        return Reply(playing[id(request.env)](request.observation, info))
+        return _text_reply(playing[id(request.env)](request.observation, info))
 
     return TurnPolicy(reply)
+
+
+def _text_reply(text: Any) -> Reply:
+    """What a function returned, as a reply; a `TypeError` if it is not a text."""
+    if not isinstance(text, str):
+        raise TypeError(f"a policy must reply with a str, got {type(text).__name__}")
+    return Reply(text)
 
 
 def loop_policy(reply: Callable[[Request], Coroutine[Any, Any, Reply]], loop: AbstractEventLoop) -> Policy:

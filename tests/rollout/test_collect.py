@@ -298,6 +298,12 @@ class TestFailures:
         assert len(episodes[1].turns) == 1  # the reply that could not be played
         assert [episode.group for episode in valid(episodes)] == [1, 3]
 
+    @pytest.mark.parametrize("policy", [lambda *_: None, made_policy(lambda env, seed: lambda *_: None)])
+    def test_a_reply_that_is_no_text_fails_its_episode_before_a_search_for_all(self, policy):
+        episodes = collect("MemSearchQA-v0", policy, [1, 2], env_args=SEARCH)
+        assert [episode.end for episode in episodes] == ["failed", "failed"]
+        assert all("NoneType" in episode.error and not episode.turns for episode in episodes)
+
     def test_it_is_raised_where_errors_are(self):
         with pytest.raises(RuntimeError, match="the engine failed"):
             collect(self.broken(), ScriptedPolicy(echo), [1, 2, 3], errors="raise")

@@ -12,6 +12,7 @@ import pytest
 from groups import play_group
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.wrappers import TimeLimit
 
 import memenvs
 from memenvs.testing import play
@@ -198,6 +199,15 @@ def test_a_memory_that_cannot_be_measured_leaves_the_result_of_its_episode_known
 
 
 # The scorer.
+
+
+def test_a_limit_outside_ends_an_episode_that_methods_have_not_credited():
+    def make():
+        return TimeLimit(RewardWrapper(gym.make("MemChunkQA-v0", **CHUNKS), [InfoMem()], "lexical"), 1)
+
+    (episode,) = memenvs.collect(make, lambda *_: "a memory", [0])
+    assert (episode.end, episode.error, episode.turn_rewards) == ("truncated", "", [0.0])
+    assert episode.signals == {}
 
 
 def test_methods_that_pay_at_the_end_ask_then_about_all_turns_in_one_call():

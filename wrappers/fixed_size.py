@@ -190,7 +190,7 @@ def hashed(hashes: Sequence[int], size: int) -> Floats32:
 def grams(text: str) -> tuple[int, ...]:
     """Hashes of the words of a text, of its pairs of words and of the letter triples inside its words."""
     words = _WORD.findall(text.lower())
-    pairs = [_hash(f"{one} {other}") for one, other in itertools.pairwise(words)]
+    pairs = [_hash(f"{word} {following}") for word, following in itertools.pairwise(words)]
     # Long words are not kept, as a policy may write many.
     known = (_word(word) if len(word) < 64 else _word.__wrapped__(word) for word in words)
     return (*itertools.chain.from_iterable(known), *pairs)

@@ -87,15 +87,17 @@ class PRM(ScoreMethod):
         if not episodes:
             return []
         policy = _load_prm(str(Path(self.model).expanduser().resolve()), self.device, self.dtype)
-        sequences = [(i, one) for i, episode in enumerate(episodes) for one in to_sequences(policy, episode)]
+        sequences = [
+            (i, sequence) for i, episode in enumerate(episodes) for sequence in to_sequences(policy, episode)
+        ]
         reason = f"too long: the turn does not fit the model's window of {policy.window} tokens"
         scores: list[list[Score]] = [[(math.nan, reason)] * len(episode.turns) for episode in episodes]
-        logits = turn_logits(policy, [one for _, one in sequences], self.max_batch_tokens)
+        logits = turn_logits(policy, [sequence for _, sequence in sequences], self.max_batch_tokens)
         for (i, sequence), values in zip(sequences, logits, strict=True):
             for turn, value in zip(sequence.turns, sigmoid(values).tolist(), strict=True):
                 finite = math.isfinite(value)
                 scores[i][turn] = (value, "") if finite else (math.nan, "not finite: the model's logit")
-        return [self.pay(episode, own) for episode, own in zip(episodes, scores, strict=True)]
+        return [self.pay(episode, of_turns) for episode, of_turns in zip(episodes, scores, strict=True)]
 
 
 def to_sequences(policy: HFPolicy, episode: Episode) -> list[TurnSequence]:
@@ -123,15 +125,15 @@ def turn_logits(
     has put there: it has read the whole reply.
     """
     ids = [sequence.ids for sequence in sequences]
-    found: list[NDArray[np.float64]] = [np.zeros(0)] * len(ids)
+    logits: list[NDArray[np.float64]] = [np.zeros(0)] * len(ids)
     with require("torch", "train").no_grad():
         for batch in policy.micro_batches(ids, max_batch_tokens):
             part = [sequences[i] for i in batch]
-            values = policy.values([one.ids for one in part], [one.ends for one in part])
-            cuts = np.cumsum([len(one.turns) for one in part])[:-1]
-            for i, own in zip(batch, np.split(values.double().cpu().numpy(), cuts), strict=True):
-                found[i] = own
-    return found
+            values = policy.values([sequence.ids for sequence in part], [sequence.ends for sequence in part])
+            cuts = np.cumsum([len(sequence.turns) for sequence in part])[:-1]
+            for i, of_turns in zip(batch, np.split(values.double().cpu().numpy(), cuts), strict=True):
+                logits[i] = of_turns
+    return logits
 
 
 def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:

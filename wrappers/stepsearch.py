@@ -95,10 +95,13 @@ def matches(passage: str, evidence: Sequence[str]) -> list[float]:
     rarity = {word: 1 + math.log((1 + len(counts)) / (1 + held)) for word, held in documents.items()}
     weights = [{word: times * rarity[word] for word, times in count.items()} for count in counts]
     lengths = [math.sqrt(sum(value**2 for value in weight.values())) for weight in weights]
-    (own, *others), (length, *theirs) = weights, lengths
+    (of_passage, *of_evidence), (length, *norms) = weights, lengths
     return [
-        min(1.0, sum(value * other.get(word, 0.0) for word, value in own.items()) / (length * norm or 1.0))
-        for other, norm in zip(others, theirs, strict=True)
+        min(
+            1.0,
+            sum(value * other.get(word, 0.0) for word, value in of_passage.items()) / (length * norm or 1.0),
+        )
+        for other, norm in zip(of_evidence, norms, strict=True)
     ]
 
 

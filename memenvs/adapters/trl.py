@@ -428,7 +428,7 @@ class TRLPolicy(ChatPolicy):
         completions, logprobs = self._trainer._generate_single_turn(ids, None, {}, 1)
         self.has_logprobs = logprobs is not None
         sampled = logprobs or [[0.0] * len(completion) for completion in completions]
-        return [self._reply(*one) for one in zip(completions, sampled, limits, strict=True)]
+        return [self._reply(*reply) for reply in zip(completions, sampled, limits, strict=True)]
 
     def _reply(self, completion: Sequence[int], logprobs: Sequence[float | None], limit: int) -> Reply:
         ids = np.array(completion[:limit], dtype=np.int64)

@@ -180,8 +180,8 @@ def mix(options: MixOptions, tokenizer: TextTokenizer) -> Draft:
     """Tasks of several sets as one, each drawn from a source by its weight.
 
     A source's tasks come in a shuffled order, each once before any comes again (with "-2", "-3", … after its
-    id). `meta` keeps what they had and adds the name of their `source` and the two measures of difficulty
-    that a curriculum uses: `hops` (evidence documents, where a source does not say) and `tokens` of the text.
+    id). `meta` keeps what they had and adds the name of their `source` and two measures of difficulty:
+    `hops` (evidence documents, where a source does not say) and `tokens` of the text.
     If a source has questions alone, as of NQ, the tasks of all have no documents: they are for searching.
 
     Raises:

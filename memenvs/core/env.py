@@ -320,9 +320,9 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         finally:
             self._reward_lines = before
 
-    def reward_lines(self, *own: str) -> Sequence[str]:
-        """Lines for `render` that say what the last reply earned: a reward wrapper's, or its `own`."""
-        return self._reward_lines or own
+    def reward_lines(self, *lines: str) -> Sequence[str]:
+        """Lines for `render` that say what the last reply earned: a reward wrapper's, or these `lines`."""
+        return self._reward_lines or lines
 
     def privileged(self) -> Mapping[str, Any]:
         """What only a trainer may see of the turn that is played now: `info["privileged"]`."""

@@ -129,12 +129,14 @@ def igpo(
         ddof: delta degrees of freedom of std.
     """
     turns, results, names = _to_arrays(gains, outcomes, groups)
-    earned = [np.append(own[:-1], result) for own, result in zip(turns, results, strict=True)]
+    earned = [np.append(row[:-1], result) for row, result in zip(turns, results, strict=True)]
     parts = [
-        (name, k == len(own) - 1) for name, own in zip(names, earned, strict=True) for k in range(len(own))
+        (name, k == len(row) - 1) for name, row in zip(names, earned, strict=True) for k in range(len(row))
     ]
     normal = _normalised(earned, parts, eps, ddof)
-    return [_discounted(own[None], gamma)[0][: len(row)] for own, row in zip(normal, turns, strict=True)]
+    return [
+        _discounted(row[None], gamma)[0][: len(gained)] for row, gained in zip(normal, turns, strict=True)
+    ]
 
 
 @checked
@@ -171,9 +173,9 @@ def rememr1(
     """
     turns, results, names = _to_arrays(states, outcomes, groups)
     whole = grpo(results, names, eps=eps, ddof=ddof, scale=scale)
-    places = [(name, k) for name, own in zip(names, turns, strict=True) for k in range(len(own))]
+    places = [(name, k) for name, row in zip(names, turns, strict=True) for k in range(len(row))]
     normal = _normalised(turns, places, eps, ddof, scale)
-    return [alpha * result + (1 - alpha) * own for result, own in zip(whole, normal, strict=True)]
+    return [alpha * result + (1 - alpha) * row for result, row in zip(whole, normal, strict=True)]
 
 
 @checked
@@ -209,7 +211,7 @@ def gigpo(
     """
     names = [0] * len(rewards) if groups is None else groups
     returns = [_discounted(np.array([row], np.float64), gamma)[0] for row in rewards]
-    places = [(name, state) for name, own in zip(names, states, strict=True) for state in own]
+    places = [(name, state) for name, row in zip(names, states, strict=True) for state in row]
     return _normalised(returns, places, eps, ddof, scale)
 
 
@@ -217,7 +219,7 @@ def _to_arrays(
     turns: Sequence[ArrayLike], outcomes: ArrayLike, groups: Sequence[Hashable] | None
 ) -> tuple[list[Array], Array, Sequence[Hashable]]:
     """Numbers of turns (K_i,), results (G,), and the group of each rollout."""
-    rows = [np.asarray(own, np.float64) for own in turns]
+    rows = [np.asarray(row, np.float64) for row in turns]
     return rows, np.asarray(outcomes, np.float64), [0] * len(rows) if groups is None else groups
 
 
@@ -247,14 +249,14 @@ def _turn_advantages(
     for row, rewards in zip(earned, turns, strict=True):
         row[: max(len(rewards) - 1, 0)] = rewards[:-1]
     places = [(name, turn) for name in names for turn in range(earned.shape[1])]
-    own = advantage(earned.reshape(-1), places).reshape(earned.shape)
-    for row, length, result in zip(own, lengths, advantage(results, names), strict=True):
+    compared = advantage(earned.reshape(-1), places).reshape(earned.shape)
+    for row, length, result in zip(compared, lengths, advantage(results, names), strict=True):
         row[max(length - 1, 0) : length] += result
-    return [row[:length] for row, length in zip(_discounted(own, alpha), lengths, strict=True)]
+    return [row[:length] for row, length in zip(_discounted(compared, alpha), lengths, strict=True)]
 
 
-def _discounted(own: Array, alpha: float) -> Array:
-    """sum_{l>=k} alpha^(l-k) own_l at each turn k, along rows (G, K); writes into `own`."""
-    for turn in reversed(range(own.shape[1] - 1)):
-        own[:, turn] += alpha * own[:, turn + 1]
-    return own
+def _discounted(rows: Array, alpha: float) -> Array:
+    """sum_{l>=k} alpha^(l-k) x_l at each turn k, along rows x (G, K); writes into `rows`."""
+    for turn in reversed(range(rows.shape[1] - 1)):
+        rows[:, turn] += alpha * rows[:, turn + 1]
+    return rows

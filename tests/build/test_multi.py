@@ -1,4 +1,4 @@
-"""`build mix`: tasks of several sets as one, by weights, with the measures that a curriculum uses."""
+"""`build mix`: tasks of several sets as one, by weights, with two measures of difficulty."""
 
 import json
 

@@ -220,7 +220,7 @@ def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Sample],
     samples = [
         replace(sample, group=plan[number].group, advantages=values) for sample, number, values in credited
     ]
-    episodes = [episode.without_texts() for root in roots for episode in root.episodes()]
+    episodes = run.without_texts([episode for root in roots for episode in root.episodes()])
     tokens = sum(len(node.reply.ids) for root in roots for node in root.nodes())
     processes = run.processes
     return processes.gather(samples), processes.gather(episodes), int(processes.sum(tokens)[0])

@@ -237,10 +237,14 @@ class PlayRun(Run):
                 if read is not None:
                     read(episode)
         if not loop.methods:  # only reward methods read texts, which are much to gather
-            kept = self.args.save_episodes
-            played = [*played[:kept], *(episode.without_texts() for episode in played[kept:])]
+            played = self.without_texts(played)
         order = {seed: number for number, seed in enumerate(seeds)}
         return sorted(self.processes.gather(played), key=lambda episode: order[episode.group])
+
+    def without_texts(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Episodes of this process without their texts, except those that may be saved."""
+        kept = self.args.save_episodes
+        return [*episodes[:kept], *(episode.without_texts() for episode in episodes[kept:])]
 
     # Evaluations, and what is kept.
 

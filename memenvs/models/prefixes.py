@@ -250,7 +250,8 @@ def can_read_packed(backbone: PreTrainedModel) -> bool:
     # says so of a cap on scores too, which `attend` knows.
     capped = getattr(backbone.config.get_text_config(), "attn_logit_softcapping", None)
     known = backbone._supports_attention_backend and (backbone._supports_sdpa or capped)
-    return bool(known) and can_reuse_cache(backbone)
+    # Asked to change the attention of a class that a notebook defines, transformers only warns.
+    return bool(known) and backbone._can_set_attn_implementation() and can_reuse_cache(backbone)
 
 
 def attend(

@@ -25,6 +25,7 @@ from memenvs.baselines import distill, grpo, mt_ppo, sft
 from memenvs.baselines.checkpoint import Checkpoints
 from memenvs.baselines.flags import read_args
 from memenvs.baselines.train import shuffled_batches
+from memenvs.core.episode_file import read_episodes
 
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
 ANY_MOVE = {"teacher": "easy_sokoban:any_move", "learn_from": "all"}
@@ -87,6 +88,13 @@ def curve(lines):
 
 def warnings_of(capsys):
     return [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+
+
+def test_episodes_of_a_tree_are_saved_with_their_texts(longer, tmp_path):
+    options = {"reward": "turn", "groups": 1, "group_size": 2, "tree_turns": 1, "save_episodes": 1}
+    run(grpo, longer, tmp_path / "run", steps=1, **options)
+    (episode,) = read_episodes(tmp_path / "run" / "episodes.jsonl")
+    assert all(turn.observation for turn in episode.turns)
 
 
 class TestLearning:

@@ -190,6 +190,15 @@ def test_models_whose_attention_is_not_handed_over_are_refused(family):
     assert not can_read_packed(build(family).base_model)
 
 
+def test_a_class_whose_attention_transformers_does_not_change_is_refused():
+    class Mine(transformers.LlamaModel):
+        """A model of a notebook, whose source transformers cannot read."""
+
+    Mine.__module__ = "a_notebook"
+    model = Mine(build("Llama").config)
+    assert not can_read_packed(model)
+
+
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model):
     return transformers.AutoTokenizer.from_pretrained(tiny_model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ PROJECT = "memenvs"
 """Project, or experiment, of the runs, unless a variable of the tracker names another."""
 IDS = "trackers.json"
 """File in a run's folder: the id of each tracker's run, with which a resumed run continues it."""
+PAUSE = 60.0
+"""Seconds that a tracker that failed is left alone, since a failure may take long."""
 
 
 class TrackerError(ValueError):
@@ -40,8 +43,8 @@ def check_clients(names: Iterable[TrackerName]) -> None:
 class Trackers:
     """Sends a run's numbers to several trackers, and survives any that fails.
 
-    Numbers that could not be sent are sent with those of a later step. The first failure of each tracker is
-    reported.
+    Numbers that could not be sent are sent with those of a step at least a minute later. The first failure of
+    each tracker is reported.
 
     Args:
         names: names of the trackers.
@@ -62,7 +65,7 @@ class Trackers:
         step: int,
         show: Callable[[str], None],
     ) -> None:
-        self._show, self._trackers, self._failed = show, dict[str, Any](), set[str]()
+        self._show, self._trackers, self._failed = show, dict[str, Any](), dict[str, float]()
         self._unsent: dict[str, list[tuple[int, dict[str, float]]]] = {name: [] for name in names}
         ids = read_json(folder / IDS) if step and (folder / IDS).exists() else {}
         plain = {
@@ -82,7 +85,8 @@ class Trackers:
         """Send the numbers of a step to every tracker, or keep them for later."""
         for name, unsent in self._unsent.items():
             unsent.append((step, dict(metrics)))
-            self._send(name)
+            if name not in self._failed or time.monotonic() > self._failed[name] + PAUSE:
+                self._send(name)
 
     def close(self, failed: bool = False) -> None:
         """Send what is left and end the trackers' runs; a run that failed is left for its client to end."""
@@ -106,7 +110,7 @@ class Trackers:
                     f"warning: {name} fails ({error_line(error)}); the run continues, and numbers that were "
                     "not sent are sent again later"
                 )
-            self._failed.add(name)
+            self._failed[name] = time.monotonic()
 
 
 def _begin(name: str, folder: Path, config: dict[str, Any], step: int, ids: dict[str, str]) -> Any:

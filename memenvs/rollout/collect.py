@@ -13,10 +13,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import end_of, prepare_together, task_options
+from memenvs.core.env import end_of, env_name, prepare_together, task_options
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.errors import error_line
 from memenvs.rollout.policy import Answer, Policy, Request, as_policy
+from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers.credit import Errors, assign_credit, check_methods
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
 
@@ -84,8 +85,8 @@ def collect(
         The episodes group by group, in the order of the seeds. One that failed says so in `error`.
 
     Raises:
-        ValueError: two seeds are equal, a method does not fit the environment, or `env` gives one environment
-            twice.
+        ValueError: two seeds are equal, there is no such policy, the environment is no text environment, a
+            method does not fit it, or `env` gives one environment twice.
     """
     seeds = [int(seed) for seed in seeds]
     if len({*seeds}) < len(seeds):
@@ -96,6 +97,9 @@ def collect(
         for episode in group:
             episode.number = number
     replies, make_env = as_policy(policy, max_new_tokens), maker(env, env_args)
+    if isinstance(policy, str):
+        with contextlib.closing(make_env()) as example:
+            make_policy(policy, example)  # raises here for an unknown name, not in each episode
     loop = Loop(make_env, replies, methods, scorer, concurrency=concurrency, errors=errors)
     return loop.play_all(plan)
 
@@ -165,10 +169,14 @@ class Loop:
         self._open, self._playing = [], 0
         waiting = self._waiting(groups)
         requests = self._begin(waiting)
+        asked = set[int]()  # a policy may still answer requests of a play that was interrupted
         while self._open:
             if self._playing:
+                asked |= {id(request) for request in requests}
                 with self.timer("sampling"):
-                    answers = list(self.policy.replies(requests))
+                    replies = self.policy.replies(requests)
+                    answers = [(request, reply) for request, reply in replies if id(request) in asked]
+                asked -= {id(request) for request, _ in answers}
                 with self.timer("environment"):
                     requests = self._step(answers)
             else:
@@ -202,6 +210,12 @@ class Loop:
         self._made.append(env)
         return env
 
+    def _discard(self, env: gym.Env[Any, str]) -> None:
+        """Close an environment whose episode failed, and forget it."""
+        self._made = [other for other in self._made if other is not env]
+        with contextlib.suppress(Exception):
+            env.close()
+
     def _waiting(self, groups: Iterable[Group]) -> Iterator[Episode]:
         """The episodes in their order; a group is open from its first one on."""
         for group in groups:
@@ -217,7 +231,14 @@ class Loop:
                 with failing(episode, self.errors):
                     requests.append(begin(env, episode, self.rng(episode)))
                     self._playing += 1
-                if not (episode.error or self._checked):
+                if episode.error:
+                    self._discard(env)
+                elif not self._checked:
+                    if "rewards" not in requests[-1].info:
+                        raise ValueError(
+                            f"{env_name(env)} is not a text environment, which gives info['rewards']; "
+                            "collect plays those, such as MemSokoban-v0"
+                        )
                     check_methods(self.methods, self.scorer, requests[-1].info)
                     self._checked = True
         return requests
@@ -237,7 +258,9 @@ class Loop:
                 following.append(after)
                 continue
             self._playing -= 1
-            if request.episode.end != "failed":  # an environment that raised is not used again
+            if request.episode.end == "failed":  # an environment that raised is not used again
+                self._discard(request.env)
+            else:
                 self._free.append(request.env)
         return following
 

@@ -51,7 +51,7 @@ def read_rows(
     """
     if source.startswith("hf:"):
         rows: Iterable[Any] = (("", row) for row in _from_hub(source, split))
-    elif not Path(source).is_file():
+    elif not Path(source).exists() or Path(source).is_dir():  # a pipe of a shell is read
         raise FileNotFoundError(f"no file at {source}; give {what}, or hf:NAME")
     else:
         rows = _in_one_line(_from_file(Path(source), columns), source, what)

@@ -167,7 +167,8 @@ def flaky(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", tracking)  # some module: the real one may not be installed
 
 
-def test_a_tracker_that_fails_is_reported_once_and_sent_everything_later(flaky, tmp_path):
+def test_a_tracker_that_fails_is_reported_once_and_sent_everything_later(flaky, tmp_path, monkeypatch):
+    monkeypatch.setattr("memenvs.core.trackers.PAUSE", 0.0)
     shown = []
     sent = Trackers(["wandb"], tmp_path, {}, 0, shown.append)
     client = Flaky.last

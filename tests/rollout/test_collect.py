@@ -320,6 +320,32 @@ class TestFailures:
         assert all(len(episode.turns) > 1 for episode in episodes if not episode.error)
 
 
+class TestInterruptions:
+    def test_late_replies_of_an_interrupted_play_are_not_taken_for_those_of_the_next(self):
+        first = threading.Event()
+
+        def answer(request):
+            if request.episode.seed == 0:
+                raise ValueError("away")
+            if request.episode.seed < 3:
+                first.wait()
+            return Reply("<answer>Up</answer>")
+
+        policy = ThreadPolicy(answer)
+        with pytest.raises(ValueError, match="away"):
+            collect("MemSokoban-v0", policy, range(3), errors="raise")
+        first.set()
+        episodes = collect("MemSokoban-v0", policy, [3, 4])
+        assert [(episode.seed, episode.error) for episode in episodes] == [(3, ""), (4, "")]
+
+    @pytest.mark.parametrize(
+        ("env", "policy"), [("MemSokoban-v0", "nobody"), ("MemSokobanGrid-v0", lambda observation, info: 0)]
+    )
+    def test_what_cannot_be_played_is_refused_before_the_first_episode(self, env, policy):
+        with pytest.raises(ValueError):
+            collect(env, policy, [0])
+
+
 class TestPolicies:
     def test_no_streamed_episode_waits_for_the_reply_of_another(self):
         policy = Stream(itertools.chain([10_000], itertools.repeat(1)))  # the first reply outlasts all others

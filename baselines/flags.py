@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
@@ -285,7 +285,7 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
         prog: the command that reads it, which ends in the name of the learner.
 
     Raises:
-        ValueError: there is no such file, or it is of another learner.
+        ValueError: there is no such file, it is of another learner, or it has other arguments.
     """
     if not file.is_file():
         raise ValueError(f"no file {file}; give the args.json of a run, or a recipe")
@@ -294,6 +294,10 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
     if learner != prog.rpartition(" ")[2]:
         raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}")
     kept = {name: value for name, value in values.items() if name not in ("out", "recipe", "resume")}
+    if unknown := sorted(kept.keys() - {field.name for field in fields(kind)}):
+        raise ValueError(
+            f"{file} holds arguments that {prog} does not have: {', '.join(unknown)}; take them out"
+        )
     try:
         return msgspec.convert(kept, kind, dec_hook=lambda of, value: of(value))
     except msgspec.ValidationError as error:

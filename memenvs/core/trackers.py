@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -89,9 +90,15 @@ class Trackers:
                 self._send(name)
 
     def close(self, failed: bool = False) -> None:
-        """Send what is left and end the trackers' runs; a run that failed is left for its client to end."""
+        """Send what is left and end the trackers' runs.
+
+        A run that failed is left for its client to end, which marks it so; MLflow's has to be told.
+        """
         for name, tracker in self._trackers.items():
-            self._send(name, tracker.finish if not failed else None)
+            end: Callable[[], object] | None = None if failed else tracker.finish
+            if failed and name == "mlflow":
+                end = functools.partial(require("mlflow", "mlflow").end_run, "FAILED")
+            self._send(name, end)
             if left := len(self._unsent[name]):
                 self._show(f"warning: {left} steps were not sent to {name}; the run's folder has them")
 

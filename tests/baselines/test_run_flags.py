@@ -69,6 +69,7 @@ def test_the_flags_of_a_run_are_a_recipe_for_another(run, tmp_path):
         (None, "no file"),
         ("{}", "its learner is None"),
         ("[1]", "args.json"),
+        ('{"learner": "grpo", "lrr": 1}', "lrr"),
         ('{"learner": "mt_ppo"}', "its learner is 'mt_ppo'"),
     ],
 )

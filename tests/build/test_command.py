@@ -338,16 +338,6 @@ def killed_between(build_set, tmp_path):
     return out, before
 
 
-def test_opening_a_set_that_a_killed_build_moved_away_says_where_it_is(killed_between):
-    out, before = killed_between
-    with pytest.raises(FileNotFoundError, match=r"a build was killed") as error:
-        open_tasks(out)
-    assert "\n" not in str(error.value)
-    old = out.parent / ".set.partial-1" / "old"
-    assert str(old) in str(error.value)
-    assert files(old) == before
-
-
 def test_the_next_build_puts_a_set_back_that_a_killed_one_moved_away(killed_between, monkeypatch):
     out, before = killed_between
 

@@ -195,6 +195,7 @@ def test_a_class_whose_attention_transformers_does_not_change_is_refused():
         """A model of a notebook, whose source transformers cannot read."""
 
     Mine.__module__ = "a_notebook"
+    Mine._can_set_attn_implementation_cached_value = None  # of Llama, if it was asked before
     model = Mine(build("Llama").config)
     assert not can_read_packed(model)
 

@@ -543,11 +543,12 @@ def write_pages(fuzz: Requests, folder: Path, text: Callable[[], str]) -> list[P
     env = RecordEpisodes(gym.make(entry["env"], **entry["settings"]), path)
     collect(env, lambda *_: text(), [fuzz.seed()], errors="raise")
     info = {"context": "append", "feedback": text(), "task": text(), "rewards": {other: fuzz.pick(numbers)}}
+    first, second, third = ({**info, "turn": number} for number in range(3))
     turns = [
-        Turn(text(), info, Reply(reply), info, signals={name: signal}, credits={name: [credit], other: []})
-        for reply, signal, credit in (
-            (text(), fuzz.pick(numbers), Credit(0, 1.0, (0, 9), text())),
-            (f"<think>{text()}</think>{text()}", 1.0, Credit(1, math.nan, None, text())),
+        Turn(text(), before, Reply(reply), after, signals={name: signal}, credits={name: [credit], other: []})
+        for before, after, reply, signal, credit in (
+            (first, second, text(), fuzz.pick(numbers), Credit(0, 1.0, (0, 9), text())),
+            (second, third, f"<think>{text()}</think>{text()}", 1.0, Credit(1, math.nan, None, text())),
         )
     ]
     metrics = {name: fuzz.pick(numbers), "__proto__": 1.0}

@@ -64,7 +64,7 @@ dist: .venv/.release .venv-audit/.made  ## wheel and sdist in dist/, as the pack
 
 test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on this CPU; some minutes
 	VLLM_CPU_KVCACHE_SPACE=1 VLLM_NO_USAGE_STATS=1 VLLM_LOGGING_LEVEL=ERROR \
-		$(ALONE) .venv-vllm/bin/python -m pytest tests/wrappers/test_scorers_vllm.py tests/models/test_vllm.py tests/models/test_vllm_engine.py \
+		$(ALONE) .venv-vllm/bin/python -m pytest tests/wrappers/test_scorers_vllm.py tests/models/test_vllm.py \
 			tests/evaluation/test_vllm.py tests/evaluation/test_tools_vllm.py tests/baselines/test_learner_vllm.py tests/lm/test_lm_scorers.py
 
 # The quick environment first: what breaks there says so soon.

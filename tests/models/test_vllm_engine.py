@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from memenvs.models.vllm import add_request, drop, generate, load_engine, stop_engine, wait
 
 

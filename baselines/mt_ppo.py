@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import EngineArgs, RewardArgs, run_command
+from memenvs.baselines.flags import RewardArgs, run_command
 from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.update import (
     Loss,
@@ -34,7 +34,7 @@ Placement = Literal["outcome", "merged", "turn"]
 
 
 @dataclass
-class MTPPOArgs(EngineArgs, RewardArgs):
+class MTPPOArgs(RewardArgs):
     """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed.
 
     Examples:

@@ -15,7 +15,7 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
 NOT_LOADED = ("canonical", "index", "search", "prev", "next", "author")  # rel of <link>
 
 
-class Page(HTMLParser):
+class SitePage(HTMLParser):
     """The ids of a page, where its links lead, and what it loads."""
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class Page(HTMLParser):
 
 def problems(site: Path) -> Iterator[str]:
     """A line for each link that leads nowhere and each file of another host."""
-    pages = {path: Page(path) for path in sorted(site.resolve().rglob("*.html"))}
+    pages = {path: SitePage(path) for path in sorted(site.resolve().rglob("*.html"))}
     for path, page in pages.items():
         name = path.relative_to(site.resolve())
         for address in page.loaded:

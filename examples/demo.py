@@ -43,7 +43,7 @@ def main() -> None:
         print(f"{'policy':10}{'EM':>23}{'F1':>23}{'sub_em':>23}")
         for policy, played in episodes.items():
             names = ("em", "f1", "sub_em")
-            columns = [metric_interval(name, [one.metrics[name] for one in played]) for name in names]
+            columns = [metric_interval(name, [episode.metrics[name] for episode in played]) for name in names]
             print(f"{policy:10}" + "".join(f"{column!s:>23}" for column in columns))
         print("\nA small language model reads: make demo-lm")
 

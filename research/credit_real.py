@@ -112,11 +112,12 @@ def show_reading(args: argparse.Namespace, scorer: Any, template: str | None) ->
         if kind != "distractor":
             cells = [share_above(played, found[name], kind, "distractor") for name in READING]
             print(f"| {kind} | " + " | ".join(cells) + " |")
-    last = [one for one in played if one.turn.over]
-    gains = signals(scorer, template, [one.turn for one in last], {"gain": InfoMem()})["gain"]
+    last = [reading for reading in played if reading.turn.over]
+    gains = signals(scorer, template, [reading.turn for reading in last], {"gain": InfoMem()})["gain"]
     print("\n| final memory | InfoMem's gain, nats a token |\n| --- | --- |")
     for kind in KINDS:
-        pairs = [(one.task, gain) for one, gain in zip(last, gains, strict=True) if one.kind == kind]
+        by_kind = zip(last, gains, strict=True)
+        pairs = [(reading.task, gain) for reading, gain in by_kind if reading.kind == kind]
         print(f"| {kind} | {of_tasks(pairs)} |")
 
 

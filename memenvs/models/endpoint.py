@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -326,8 +328,8 @@ class _Call(NamedTuple):
 def _first_call(calls: Any) -> _Call:
     """The first tool call, whatever a server or a model made of it.
 
-    OpenAI sends the arguments as JSON, other servers as an object. What no tool takes, such as a list or text
-    that is not JSON, is left out, so that the server can read the call again.
+    OpenAI sends the arguments as JSON, other servers as an object. What no tool takes, such as a list, NaN or
+    text that is not JSON, is left out, so that the server can read the call again.
     """
     call = calls[0] if isinstance(calls, list) else calls
     call = call if isinstance(call, dict) else {}
@@ -339,17 +341,30 @@ def _first_call(calls: Any) -> _Call:
     except (ValueError, RecursionError):
         fields = {}
     known = fields.items() if isinstance(fields, dict) else ()
-    arguments = {field: value for field, value in known if not isinstance(value, (dict, list))}
+    arguments = {field: value for field, value in known if _is_plain(value)}
     text = replace_surrogates(json.dumps(arguments, ensure_ascii=False))
     texts = (call.get("id"), function.get("name"))
     id, name = (replace_surrogates(value) if isinstance(value, str) else "" for value in texts)
     return _Call(id, name, arguments, text)
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether it is text, a finite number, true, false or null, which a tool can take."""
+    return not isinstance(value, (dict, list)) and (not isinstance(value, float) or math.isfinite(value))
+
+
 def _assistant(completion: Completion) -> Message:
-    """A completion as a message of the conversation, with what the model thought as the server sent it."""
-    thoughts = {name: completion.message[name] for name in THOUGHTS if completion.message.get(name)}
-    return {"role": "assistant", "content": completion.text, **thoughts}
+    """A completion as a message of the conversation, with what the model thought as the server sent it.
+
+    A thought that JSON cannot hold, such as NaN, is left out: no server would take it back.
+    """
+    message: Message = {"role": "assistant", "content": completion.text}
+    for name in THOUGHTS:
+        if thought := completion.message.get(name):
+            with contextlib.suppress(ValueError, RecursionError):
+                text = json.dumps(thought, ensure_ascii=False, allow_nan=False)
+                message[name] = json.loads(replace_surrogates(text))
+    return message
 
 
 def _user(text: str, observation: Any) -> Message:

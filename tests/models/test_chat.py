@@ -1,6 +1,7 @@
 """The chat client: what a completion holds, what is retried, what is refused."""
 
 import json
+import math
 import socket
 import threading
 
@@ -14,6 +15,7 @@ from memenvs.models.endpoint import (
     Completion,
     Prompts,
     TextConversation,
+    ToolConversation,
     Watch,
     complete,
     read_completion,
@@ -214,6 +216,29 @@ def test_a_conversation_sends_a_thought_back_as_the_server_gave_it():
     chat = TextConversation(gym.make("memenvs:MemSearchQA-v0"))
     chat.read(read_completion(completion(message={"content": SEARCH, "reasoning_content": "hm"})))
     assert chat.messages == [{"role": "assistant", "content": SEARCH, "reasoning_content": "hm"}]
+
+
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize(
+    ("thought", "sent"),
+    [
+        (math.nan, None),
+        ([{"text": "hm", "score": math.inf}], None),
+        ("a\ud800", "a\ufffd"),
+        ([{"text": "a\ud800"}], [{"text": "a\ufffd"}]),
+    ],
+)
+def test_a_thought_that_json_cannot_hold_is_not_sent_back(tools, thought, sent):
+    chat = (ToolConversation if tools else TextConversation)(gym.make("memenvs:MemSearchQA-v0"))
+    chat.read(read_completion(completion(message={"content": SEARCH, "reasoning": thought})))
+    assert chat.messages[0].get("reasoning") == sent
+
+
+def test_a_number_that_json_cannot_hold_is_no_argument():
+    chat = ToolConversation(gym.make("memenvs:MemSearchQA-v0"))
+    call = {"id": "a", "function": {"name": "search", "arguments": '{"query": "x", "top_k": 1e999}'}}
+    chat.read(read_completion(completion(message={"content": "", "tool_calls": [call]})))
+    assert chat.messages[0]["tool_calls"][0]["function"]["arguments"] == '{"query": "x"}'
 
 
 def warned(caplog, *replies, fields=None):

@@ -29,6 +29,7 @@ R = TypeVar("R")
 
 LossAggMode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
 Divergence = Literal["forward", "reverse", "jsd"]
+KLEstimator = Literal["k3", "k2"]
 Clip = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)]
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -71,9 +72,11 @@ class TrainArgs:
     """Folder of a causal model, its name on the hub, or a name of `memenvs list`: smollm2, smollm2-reader."""
     chat_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the chat template, such as enable_thinking=false."""
+    split_special_tokens: bool = False
+    """Encode control tokens that an observation spells as ordinary text, so that no passage and no memory can
+    end a message or begin one."""
     lora_rank: Whole = 0
-    """Train a new LoRA adapter of this rank instead of the weights; 0 adds none. The experts of a mixture of
-    experts get none."""
+    """Train a new LoRA adapter of this rank instead of the weights; 0 adds none."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Precision of the models; auto is the checkpoint's own if the device computes fast in it. In bfloat16
     the optimizer keeps float32 master weights."""
@@ -101,6 +104,11 @@ class TrainArgs:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             if data.is_plain(hint):
                 data.check(name, getattr(self, name), hint)
+
+    @property
+    def chat_settings(self) -> dict[str, Any]:
+        """How prompts are encoded, as `HFPolicy` takes it."""
+        return {"chat_args": self.chat_args, "split_special_tokens": self.split_special_tokens}
 
     def plain(self) -> dict[str, Any]:
         """Every flag by name, as a JSON file holds it."""
@@ -144,9 +152,16 @@ class PlayArgs(TrainArgs):
     smaller."""
     eval_env_args: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment that differ in evaluations, such as level_split=test."""
+    eval_temperature: NonNegative | None = None
+    """Temperature of evaluations; 0 takes the likeliest tokens. By default it is that of training."""
     save_episodes: Whole = 0
     """Write this many episodes of every step and of every evaluation to OUT/episodes.jsonl
     (`memenvs view OUT`)."""
+
+    @property
+    def model_plays(self) -> bool:
+        """Whether the model samples replies."""
+        return True
 
 
 @dataclass
@@ -170,6 +185,9 @@ class StepArgs(PlayArgs):
     does ("seq-mean-token-mean", GRPO). "seq-mean-token-sum" adds a sequence's tokens;
     "seq-mean-token-sum-norm" divides this sum by max_new_tokens (Dr. GRPO). If prompts are rewritten, and on
     trees, a sequence is a turn."""
+    mask_truncated: bool = False
+    """Leave replies that reached their limit of tokens out of the loss (DAPO's overlong filtering). Their
+    episodes are compared as before."""
 
 
 @dataclass
@@ -189,6 +207,12 @@ class RewardArgs(StepArgs):
     """Bound c > 1 on the loss of negative advantages; off by default."""
     kl_coef: NonNegative = 0.0
     """Weight of the divergence from the initial model; 0 does not load that model."""
+    kl_estimator: KLEstimator = "k3"
+    """How the loss measures the divergence: "k3" is never negative and unbiased, and its gradient is that of
+    KL(initial || policy); "k2" has the gradient of KL(policy || initial), however far apart the two are."""
+    importance_cap: Positive | None = None
+    """Weigh the loss of a token by how much likelier it is for the policy in training than it was for the
+    sampler, at most this much, such as 2. It corrects for vLLM and bfloat16; by default it is off."""
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
 

@@ -12,7 +12,7 @@ from typing import get_args
 
 import torch
 
-from memenvs.baselines.flags import Divergence, LossAggMode
+from memenvs.baselines.flags import Divergence, KLEstimator, LossAggMode
 
 LOSS_AGG_MODES, DIVERGENCES = get_args(LossAggMode), get_args(Divergence)
 MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
@@ -54,6 +54,23 @@ def policy_loss(
     return losses, cut > free
 
 
+def importance_weights(logprobs: torch.Tensor, sampler_logprobs: torch.Tensor, cap: float) -> torch.Tensor:
+    """Weights (N,) of the losses of tokens that another sampler drew: truncated importance sampling.
+
+        w = min(exp(log pi_old - log mu), cap)
+
+    Sources: Ionides (2008); Yao et al. (2025), "Your Efficient RL Framework Secretly Brings You Off-Policy RL
+    Training".
+
+    Args:
+        logprobs: log pi_old (N,), of the policy in training before the update.
+        sampler_logprobs: log mu (N,), of the sampler, which has the same weights and rounds differently.
+        cap: the most that a token counts; TRL has 2.
+    """
+    apart = (logprobs - sampler_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return apart.exp().clamp(max=cap)
+
+
 def value_loss(
     values: torch.Tensor, old_values: torch.Tensor, returns: torch.Tensor, *, clip: float | None = 0.2
 ) -> torch.Tensor:
@@ -74,19 +91,28 @@ def value_loss(
     return 0.5 * torch.maximum(free, (near - returns).square())
 
 
-def kl_penalty(logprobs: torch.Tensor, ref_logprobs: torch.Tensor) -> torch.Tensor:
-    """Estimates (N,) of KL(pi || pi_ref) from tokens that pi sampled, nats.
+def kl_penalty(
+    logprobs: torch.Tensor, ref_logprobs: torch.Tensor, estimator: KLEstimator = "k3"
+) -> torch.Tensor:
+    """Estimates (N,) of KL(pi || pi_ref) from tokens that pi sampled, nats (Schulman, 2020).
 
-        k3 = exp(-d) - 1 + d,   d = log pi - log pi_ref        Schulman, 2020; verl's low_var_kl
+        k3 = exp(-d) - 1 + d,   d = log pi - log pi_ref        verl's low_var_kl
+        k2 = d^2 / 2                                           verl's mse
 
-    They are unbiased and never negative. d itself (k1) is unbiased too, but its gradient is 0 in the mean:
-    `mt_ppo` takes it off the rewards.
+    Neither is negative. The mean of k3 is the divergence, but its mean gradient is that of KL(pi_ref || pi),
+    and it is cut at 10 nats, where its gradient is 0. The mean gradient of k2 is that of KL(pi || pi_ref),
+    though its mean is the divergence only where the two are near. The mean of d itself (k1) is the divergence
+    too, but its mean gradient is 0: `mt_ppo` takes it off the rewards.
 
     Args:
         logprobs: log pi (N,), nats.
-        ref_logprobs: log pi_ref (N,). k3 is cut at 10 nats, where its gradient is then 0.
+        ref_logprobs: log pi_ref (N,).
+        estimator: `"k3"` or `"k2"`.
     """
-    apart = (logprobs - ref_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    apart = logprobs - ref_logprobs
+    if estimator == "k2":
+        return 0.5 * apart.square()
+    apart = apart.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (torch.expm1(-apart) + apart).clamp(max=MAX_KL)
 
 

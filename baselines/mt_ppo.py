@@ -27,10 +27,11 @@ from memenvs.baselines.update import (
 )
 from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
 from memenvs.core.episode import Episode, Floats, Sample, valid
-from memenvs.credit.tokens import gae, place_rewards, whiten
+from memenvs.credit import bi_level_gae, gae, place_rewards, turn_gae, whiten
 from memenvs.models.hf import HFPolicy
 
 Placement = Literal["outcome", "merged", "turn"]
+Level = Literal["token", "turn", "both"]
 
 
 @dataclass
@@ -48,13 +49,18 @@ class MTPPOArgs(RewardArgs):
     reward: Placement = "turn"
     """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
     ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
+    gae: Level = "token"
+    """The time step of generalised advantage estimation: a token, a turn (Turn-PPO), or both, first over the
+    turns and then inside each (VAGEN)."""
     gamma: Share = 1.0
-    """Discount per token."""
+    """Discount per time step; of "both", per token."""
+    turn_gamma: Share = 1.0
+    """Discount per turn, with gae both alone."""
     lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Where the divergence goes: into the loss (the estimator k3 of Schulman, 2020), or subtracted from each
-    token's reward (k1)."""
+    """Where the divergence goes: into the loss, by kl_estimator, or subtracted from each token's reward (the
+    estimator k1)."""
 
     critic: Literal["separate", "shared"] = "separate"
     """A second model initialised from the policy, which doubles the memory of training ("separate"), or a
@@ -66,6 +72,9 @@ class MTPPOArgs(RewardArgs):
     """The same as lr_warmup, for the critic."""
     critic_warmup: Whole = 0
     """Number of first steps in which only the critic learns."""
+    value_clip: Positive | None = 0.2
+    """How far a value may move from the one when the tokens were sampled, in units of the reward; None does
+    not limit it, for rewards that are large beside it (Sokoban's +10)."""
     value_coef: Positive = 0.5
     """Weight of the critic's loss: relative to the policy's if shared, before clipping if separate."""
 
@@ -84,6 +93,8 @@ class MTPPOArgs(RewardArgs):
             )
         if self.kl_in == "reward" and not self.kl_coef:
             raise ValueError("kl_in reward has no effect without kl_coef; give --kl-coef too")
+        if self.turn_gamma < 1 and self.gae != "both":
+            raise ValueError(f"turn_gamma is for gae both, got gae {self.gae}; give --gamma")
 
 
 class MTPPORun(PlayRun):
@@ -140,7 +151,9 @@ def train(run: MTPPORun, args: MTPPOArgs) -> None:
             advantages, returns = token_advantages(
                 usable,
                 reward=args.reward,
+                level=args.gae,
                 gamma=args.gamma,
+                turn_gamma=args.turn_gamma,
                 lam=args.lam,
                 penalties=None if args.kl_in_loss else kl_penalties(usable, args.kl_coef),
                 marked=[episode.advantage_credits(run.policy) for episode in usable],
@@ -214,7 +227,7 @@ def value_loss(
     """The loss () of a critic's values (N,) of a micro-batch, and its metrics, as of `policy_loss`."""
     returns = flat_tensor([sample.returns for sample in samples], values)
     before = flat_tensor([sample.values for sample in samples], values)
-    errors = losses.value_loss(values, before, returns)
+    errors = losses.value_loss(values, before, returns, clip=args.value_clip)
     return args.value_coef * (weights * errors).sum(), {"value_loss": errors.mean()}
 
 
@@ -222,7 +235,9 @@ def token_advantages(
     episodes: Sequence[Episode],
     *,
     reward: Placement = "turn",
+    level: Level = "token",
     gamma: float = 1.0,
+    turn_gamma: float = 1.0,
     lam: float = 1.0,
     whitened: bool = True,
     penalties: Sequence[Floats] | None = None,
@@ -231,12 +246,15 @@ def token_advantages(
     """Advantages and returns (N,) of each episode's sampled tokens by GAE over its critic's values.
 
     Rewards are placed as in MT-PPO eq. 9 (`"turn"`), or all at the last token: their sum (`"merged"`,
-    PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over sampled tokens, through all samples.
+    PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over sampled tokens, through all samples,
+    or over turns (`turn_gae`), or on two levels (`bi_level_gae`).
 
     Args:
         episodes: with `values` in every sample.
         reward: see above.
-        gamma: discount per token.
+        level: the time step: `"token"`, `"turn"` or `"both"`.
+        gamma: discount per time step; of `"both"`, per token.
+        turn_gamma: discount per turn of `"both"`.
         lam: lambda of GAE.
         whitened: advantages get mean 0 and standard deviation 1 over all tokens given.
         penalties: (N,) of each episode's sampled tokens, taken off their rewards; None for none.
@@ -256,7 +274,19 @@ def token_advantages(
         placed = place_rewards(earned, ends, episode.tokens, placement=reward, outcome=outcome)
         rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
         values[row, : episode.tokens] = np.concatenate([np.asarray(s.values) for s in episode.samples])
-    advantages = gae(rewards, values, mask, gamma, lam)
+    if level == "token":
+        advantages = gae(rewards, values, mask, gamma, lam)
+    else:
+        advantages = np.zeros(mask.shape)
+        for row, episode in enumerate(episodes):
+            sampled = slice(episode.tokens)
+            turns = episode.by_token(range(len(episode.turns)))
+            steps = rewards[row, sampled], values[row, sampled], turns, gamma, lam
+            if level == "both":
+                advantages[row, sampled] = bi_level_gae(*steps, turn_gamma)
+            else:
+                advantages[row, sampled] = turn_gae(*steps)
+                values[row, sampled] = values[row, np.searchsorted(turns, turns)]  # before the first token
     returns = advantages + values
     if whitened:
         advantages = whiten(advantages, mask)

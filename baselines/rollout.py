@@ -130,15 +130,17 @@ class PlayRun(Run):
         """Load the policy, and start the engine that samples."""
         args, loaded = self.args, super().load_models()
         self.policy = policy = loaded["policy"]
-        self.sampler: TokenPolicy = policy
+        self.sampler: HFPolicy | models.VLLMPolicy = policy
         if args.vllm is not None:
             if self.processes.size > 1:
                 raise ValueError("--vllm works in one process; leave it out with several")
             engine = {"dtype": str(policy.model.dtype).removeprefix("torch.")} | args.vllm
-            settings = {"chat_args": args.chat_args, **self._sampling}
+            settings = {**args.chat_settings, **self._sampling}
             self.sampler = models.VLLMPolicy(policy.adapter_of or args.model, engine=engine, **settings)
             if self._begun_from_adapter:
                 self.refresh_sampler()  # the engine has the weights without it
+        elif args.model_plays:
+            policy.check_can_sample()
         return loaded
 
     def load_fixed(self, name: str = "") -> HFPolicy:
@@ -260,7 +262,10 @@ class PlayRun(Run):
         if self._eval_loop is None:
             make_env = maker(args.env, {**args.env_args, **args.eval_env_args})
             alone = [method for method in self.methods if not method.group]
-            self._eval_loop = self.make_loop(make_env, methods=alone)
+            player = self.sampler
+            if args.eval_temperature is not None:
+                player = self.sampler.at_temperature(args.eval_temperature)
+            self._eval_loop = self.make_loop(make_env, player, alone)
         episodes = self.play(self._eval_loop, group_seeds(args.seed, 0, 1, len(tasks)), tasks, 1)
         self.save_episodes(step, "eval", episodes)
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
@@ -292,6 +297,8 @@ class PlayRun(Run):
         if args.stop:
             options.append(f"--stop {shlex.join(args.stop)}")
         options.append(f"--max-new-tokens {args.max_new_tokens}")
+        if args.eval_temperature is not None:
+            options.append(f"--temperature {args.eval_temperature:g}")
         options.append(f"--out {shlex.quote(f'{args.out}/evaluation')}")
         view = [f"  memenvs view {shlex.quote(str(args.out))}"] if args.save_episodes else []
         return [first, "  memenvs evaluate run " + " \\\n      ".join(options), *view]

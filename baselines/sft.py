@@ -64,6 +64,11 @@ class SFTArgs(PlayArgs):
     """Learn from the sequences in random order, or in the order of the teacher's episodes, so that prefixes
     shared by neighbours are computed once per batch."""
 
+    @property
+    def model_plays(self) -> bool:
+        """Whether the model is its own teacher or is evaluated."""
+        return self.teacher == "self" or self.eval_every > 0
+
 
 class SFTRun(PlayRun):
     """A run that learns from a teacher's episodes.

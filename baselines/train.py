@@ -294,7 +294,7 @@ class Run:
         args, lora = self.args, None
         if adapt and args.lora_rank:
             lora = models.LoRA(args.lora_rank, seed=args.seed)
-        settings = {"chat_args": args.chat_args, "device": self.processes.device, **settings}
+        settings = {**args.chat_settings, "device": self.processes.device, **settings}
         policy = HFPolicy(model, lora=lora, dtype=args.dtype, **settings)
         if policy.model.dtype == torch.float16:
             raise ValueError(

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
@@ -106,7 +107,8 @@ def score(
         sample = samples[i]
         sample.values, sample.ref_logprobs = numbers_of.get("values"), numbers_of.get("ref_logprobs")
         if rescore:
-            drift.append(sample.logprobs[sample.response_mask] - numbers_of["logprobs"])
+            sample.sampler_logprobs = sample.logprobs[sample.response_mask]
+            drift.append(sample.sampler_logprobs - numbers_of["logprobs"])
             sample.logprobs[sample.response_mask] = numbers_of["logprobs"]
     return {"kl_sampler": float(np.concatenate(drift).mean())} if drift else {}
 
@@ -149,7 +151,7 @@ def train_on(
         policy: to be trained.
         optimizer: optimizer of its parameters.
         samples: samples of all processes; each process takes its share.
-        args: `epochs`, `minibatches`, `loss_agg_mode`, `micro_batch_tokens`.
+        args: `epochs`, `minibatches`, `loss_agg_mode`, `mask_truncated`, `micro_batch_tokens`.
         losses_of: is given the samples of a micro-batch and the weights (N,) of their tokens; each loss
             () that it yields adds its gradient, before the next is computed, and comes with metrics, which
             are means over the tokens.
@@ -169,7 +171,7 @@ def train_on(
     """
     if not samples:
         return {"skipped": 1.0}
-    if not any(map(counts, samples)):
+    if not any(counts(sample) and _in_loss(sample, args).any() for sample in samples):
         norms = dict.fromkeys(trained or ["grad_norm"], 0.0)
         return {**(unmoved or {}), **norms, "computed": 0.0, "skipped": 1.0}
     trained = trained or {"grad_norm": policy.model_parameters()}
@@ -179,8 +181,8 @@ def train_on(
         rng = np.random.default_rng([*seed, epoch])
         for minibatch in _minibatches(samples, args.minibatches, rng):
             optimizer.zero_grad(set_to_none=True)
-            needed = [i for i, sample in enumerate(minibatch) if counts(sample)]
-            rest = [i for i, sample in enumerate(minibatch) if not counts(sample)]
+            teaches = [counts(sample) and bool(_in_loss(sample, args).any()) for sample in minibatch]
+            needed, rest = np.flatnonzero(teaches).tolist(), np.flatnonzero(np.logical_not(teaches)).tolist()
             read = functools.partial(_read, policy, minibatch, args, losses_of, processes)
             seen, computed = read(needed, learn=True)
             if moved:
@@ -238,7 +240,8 @@ def _read(
     Returns:
         Metrics, each with the number of tokens that they are means over, and the positions computed.
     """
-    lengths = torch.tensor([int(sample.response_mask.sum()) for sample in minibatch])
+    counted = [_in_loss(sample, args) for sample in minibatch]
+    lengths = torch.tensor([int(tokens.sum()) for tokens in counted])
     shared = share([minibatch[i].ids for i in chosen], processes)
     mine = torch.tensor([chosen[i] for i in shared], dtype=torch.long)
     ids = [minibatch[i].ids for i in mine]
@@ -246,15 +249,22 @@ def _read(
     seen = list[tuple[Mapping[str, float], float]]()
     for batch in batches:
         part = mine[batch]
+        tokens = torch.from_numpy(np.concatenate([counted[i] for i in part]))
         rows = torch.repeat_interleave(part, lengths[part])
-        weights = losses.token_weights(rows, lengths, args.loss_agg_mode, horizon=args.max_new_tokens)
-        weights = weights.to(policy.device, torch.float32)
+        weights = torch.zeros(len(tokens))  # of what is not in the loss
+        weights[tokens] = losses.token_weights(rows, lengths, args.loss_agg_mode, horizon=args.max_new_tokens)
+        weights = weights.to(policy.device)
         with torch.set_grad_enabled(learn):
             for loss, metrics in losses_of([minibatch[i] for i in part], weights):
                 if learn:
                     loss.backward()
                 seen.append(({name: float(value.detach()) for name, value in metrics.items()}, len(weights)))
     return seen, policy.computed(ids, batches)
+
+
+def _in_loss(sample: Sample, args: StepArgs) -> NDArray[np.bool_]:
+    """(N,) which of a sample's sampled tokens are in the loss."""
+    return sample.ended if args.mask_truncated else np.ones(int(sample.response_mask.sum()), np.bool_)
 
 
 def policy_loss(
@@ -275,6 +285,9 @@ def policy_loss(
     of_tokens, clipped = losses.policy_loss(
         now.logprobs, old, advantages, clip=args.clip[0], clip_high=args.clip[-1], dual_clip=args.dual_clip
     )
+    if args.importance_cap is not None:
+        sampler = sampled if first else flat_tensor([_sampler_logprobs(s) for s in samples], now.logprobs)
+        of_tokens = losses.importance_weights(old, sampler, args.importance_cap) * of_tokens
     loss = (weights * of_tokens).sum()
     metrics = {
         "policy_loss": of_tokens.mean(),
@@ -285,14 +298,21 @@ def policy_loss(
         metrics["kl_sampler"] = (sampled - old).mean()
     if args.kl_coef:
         reference = flat_tensor([sample.ref_logprobs for sample in samples], now.logprobs)
-        in_loss = args.kl_in_loss
-        penalty = losses.kl_penalty(now.logprobs, reference) if in_loss else now.logprobs - reference
-        metrics["kl_ref"] = penalty.mean()
-        if in_loss:
+        metrics["kl_ref"] = (now.logprobs - reference).mean()
+        if args.kl_in_loss:
+            penalty = losses.kl_penalty(now.logprobs, reference, args.kl_estimator)
+            metrics["kl_ref"] = penalty.mean()
             loss = loss + args.kl_coef * (weights * penalty).sum()
     if args.entropy_coef and now.entropy is not None:
         loss = loss - args.entropy_coef * (weights * now.entropy).sum()
     return loss, metrics
+
+
+def _sampler_logprobs(sample: Sample) -> Floats:
+    """Nats (N,) of the sampled tokens when they were sampled."""
+    if sample.sampler_logprobs is None:
+        return sample.logprobs[sample.response_mask]
+    return sample.sampler_logprobs
 
 
 def sampled_entropy(samples: Iterable[Sample]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,12 @@ __all__ = [
 Row = dict[str, list[Any]]
 NAMED = re.compile(r"(task|seed) (\d+)")  # the prompts of `task_rows` and `seed_rows`
 CREDIT: Mapping[str, Any] = {"reward": "turn"}
+REPLACED = {
+    "scale_rewards": "`scale`",
+    "reward_weights": "`component_weights`",
+    "multi_objective_aggregation": "`normalize` and `component_weights`",
+}
+"""Settings of GRPOConfig that `TurnAdvantages` replaces, and those of `credit` for the same."""
 OVER = "The episode is over. Reply without calling a tool."
 
 
@@ -76,6 +83,7 @@ class EpisodeRollout:
         methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them.
         scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
         concurrency: episodes that are played at once.
+        eval_env_args: arguments that differ in the trainer's evaluations, such as another task set.
         **env_args: arguments of an environment given by its id.
 
     Raises:
@@ -83,6 +91,7 @@ class EpisodeRollout:
 
     Attributes:
         n_tasks: tasks of the environment.
+        n_eval_tasks: tasks of the environment of evaluations.
         policy: that played them.
         episodes: the latest batch, in the order of the prompts.
     """
@@ -93,10 +102,15 @@ class EpisodeRollout:
         methods: Sequence[MethodSpec] = (),
         scorer: ScorerSpec = None,
         concurrency: int = 64,
+        eval_env_args: Mapping[str, Any] | None = None,
         **env_args: Any,
     ) -> None:
-        self._make_env = maker(env, env_args)
-        first = self._make_env()
+        self._make_env, self._make_eval_env = (
+            maker(env, {**env_args, **different}) for different in ({}, eval_env_args or {})
+        )
+        evaluated, first = self._make_eval_env(), self._make_env()
+        self.n_eval_tasks = text_env_of(evaluated).n_tasks
+        evaluated.close()
         check_text_observations(first)
         self.rewrites = first.get_wrapper_attr("context") == "rewrite"
         self.n_tasks = text_env_of(first).n_tasks
@@ -118,7 +132,8 @@ class EpisodeRollout:
             ValueError: the prompts are of another kind or cut a group, or the trainer takes one row an
                 episode and the environment rewrites its prompts.
         """
-        size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+        training = trainer.model.training
+        size = trainer.num_generations if training else trainer.num_generations_eval
         expand = getattr(trainer, "pad_rows", None)
         if self.rewrites and expand is None:
             raise ValueError(
@@ -132,7 +147,8 @@ class EpisodeRollout:
             for seed, task in read_groups(prompts, size)
         ]
         policy = as_policy(self.policy, trainer.max_completion_length)
-        loop = Loop(self._make_env, policy, self.methods, self._scorer, concurrency=self._concurrency)
+        make_env = self._make_env if training else self._make_eval_env
+        loop = Loop(make_env, policy, self.methods, self._scorer, concurrency=self._concurrency)
         self.episodes = loop.play_all(plan)
         rows = []
         for episode in self.episodes:
@@ -191,7 +207,8 @@ class TurnAdvantages(Trainer):
             of `memenvs.adapters.trl` tools.
 
     Raises:
-        ValueError: the trainer has neither, or `credit` names what is not there.
+        ValueError: the trainer has neither, `credit` names what is not there, or a setting of the trainer
+            would have no effect.
     """
 
     def __init__(self, *args: Any, credit: Mapping[str, Any] = CREDIT, **kwargs: Any) -> None:
@@ -204,6 +221,13 @@ class TurnAdvantages(Trainer):
                 "TurnAdvantages needs rollout_func=EpisodeRollout(…), or an environment_factory of "
                 "SearchTools, SokobanTools or another ToolEnv"
             )
+        defaults = {field.name: field.default for field in fields(self.args)}
+        for name, instead in REPLACED.items():
+            if getattr(self.args, name) != defaults[name]:
+                raise ValueError(
+                    f"TurnAdvantages replaces TRL's advantages, so {name}={getattr(self.args, name)!r} would "
+                    f"have no effect; leave it out, and set {instead} in credit"
+                )
         self._credit = read_credit(credit, getattr(self.rollout_func, "methods", ()))
 
     def pad_rows(self, rows: Sequence[Row]) -> list[Row]:

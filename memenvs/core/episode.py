@@ -47,6 +47,10 @@ def _no_floats() -> Floats:
     return np.zeros(0)
 
 
+def _no_flags() -> NDArray[np.bool_]:
+    return np.zeros(0, np.bool_)
+
+
 class Reply(msgspec.Struct, omit_defaults=True):
     """What a policy replied at a turn. A policy over texts leaves the tokens empty.
 
@@ -162,10 +166,12 @@ class Sample:
     Attributes:
         ids: (T,) tokens.
         response_mask: (T,) bool, the N tokens that the policy sampled.
-        logprobs: (T,) nats of the sampled tokens when they were sampled; 0 elsewhere.
+        logprobs: (T,) nats of the sampled tokens when they were sampled, or scored again; 0 elsewhere.
         turns: (T,) number of the turn that sampled a token; -1 elsewhere.
         values: (N,) a critic's values of the sampled tokens, if there is one.
         ref_logprobs: (N,) nats of the sampled tokens under a reference model, if there is one.
+        sampler_logprobs: (N,) nats when they were sampled, if `logprobs` have been scored again.
+        cut_off: (T,) bool, the tokens of replies that ended at their limit; empty where none did.
         teacher: what a teacher reads before the same tokens, a sequence for each turn that it can read.
         group: names its group; groups are not shared among minibatches.
         advantages: (N,) advantages of the sampled tokens; empty where none were computed.
@@ -178,10 +184,18 @@ class Sample:
     turns: NDArray[np.int64]
     values: Floats | None = None
     ref_logprobs: Floats | None = None
+    sampler_logprobs: Floats | None = None
+    cut_off: NDArray[np.bool_] = dataclasses.field(default_factory=_no_flags)
     teacher: tuple[Sample, ...] = ()
     group: int = 0
     advantages: Floats = dataclasses.field(default_factory=_no_floats)
     returns: Floats | None = None
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """(N,) whether a sampled token's reply ended by itself, and not at its limit."""
+        cut = self.cut_off if len(self.cut_off) else np.zeros(len(self.ids), np.bool_)
+        return ~cut[self.response_mask]
 
     @classmethod
     def of(cls, *parts: tuple[Ids, Floats | None, int]) -> Sample:
@@ -446,7 +460,11 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
                 parts += [(reply.read, None, -1), (reply.ids, reply.logprobs, number)]
                 number += 1
             if any(len(turn.reply.ids) for turn in turns):
-                samples.append(dataclasses.replace(Sample.of(*parts), group=self.group))
+                sample = dataclasses.replace(Sample.of(*parts), group=self.group)
+                cut = [k for k, turn in enumerate(turns, number - len(turns)) if turn.reply.cut_off]
+                if cut:
+                    sample.cut_off = np.isin(sample.turns, cut)
+                samples.append(sample)
         return samples
 
     def split(self, values: Floats) -> list[Floats]:

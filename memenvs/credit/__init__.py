@@ -27,7 +27,17 @@ from memenvs.credit.memory import (
     tamtrl_rewards,
 )
 from memenvs.credit.searches import redundancy, search_gains, tool_efficiency
-from memenvs.credit.tokens import Mask, gae, masked_mean, masked_var, overlong_penalty, place_rewards, whiten
+from memenvs.credit.tokens import (
+    Mask,
+    bi_level_gae,
+    gae,
+    masked_mean,
+    masked_var,
+    overlong_penalty,
+    place_rewards,
+    turn_gae,
+    whiten,
+)
 from memenvs.credit.turns import Ended, combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
 
 __all__ = [
@@ -39,6 +49,7 @@ __all__ = [
     "MemPOAdvantages",
     "Scale",
     "all_equal",
+    "bi_level_gae",
     "combine_turns",
     "gae",
     "gdpo",
@@ -62,6 +73,7 @@ __all__ = [
     "tamtrl",
     "tamtrl_rewards",
     "tool_efficiency",
+    "turn_gae",
     "whiten",
     "without_rounding",
 ]

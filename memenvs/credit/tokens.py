@@ -53,6 +53,84 @@ def gae(
     return advantages
 
 
+@checked
+def turn_gae(
+    rewards: ArrayLike, values: ArrayLike, turns: ArrayLike, gamma: Share = 1.0, lam: Share = 1.0
+) -> Array:
+    """Generalised advantage estimates (N,) of one rollout whose time step is a turn: Turn-PPO.
+
+        delta_k = R_k + gamma V_{k+1} - V_k        A_k = delta_k + gamma lam A_{k+1}
+
+    R_k is the sum of the turn's token rewards, V_k the value before its first token; past the last turn V and
+    A are 0. Every token of turn k has A_k, and the critic's target is A_k + V_k. Source: Turn-PPO
+    (arXiv 2512.17008), which also clips the ratio of a turn as a whole.
+
+    >>> turn_gae([0.0, 0.5, 1.0], [0.2, 0.9, 0.4], turns=[0, 0, 1], gamma=0.5, lam=0.5).round(3).tolist()
+    [0.65, 0.65, 0.6]
+
+    Args:
+        rewards: r (N,), of the tokens that the policy wrote.
+        values: V (N,).
+        turns: (N,) the number of each token's turn, rising.
+        gamma: discount per turn, 0 to 1.
+        lam: 0 to 1.
+    """
+    starts, lengths = _runs(turns)
+    if not len(starts):
+        return np.zeros(0)
+    earned, worth = np.add.reduceat(np.asarray(rewards, np.float64), starts), np.asarray(values)[starts]
+    (advantages,) = gae([earned], [worth], np.ones((1, len(starts)), np.bool_), gamma, lam)
+    return np.repeat(advantages, lengths)
+
+
+@checked
+def bi_level_gae(
+    rewards: ArrayLike,
+    values: ArrayLike,
+    turns: ArrayLike,
+    gamma: Share = 1.0,
+    lam: Share = 1.0,
+    turn_gamma: Share = 1.0,
+) -> Array:
+    """Generalised advantage estimates (N,) of one rollout on two levels, its turns and their tokens: VAGEN.
+
+        delta_k = r_e + turn_gamma V_{e'} - V_e    A_e = delta_k + turn_gamma lam A_{e'}
+        delta_t = r_t + gamma V_{t+1} - V_t        A_t = delta_t + gamma lam A_{t+1}         t < e
+
+    e is the last token of turn k, e' that of turn k + 1; past the last turn V and A are 0. The critic's
+    targets are A + V. Source: Bi-Level GAE of VAGEN (arXiv 2510.16907) as its public code was released: the
+    advantage of a turn takes the place of its last token's.
+
+    >>> bi_level_gae([0.0, 0.5, 1.0], [0.2, 0.9, 0.4], turns=[0, 0, 1], gamma=0.5, lam=0.5).round(3).tolist()
+    [0.325, 0.3, 0.6]
+
+    Args:
+        rewards: r (N,), of the tokens that the policy wrote.
+        values: V (N,).
+        turns: (N,) the number of each token's turn, rising.
+        gamma: discount per token of a turn, 0 to 1.
+        lam: 0 to 1, on both levels.
+        turn_gamma: discount per turn, 0 to 1.
+    """
+    earned, worth = np.array(rewards, np.float64), np.asarray(values, np.float64)
+    starts, lengths = _runs(turns)
+    if not len(starts):
+        return np.zeros(0)
+    ends = starts + lengths - 1
+    (of_turns,) = gae([earned[ends]], [worth[ends]], np.ones((1, len(ends)), np.bool_), turn_gamma, lam)
+    earned[ends] = of_turns + worth[ends]  # so that the last token's own estimate is its turn's
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    rows = np.zeros((2, *mask.shape))
+    rows[:, mask] = earned, worth
+    return gae(rows[0], rows[1], mask, gamma, lam)[mask]
+
+
+def _runs(turns: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first token of each turn, and its number of tokens."""
+    _, starts, lengths = np.unique(np.asarray(turns), return_index=True, return_counts=True)
+    return starts, lengths
+
+
 def place_rewards(
     turn_rewards: ArrayLike,
     ends: ArrayLike,

@@ -24,14 +24,24 @@ from memenvs.models.endpoint import (
     Message,
     Prompts,
     TextConversation,
+    TokenEndpoint,
     ToolConversation,
     Watch,
     complete,
     served_models,
+    served_window,
 )
 from memenvs.models.packaged import MODELS, base_of, is_adapter, shipped_agents
 from memenvs.models.policy import Dtype, TokenPolicy
-from memenvs.rollout.policy import Policy, Request, ThreadPolicy, agent_policy, as_policy, made_policy
+from memenvs.rollout.policy import (
+    Policy,
+    Request,
+    ThreadPolicy,
+    agent_policy,
+    as_policy,
+    made_policy,
+    prompt_of,
+)
 from memenvs.rollout.scripted import make_policy
 
 KEY = "OPENAI_API_KEY"
@@ -39,7 +49,7 @@ KEY = "OPENAI_API_KEY"
 
 _log = logging.getLogger(__name__)
 
-_OF_ENDPOINTS = ("model", "conversation", "tools", "body", "timeout", "tries")
+_OF_ENDPOINTS = ("model", "conversation", "tools", "tokens", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
 
 
@@ -60,6 +70,8 @@ class ModelOptions:
         model: name of the model at the endpoint; None if it serves only one.
         conversation: send an endpoint each episode of context `"append"` as a conversation.
         tools: `"native"` sends an endpoint the environment's tools, in a conversation, and reads tool calls.
+        tokens: folder or name of the endpoint's model. Its prompts are then sent as token ids, made as in
+            training, to a server that takes them (vLLM, SGLang).
         system_prompt: text of the system message of every chat, or the name of a file with this text.
         examples: file of JSON lines {"user", "assistant"}, turns that every chat starts with.
         body: more fields of a request to the endpoint; None leaves a field out.
@@ -81,6 +93,7 @@ class ModelOptions:
     model: str | None = None
     conversation: bool = False
     tools: Literal["native"] | None = None
+    tokens: str | None = None
     system_prompt: str | None = None
     examples: str | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -237,6 +250,7 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
 
     def make(env: gym.Env[Any, Any]) -> tuple[Policy, TokenPolicy]:
         policy = models.HFPolicy.load(model, **chosen)
+        policy.check_can_sample()  # raises here, not in the first episode
         if opening:
             if not policy.chat:
                 raise ValueError(f"hf:{model} has no chat template; leave out --system-prompt and --examples")
@@ -277,6 +291,8 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
         **options.body,
     }
     opening = _opening(options)
+    if options.tokens is not None:
+        return _token_endpoint(client, body, options, opening)
     # not the address, so that a server restarted on another port resumes the run
     how = {"conversation": options.conversation, "tools": options.tools}
     setting = {"policy": "openai", "model": body["model"], **how, "body": body, **opening}
@@ -288,6 +304,33 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
         return EndpointPolicy(client, body, kind, **opening), None
 
     return PolicySpec(setting, make)
+
+
+def _token_endpoint(
+    client: OpenAIClient, body: dict[str, Any], options: ModelOptions, opening: dict[str, list[Message]]
+) -> PolicySpec:
+    """A model at an endpoint that takes prompts as token ids."""
+    if options.conversation or options.tools:
+        raise ValueError("--tokens sends prompts as token ids; leave --conversation and --tools out")
+    from memenvs.models.hf import load_chat_tokens, saved_settings  # needs torch, as most endpoints do not
+
+    name = str(options.tokens)
+    tokens = load_chat_tokens(name, options.chat_args)
+    stop = list(options.stop or saved_settings(name).get("stop", ()))
+    elsewhere = ("max_tokens", "stop", "chat_template_kwargs")
+    fields = {name: value for name, value in body.items() if name not in elsewhere}
+    endpoint = TokenEndpoint(client, tokens, fields, stop, served_window(client, body["model"]))
+    endpoint.opening = [(message["role"], message["content"]) for message in opening.get("opening", ())]
+
+    def reply(request: Request) -> Reply:
+        prompt = prompt_of(endpoint, request, options.max_new_tokens)
+        if prompt.room <= 0:
+            return prompt.reply(None)
+        return prompt.reply(endpoint.sample([prompt.ids], [request.rng], prompt.room)[0])
+
+    setting = {"policy": "openai", "tokens": _files(name), "body": fields, "stop": stop, **tokens.settings}
+    setting |= {"max_new_tokens": options.max_new_tokens, **opening}
+    return PolicySpec(setting, lambda env: (ThreadPolicy(reply), endpoint))
 
 
 class _ExampleTurn(msgspec.Struct):

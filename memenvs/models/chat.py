@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from memenvs.tasks.tokens import TextTokenizer
 BROKEN = "\ufffd"  # decoded from bytes that are not a character
 REPLY = "the-reply-is-here"  # a placeholder, searched for in the rendered chat
 OWN_ARGS = ("messages", "add_generation_prompt")  # given to the template by `ChatTokens` itself
+DATE = re.compile(r"strftime_now\(\s*['\"]([^'\"]+)['\"]")  # the form of a date in a template
 OPENING, CLOSING = "<think>", "\n</think>\n\n"
 
 
@@ -107,6 +110,8 @@ class ChatTokens(TokenText):
             so does the token that closes the last message of the template, unless the model names several:
             a model whose messages have parts (gpt-oss) closes each of them.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
+        split_special_tokens: encode control tokens that an observation or a feedback spells as ordinary text,
+            so that neither can end a message or begin one. The messages of `opening` may.
 
     Raises:
         ValueError: the tokenizer cannot be used; or it has no template, or one that leaves out an assistant's
@@ -119,6 +124,7 @@ class ChatTokens(TokenText):
         chat: bool | None = None,
         ends: Sequence[int] = (),
         chat_args: Mapping[str, Any] | None = None,
+        split_special_tokens: bool = False,
     ):
         super().__init__(copy_backend(tokenizer), ends)
         self.tokenizer = tokenizer
@@ -129,6 +135,18 @@ class ChatTokens(TokenText):
             if name in OWN_ARGS or not re.search(rf"\b{re.escape(name)}\b", template):
                 what = "the chat template reads" if self.chat else "prompts are plain text here, which read"
                 raise ValueError(f"{what} no argument {name!r}; leave it out of chat_args")
+        added = self.backend.get_added_tokens_decoder().items() if split_special_tokens else ()
+        self._split = {number: token.content for number, token in added if token.special}
+        today = [datetime.now().strftime(form) for form in DATE.findall(template)]
+        if today and any(date in self._render([("user", "?")]) for date in today):
+            pinned = (
+                "chat_args date_string='26 Jul 2024'" if "date_string" in template else "another template"
+            )
+            warnings.warn(
+                "the chat template writes today's date into prompts, so a run that is resumed or evaluated "
+                f"on another day reads other prompts; give {pinned}",
+                stacklevel=2,
+            )
         self._first = _bos(tokenizer)
         own_ends = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         closing = self._closing() if self.chat else None
@@ -136,6 +154,11 @@ class ChatTokens(TokenText):
             own_ends.append(closing)  # a base model's own end token is often another than its template's
         self._end = own_ends[-1] if own_ends else None
         self.ends |= frozenset(own_ends)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How texts are encoded, as the constructor takes it."""
+        return {"chat_args": self.chat_args, "split_special_tokens": bool(self._split)}
 
     @functools.cached_property
     def opens_thought(self) -> bool:
@@ -156,8 +179,8 @@ class ChatTokens(TokenText):
     def prompt(self, observation: str, opening: Sequence[tuple[str, str]] = ()) -> Ids:
         """A fresh prompt (T,); in a chat after the messages of `opening`, each with its role."""
         if not self.chat:
-            return np.concatenate([self._first, self.encode(observation)])
-        return self.encode(self._render([*opening, ("user", observation)]))
+            return np.concatenate([self._first, self._encode_around(observation, observation)])
+        return self._encode_around(self._render([*opening, ("user", observation)]), observation)
 
     def reply(self, text: str, stop: Sequence[str] = ()) -> Ids:
         """A reply (T,) as it would be sampled: with an end token, unless it ends in a stop string.
@@ -182,7 +205,7 @@ class ChatTokens(TokenText):
         An end token that the reply already has is not repeated.
         """
         if not self.chat:
-            return self.encode(text)
+            return self._encode_around(text, text)
         tail = self._tail(text)
         repeated = len(reply) and len(tail) and reply[-1] == tail[0] and int(tail[0]) in self.ends
         return tail[1:] if repeated else tail
@@ -202,7 +225,40 @@ class ChatTokens(TokenText):
                 "the chat template does not show what the assistant said, so nothing can follow it; pass "
                 "chat=False"
             )
-        return self.encode(tail)
+        return self._encode_around(tail, text)
+
+    def _encode_around(self, rendered: str, text: str) -> Ids:
+        """The ids (T,) of a rendered prompt, in whose last message the control tokens of `text` are split.
+
+        Raises:
+            ValueError: the template does not show the text as it is.
+        """
+        text = replace_surrogates(text).strip()  # as some templates do
+        if not any(token in text for token in self._split.values()):
+            return self.encode(rendered)
+        rendered = replace_surrogates(rendered)
+        before, shown, _ = rendered.rpartition(text)
+        if not shown:
+            raise ValueError(
+                "the chat template changes the text of messages, so its control tokens cannot be told from "
+                "those of the text; leave split_special_tokens out"
+            )
+        encoding = self.backend.encode(rendered, add_special_tokens=False)
+        ids: list[int] = []
+        for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            inside = len(before) <= start < len(before) + len(text)
+            if inside and number in self._split:
+                ids += self._ordinary.encode(rendered[start:end], add_special_tokens=False).ids
+            else:
+                ids.append(number)
+        return np.array(ids, dtype=np.int64)
+
+    @functools.cached_property
+    def _ordinary(self) -> Tokenizer:
+        """The backend without control tokens."""
+        backend = Tokenizer.from_str(self.backend.to_str())
+        backend.encode_special_tokens = True
+        return backend
 
     def _render(self, messages: list[tuple[str, str]], prompt: bool = True) -> str:
         chat = [{"role": role, "content": replace_surrogates(content)} for role, content in messages]

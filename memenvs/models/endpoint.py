@@ -7,18 +7,22 @@ import json
 import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
+import numpy as np
 
 from memenvs.core.data import is_whole
 from memenvs.core.env import Info, env_name, text_env_of
+from memenvs.core.episode import Ids, Reply
 from memenvs.core.errors import ServerError
 from memenvs.core.servers import OpenAIClient
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.tools import ToolUse, as_thought
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.policy import Limit, reply_limits
 from memenvs.sokoban.render import png_url
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -83,6 +87,13 @@ def served_models(client: OpenAIClient) -> list[str]:
         raise ServerError(
             f"{client.url} does not list its models ({error}); give the model's name"
         ) from error
+
+
+def served_window(client: OpenAIClient, model: str) -> int | None:
+    """Tokens of prompt and reply together of a model that is served (vLLM); None where no one says it."""
+    entries = client.get("/models", lambda answer: [entry | {} for entry in answer["data"]])
+    windows = (entry.get("max_model_len") for entry in entries if entry.get("id") == model)
+    return next(filter(is_whole, windows), None)
 
 
 def read_completion(answer: Any) -> Completion:
@@ -153,6 +164,64 @@ def with_thought(env: gym.Env[Any, Any], thought: str, text: str, *, cut: bool =
         return f"<think>{thought}"
     use = text_env_of(env).tool_use()
     return (use.compose if use else as_thought)(thought, "", text)
+
+
+class TokenEndpoint(ChatPolicy):
+    """A model behind a server that takes prompts as token ids: `POST /completions` of vLLM or SGLang.
+
+    The prompts are those that the model was trained on, whatever chat template the server has: a growing
+    context goes on from the tokens that were sampled. A server that does not return them (`token_ids`) sends
+    text, which is tokenised again. Log-probabilities are zeros.
+
+    Args:
+        client: client of the server.
+        tokens: encodes prompts and feedback, and decodes replies.
+        fields: fields of every request, such as the model and the temperature; None leaves a field out.
+        stop: strings that end a reply.
+        window: tokens of prompt and reply together; None: any number.
+    """
+
+    def __init__(
+        self,
+        client: OpenAIClient,
+        tokens: ChatTokens,
+        fields: Mapping[str, Any],
+        stop: Sequence[str] = (),
+        window: int | None = None,
+    ) -> None:
+        super().__init__(tokens)
+        self.client, self.fields, self.stop, self.window = client, fields, stop, window
+
+    def sample(
+        self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
+    ) -> list[Reply]:
+        """A reply to each prompt, one after the other; a prompt that fills the window gets an empty one.
+
+        Raises:
+            ServerError: no answer, or one that is no completion.
+        """
+        limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
+        return [self._reply(*of_prompt) for of_prompt in zip(prompts, rngs, limits, strict=True)]
+
+    def _reply(self, prompt: Ids, rng: np.random.Generator, limit: int) -> Reply:
+        if not limit:
+            return Reply("", finished=False)
+        fields = {
+            "seed": int(rng.integers(2**31)),
+            "stop": list(self.stop) or None,
+            "stop_token_ids": sorted(self._tokens.ends),
+            **{"skip_special_tokens": False, "include_stop_str_in_output": True, "return_token_ids": True},
+            **self.fields,
+        }
+        body = {name: value for name, value in fields.items() if value is not None}
+        body |= {"prompt": prompt.tolist(), "max_tokens": limit}
+        choice = self.client.post("/completions", body, lambda answer: answer["choices"][0] | {})
+        finished, ids = choice.get("finish_reason") != "length", choice.get("token_ids")
+        if ids is None:
+            text = replace_surrogates(str(choice.get("text")))
+            ids = self._tokens.reply(text, self.stop) if finished else self._tokens.encode(text)
+        ids = np.array(ids, dtype=np.int64)
+        return Reply(self._tokens.reply_text(ids), ids, np.zeros(len(ids)), finished)
 
 
 class Watch:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -42,11 +44,12 @@ from memenvs.models.lora import (
     twin,
     without_adapter,
 )
-from memenvs.models.packaged import MODELS, is_adapter, resolve
+from memenvs.models.packaged import MODELS, base_of, is_adapter, resolve
 from memenvs.models.policy import Dtype, Limit, LoRA, PolicyOutput, SamplingParams, reply_limits
 from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
 
+CHAT_SETTINGS = ("chat", "chat_args", "split_special_tokens")  # saved ones that `ChatTokens` takes
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 CARD = Path(__file__).with_name("model_card.md")
@@ -68,6 +71,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
             even where sampling is truncated.
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
+        split_special_tokens: encode control tokens that a prompt's text spells as ordinary text.
         lora: an adapter to train instead of the model, whose weights are shared and frozen; None: that of the
             model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which computes
             faster and rounds differently.
@@ -91,6 +95,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
+        split_special_tokens: bool = False,
         lora: LoRA | None = None,
         device: str | None = None,
         dtype: Dtype = "auto",
@@ -108,13 +113,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
             self.model = add_adapter(self.model, lora, base)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         SequenceReader.__init__(self, self.model)
-        ChatPolicy.__init__(self, ChatTokens(self.tokenizer, chat, _end_ids(self.model), chat_args))
-        if not can_reuse_cache(self._parts.backbone):
-            raise ValueError(
-                f"{type(self.model).__name__} has layers that keep another state than keys and values (such "
-                "as linear attention), which HFPolicy and the learners here cannot resume from; train it in "
-                "TRL or verl (docs/trainers.md), and play it with VLLMPolicy or an endpoint (openai:URL)"
-            )
+        ends = _end_ids(self.model)
+        tokens = ChatTokens(self.tokenizer, chat, ends, chat_args, split_special_tokens)
+        ChatPolicy.__init__(self, tokens)
         config = self.model.config.get_text_config()
         self.window: int | None = getattr(config, "max_position_embeddings", None)
         self._max_batch_tokens = max_batch_tokens
@@ -180,6 +181,20 @@ class HFPolicy(SequenceReader, ChatPolicy):
         """The chat around a scorer's `{prompt}`, after which an answer follows; None without chat."""
         return self._tokens.template
 
+    def check_can_sample(self) -> None:
+        """Nothing where the model can sample here.
+
+        Raises:
+            ValueError: its layers keep another state than keys and values, so that it can only be trained and
+                give log-probabilities here.
+        """
+        if not can_reuse_cache(self._parts.backbone):
+            raise ValueError(
+                f"{type(self.model).__name__} has layers that keep another state than keys and values (such "
+                "as linear attention), so HFPolicy cannot sample; add --vllm to a learner, and play it with "
+                "VLLMPolicy or an endpoint (openai:URL)"
+            )
+
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
@@ -190,8 +205,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
         Raises:
             FloatingPointError: the model's logits are NaN or infinite.
-            ValueError: a prompt is empty.
+            ValueError: a prompt is empty, or the model cannot sample here.
         """
+        self.check_can_sample()
         limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         uniforms = [rng.random(limit) for rng, limit in zip(rngs, limits, strict=True)]
         rows = [np.ascontiguousarray(prompt, dtype=np.int64) for prompt in prompts]
@@ -199,6 +215,14 @@ class HFPolicy(SequenceReader, ChatPolicy):
             self._merged.refresh()
         with evaluating(self.model):
             return self._sampler(rows, uniforms)
+
+    def at_temperature(self, temperature: float) -> HFPolicy:
+        """The same model, as it is trained from now on, as a policy that samples at another temperature."""
+        _ = self._merged  # which both share
+        other = copy.copy(self)
+        other.sampling_params = replace(self.sampling_params, temperature=temperature)
+        other.__dict__.pop("_sampler", None)
+        return other
 
     def forward(
         self, sequences: Sequence[Ids], response_masks: Masks, *, entropy: bool = False
@@ -295,7 +319,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
                 self.model.save_pretrained(fresh)
             if not (has_adapter(self.model) and belongs_to(self.model, self.tokenizer.name_or_path)):
                 self.tokenizer.save_pretrained(fresh)
-            settings = {"chat": self.chat, "chat_args": self._tokens.chat_args}
+            settings = {"chat": self.chat, **self._tokens.settings}
             value_head = {"value_head": self.value_head is not None}
             write_json(fresh / SETTINGS, {**asdict(self.sampling_params), **settings, **value_head})
             write_text(fresh / "README.md", self._card(run or {}))
@@ -357,7 +381,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
             self.tokenizer,
             sampling_params=self.sampling_params,
             chat=self.chat,
-            chat_args=self._tokens.chat_args,
+            **self._tokens.settings,
             max_batch_tokens=self._max_batch_tokens,
         )
 
@@ -391,16 +415,42 @@ class HFPolicy(SequenceReader, ChatPolicy):
         Raises:
             FileNotFoundError: there is no such model.
         """
-        path = Path(resolve(model))
-        saved = read_json(path / SETTINGS) if (path / SETTINGS).is_file() else {}
-        settings = saved | changes
+        settings = saved_settings(model) | changes
         value_head = settings.pop("value_head", False)
         names = [field.name for field in fields(SamplingParams) if field.name in settings]
         params = SamplingParams(**{name: settings.pop(name) for name in names})
         policy = cls(model, sampling_params=params, **settings)
         if value_head:
-            policy.add_value_head()._read_value_head(path)
+            policy.add_value_head()._read_value_head(resolve(model))
         return policy
+
+
+def saved_settings(model: str | Path) -> dict[str, Any]:
+    """The settings that `HFPolicy.save` wrote beside a model; none for another one."""
+    path = Path(resolve(model)) / SETTINGS
+    return dict(read_json(path)) if path.is_file() else {}
+
+
+def load_chat_tokens(model: str | Path, chat_args: Mapping[str, Any] | None = None) -> ChatTokens:
+    """What encodes the prompts of a model, as `HFPolicy` would, without its weights.
+
+    Args:
+        model: a folder or a name, as for `HFPolicy`.
+        chat_args: arguments of the template that replace saved ones.
+
+    Raises:
+        FileNotFoundError: there is no tokenizer.
+    """
+    name = str(resolve(model))
+    saved = {name: value for name, value in saved_settings(model).items() if name in CHAT_SETTINGS}
+    base = str(resolve(base_of(name))) if is_adapter(name) else name
+    try:
+        ends = transformers.GenerationConfig.from_pretrained(base).eos_token_id
+    except OSError:
+        ends = transformers.AutoConfig.from_pretrained(base).eos_token_id
+    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
+    settings = saved | ({"chat_args": chat_args} if chat_args else {})
+    return ChatTokens(load_hf_tokenizer(name, None), ends=ends, **settings)
 
 
 def _origin(model: str) -> tuple[str, str]:

@@ -47,6 +47,7 @@ def add_adapter(model: PreTrainedModel, lora: LoRA, base: str = "") -> PreTraine
         r=lora.rank,
         lora_alpha=SCALE * lora.rank,
         target_modules=sorted({name.rpartition(".")[2] for name in linear_layers(model)}),
+        target_parameters=expert_weights(model) or None,
         base_model_name_or_path=base or model.config._name_or_path,
         task_type="CAUSAL_LM",
         inference_mode=True,  # as it is saved
@@ -119,7 +120,7 @@ def read_adapter(model: PreTrainedModel, folder: str | Path) -> None:
 
     Raises:
         FileNotFoundError: the folder has no weights.
-        ValueError: they are damaged, of another model, or more than A and B of linear layers (DoRA, biases).
+        ValueError: they are damaged, of another model, or more than A and B of its layers (DoRA, biases).
     """
     path = Path(folder) / WEIGHTS
     if not path.is_file():
@@ -149,6 +150,12 @@ def linear_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
     }
 
 
+def expert_weights(model: nn.Module) -> list[str]:
+    """The weights of a mixture's experts, stacked in one parameter (E, …), by the ends of their names."""
+    names = [name.split(".") for name, weight in model.named_parameters() if weight.ndim == 3]
+    return sorted({".".join(name[-2:]) for name in names if name[-2] == "experts"})
+
+
 def twin(model: M) -> M:
     """A copy of a model that shares its frozen weights; the rest, such as an adapter, is copied."""
     shared = [weight for weight in model.parameters() if not weight.requires_grad]
@@ -159,7 +166,8 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
     """A copy of a model that shares its weights and has no adapter."""
     plain = _sharing(model)
     for name, layer in _adapted_layers(plain):
-        plain.set_submodule(name, layer.get_base_layer())
+        if not name.endswith(".base_layer"):  # the second adapter of a module is inside the first
+            plain.set_submodule(name, layer.get_base_layer())
     del plain.peft_config
     return plain
 
@@ -179,12 +187,14 @@ class MergedModel:
     def __init__(self, adapted: PreTrainedModel):
         self.model = without_adapter(adapted)
         self._layers = [
-            (layer, cast(nn.Linear, self.model.get_submodule(name)))
+            (layer, self.model.get_submodule(name.removesuffix(".base_layer")))
             for name, layer in _adapted_layers(adapted)
         ]
         self._merged: list[list[Tensor]] = [[]] * len(self._layers)  # A and B of each layer, as they were
-        for _, plain in self._layers:
-            plain.weight = nn.Parameter(torch.empty_like(plain.weight), requires_grad=False)
+        for layer, plain in self._layers:
+            name = _weight_name(layer)
+            empty = torch.empty_like(getattr(plain, name))
+            setattr(plain, name, nn.Parameter(empty, requires_grad=False))
         self.refresh()
 
     @torch.no_grad()
@@ -196,10 +206,20 @@ class MergedModel:
             if before and all(map(torch.equal, now, before)):
                 continue
             self._merged[number] = [weight.clone() for weight in now]
-            down, up = (weight.float() for weight in now)
-            change = up @ down * layer.scaling[NAME]
-            base = layer.get_base_layer().weight.float()
-            plain.weight.copy_(base + (change.T if layer.fan_in_fan_out else change))
+            name = _weight_name(layer)
+            base = getattr(layer.get_base_layer(), name).float()
+            if name == "weight":
+                down, up = (weight.float() for weight in now)
+                change = up @ down * layer.scaling[NAME]
+                change = change.T if layer.fan_in_fan_out else change
+            else:
+                change = layer.get_delta_weight(NAME).float()
+            getattr(plain, name).copy_(base + change)
+
+
+def _weight_name(layer: Any) -> str:
+    """The parameter that an adapted layer changes: of experts one that has a name."""
+    return str(getattr(layer, "parameter_name", "weight"))
 
 
 def _inject(model: PreTrainedModel, config: peft.LoraConfig) -> PreTrainedModel:

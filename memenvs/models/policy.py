@@ -64,8 +64,8 @@ class SamplingParams:
 class LoRA:
     """An adapter to be trained instead of the model: W x becomes W x + 2 B A x (its eq. 3 with alpha = 2 r).
 
-    Every linear layer but the lm_head gets one. B starts as 0, so that the model's outputs do not change by a
-    bit. Dropout is 0.
+    Every linear layer but the lm_head gets one, and every expert of a mixture. B starts as 0, so that the
+    model's outputs do not change by a bit. Dropout is 0.
 
     Args:
         rank: r, rows of A and columns of B.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import copy
 import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,7 @@ class VLLMPolicy(ChatPolicy):
             engine would give log-probabilities of the rest.
         chat: None: where the tokenizer has a template.
         chat_args: arguments of the chat template.
+        split_special_tokens: as in `HFPolicy`.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
 
     Raises:
@@ -60,6 +63,7 @@ class VLLMPolicy(ChatPolicy):
         sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
+        split_special_tokens: bool = False,
         engine: Mapping[str, Any] | None = None,
     ):
         self.sampling_params = sampling_params or SamplingParams()
@@ -76,7 +80,8 @@ class VLLMPolicy(ChatPolicy):
         self.window: int | None = config.max_model_len
         ends = config.try_get_generation_config().get("eos_token_id") or ()
         reader = self.llm.get_tokenizer() if tokenizer is None else load_hf_tokenizer(tokenizer, None)
-        super().__init__(ChatTokens(reader, chat, [ends] if isinstance(ends, int) else ends, chat_args))
+        ends = [ends] if isinstance(ends, int) else ends
+        super().__init__(ChatTokens(reader, chat, ends, chat_args, split_special_tokens))
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -112,6 +117,16 @@ class VLLMPolicy(ChatPolicy):
         """Drop the replies that are under way."""
         drop(self.llm, self._keys)
         self._keys.clear()
+
+    def at_temperature(self, temperature: float) -> VLLMPolicy:
+        """The same engine as a policy that samples at another temperature, to play and not to learn from.
+
+        Its log-probabilities are those that the engine gives, which may be of another distribution.
+        """
+        other = copy.copy(self)
+        other.sampling_params = replace(self.sampling_params, temperature=temperature)
+        other._keys = {}
+        return other
 
     def load_weights(self, policy: HFPolicy) -> None:
         """Sample with a policy's present weights from now on; its adapter, if it has one, is added to them.

@@ -81,7 +81,10 @@ class Node:
         turns, last = self.episode.sequences()[-1], len(self.episode.turns) - 1
         before = [(ids, None, -1) for turn in turns[:-1] for ids in (turn.reply.read, turn.reply.ids)]
         reply = self.reply
-        return Sample.of(*before, (reply.read, None, -1), (reply.ids, reply.logprobs, last))
+        sample = Sample.of(*before, (reply.read, None, -1), (reply.ids, reply.logprobs, last))
+        if reply.cut_off:
+            sample.cut_off = sample.response_mask
+        return sample
 
     def episodes(self) -> list[Episode]:
         """The episodes through this node to each end."""

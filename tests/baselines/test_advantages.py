@@ -245,6 +245,21 @@ class TestTokens:
         assert returns == pytest.approx(to_come)
         assert advantages == pytest.approx(np.subtract(to_come, [0.1, 0.2, 0.3]))
 
+    @pytest.mark.parametrize(
+        ("level", "discounts", "wanted"),
+        [
+            # A_1 = 1 - 0.3; A_0 = 0.5 + 0.5 * 0.3 - 0.1 + 0.5 * 0.7, for both tokens of turn 0
+            ("turn", {"gamma": 0.5}, [0.9, 0.9, 0.7]),
+            # at token 1: 0.5 + 0.5 * 0.3 - 0.2 + 0.5 * 0.7 = 0.8; before it 0.2 - 0.1 + 0.8
+            ("both", {"turn_gamma": 0.5}, [0.9, 0.8, 0.7]),
+        ],
+    )
+    def test_a_time_step_may_be_a_turn(self, level, discounts, wanted):
+        one = episode(1, [0.5, 1.0], [0.0, 1.0], ["a memory", "a"], values=[0.1, 0.2, 0.3])
+        (advantages,), (returns,) = token_advantages([one], level=level, whitened=False, **discounts)
+        assert advantages == pytest.approx(wanted)
+        assert returns == pytest.approx([1.0, 1.0, 1.0])  # 0.5 + 0.5 * 1, and 1
+
     def test_whitening_runs_over_all_tokens_of_the_batch(self):
         two = [
             episode(1, [1.0], [1.0], ["a memory"], values=[0.0, 0.0]),

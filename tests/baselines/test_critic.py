@@ -101,6 +101,13 @@ def test_a_separate_critic_trains_what_lies_below_its_value_head(tiny_model):
     assert np.mean(changed) > 0.9
 
 
+def test_a_critic_without_a_clip_learns_more_from_large_returns(tiny_model):
+    def loss(**options):
+        return step(tiny_model, "separate", returns=10.0, epochs=20, **options)[2]["value_loss"]
+
+    assert loss(value_clip=None) < 0.9 * loss(value_clip=0.2)
+
+
 def test_kl_in_the_reward_is_not_in_the_loss(tiny_model):
     without, *_ = step(tiny_model, "separate", kl_coef=0.0)
     inside, _, metrics = step(tiny_model, "separate", kl_coef=5.0, kl_in="reward", epochs=2)

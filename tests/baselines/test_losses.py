@@ -15,6 +15,7 @@ from memenvs.baselines.losses import (
     LOSS_AGG_MODES,
     aggregate,
     divergence,
+    importance_weights,
     kl_penalty,
     policy_loss,
     token_weights,
@@ -109,6 +110,12 @@ def test_a_token_that_became_certain_gives_a_finite_loss():
     assert torch.isfinite(losses).all()
 
 
+def test_importance_weights_are_ratios_up_to_the_cap():
+    # 0.6 / 0.3 and 0.1 / 0.4 stay; 0.9 / 0.1 = 9 is cut at 2
+    trained, sampled = torch.tensor([0.6, 0.1, 0.9]).log(), torch.tensor([0.3, 0.4, 0.1]).log()
+    close(importance_weights(trained, sampled, cap=2.0), [2.0, 0.25, 2.0], rtol=1e-5)
+
+
 def test_the_value_loss_takes_the_worse_of_the_two():
     # V = 1, V_old = 0, clip 0.2: V_clip = 0.2. Target 2: (1 - 2)^2 = 1 < (0.2 - 2)^2 = 3.24, half of it 1.62.
     # Target 0: (1 - 0)^2 = 1 > 0.04, half of it 0.5.
@@ -131,6 +138,21 @@ def test_the_mean_of_the_estimate_over_the_policy_is_its_kl():
     policy, other = torch.tensor([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4]], dtype=torch.float64)
     exact = (policy * (policy / other).log()).sum()
     close((policy * kl_penalty(policy.log(), other.log())).sum(), exact, rtol=1e-9)
+
+
+def test_the_mean_gradient_of_k2_is_that_of_the_divergence_from_the_reference():
+    logits = torch.tensor([4.0, 0, 0, 0], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.0, 4.0, 0, 0], dtype=torch.float64).log_softmax(0)
+    logprobs = logits.log_softmax(0)
+    (exact,) = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits, retain_graph=True)
+    sampled = logprobs.exp().detach()  # the mean over tokens that the policy samples
+    (gradient,) = torch.autograd.grad((sampled * kl_penalty(logprobs, reference, "k2")).sum(), logits)
+    close(gradient, exact, rtol=1e-9, atol=1e-12)
+    close(gradient, [0.2633, -0.1341, -0.0646, -0.0646], atol=5e-5)
+
+
+def test_k2_of_a_token_is_half_the_square():
+    close(kl_penalty(torch.tensor([-1.0, 3.0]), torch.tensor([1.0, 3.0]), "k2"), [2.0, 0.0])  # (-1 - 1)^2 / 2
 
 
 def test_entropy_of_equal_logits_is_the_log_of_their_number():

@@ -33,7 +33,7 @@ PAPERS = {
         "env": "MemSokoban-v0",
         "env_args": {"max_turns": 3, "max_actions": 3, "max_steps": 100, "min_solution": 5,
                      "rewards": "mt_ppo"},
-        "reward": "turn", "steps": 300,
+        "reward": "turn", "steps": 300, "value_clip": None,
     },
     ("grpo", "mt_grpo_tool"): {  # MT-GRPO 5.2, config_utils.py of its public code
         "env": "MemToolQA-v0", "env_args": {"k": 1}, "methods": ["ToolRewards"], "reward": "turn",
@@ -70,7 +70,7 @@ PAPERS = {
         "reward_args": {"beta": 0.2}, "group_size": 8, "groups": 256, "minibatches": 256 // 64,
         "epochs": 1, "clip": (0.2,), "lr": 1e-6, "lr_warmup": 2, "kl_coef": 0.001, "steps": 120,
         "temperature": 1.0, "max_new_tokens": 1024, "eval_every": 2, "eval_episodes": 128,
-        "eval_env_args": {"tasks": "data/hotpot200-holdout"},
+        "eval_env_args": {"tasks": "data/hotpot200-holdout"}, "eval_temperature": 0.0,
     },
     ("grpo", "memagent_reading"): {  # its public run_memory_7B.sh, and the ppo_trainer.yaml that it builds on
         "env": "MemChunkQA-v0",

@@ -145,6 +145,8 @@ def test_the_divergence_from_the_reference_is_in_the_loss(policy, items):
     _, metrics = weights_after(policy, items, kl_coef=0.1)
     # d = log pi - log ref = 1: k3 = exp(-1) - 1 + 1
     assert metrics["kl_ref"] == pytest.approx(np.exp(-1), rel=1e-4)
+    _, metrics = weights_after(policy, items, kl_coef=0.1, kl_estimator="k2")
+    assert metrics["kl_ref"] == pytest.approx(0.5, rel=1e-4)  # 1^2 / 2
 
 
 def test_approx_kl_is_of_the_policy_that_sampled(policy, items):
@@ -231,6 +233,39 @@ def test_a_single_pass_compares_the_policy_with_itself_and_scores_nothing_before
     # -A * 1, over tokens
     wanted = -np.mean(np.concatenate([one.advantages for one in samples]))
     assert metrics["policy_loss"] == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"epochs": 2}])
+@pytest.mark.parametrize(("cap", "weight"), [(2.0, np.exp(-0.25)), (0.5, 0.5)])
+def test_the_loss_of_a_token_is_weighed_by_its_probability_when_it_was_sampled(
+    measured, options, cap, weight
+):
+    # the sampler is 0.25 nats off: exp(-0.25) = 0.78, which a cap of 0.5 cuts
+    policy, samples = measured
+    args = GRPOArgs(importance_cap=cap, **options)
+    score(policy, samples, args)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
+    metrics = grpo.update(policy, optimizer, samples, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+    wanted = -weight * np.mean(np.concatenate([one.advantages for one in samples]))
+    assert metrics["policy_loss"] == pytest.approx(wanted, abs=0.03)
+
+
+@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
+def test_replies_that_were_cut_off_are_not_in_the_loss(policy, items, mode):
+    def cut(item):
+        return replace(item, cut_off=item.response_mask)
+
+    options = {"loss_agg_mode": mode, "max_new_tokens": 12, "kl_coef": 0.1, "micro_batch_tokens": 20}
+    without, _ = weights_after(policy, items[1:], **options)
+    masked, _ = weights_after(policy, [cut(items[0]), *items[1:]], mask_truncated=True, **options)
+    everything, _ = weights_after(policy, [cut(items[0]), *items[1:]], **options)
+    for one, other in zip(without, masked, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert not all(map(torch.allclose, without, everything))
+    before = [weight.detach().clone() for weight in policy.parameters()]
+    nothing, metrics = weights_after(policy, list(map(cut, items)), mask_truncated=True, **options)
+    assert metrics["skipped"] == 1.0
+    assert all(map(torch.equal, before, nothing))
 
 
 @pytest.mark.parametrize("several", [{"epochs": 2}, {"minibatches": 2}, {"kl_coef": 0.1, "kl_in": "reward"}])

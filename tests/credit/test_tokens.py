@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference_values import cases
 
-from memenvs.credit import gae, masked_mean, masked_var, overlong_penalty, place_rewards, whiten
+from memenvs.credit import (
+    bi_level_gae,
+    gae,
+    masked_mean,
+    masked_var,
+    overlong_penalty,
+    place_rewards,
+    turn_gae,
+    whiten,
+)
 from memenvs.credit.tokens import BLOCK, CACHED
 
 close = np.testing.assert_allclose
@@ -97,6 +106,44 @@ def test_gae_never_reads_what_was_not_written(seed):
     advantages = gae(rewards, values, mask)
     assert np.isfinite(advantages).all()
     assert not advantages[~mask].any()
+
+
+def test_a_time_step_of_a_turn_sums_its_rewards_and_reads_its_first_value():
+    # R = 0.1 + 0.4 and 1, V = 0.2 and 0.4: A_1 = 1 - 0.4 = 0.6;
+    # delta_0 = 0.5 + 0.9 * 0.4 - 0.2 = 0.66, A_0 = 0.66 + 0.9 * 0.5 * 0.6 = 0.93
+    rewards, values, turns = [0.1, 0.4, 0.0, 1.0], [0.2, 9.0, 0.4, 9.0], [0, 0, 2, 2]
+    close(turn_gae(rewards, values, turns, gamma=0.9, lam=0.5), [0.93, 0.93, 0.6, 0.6])
+
+
+def test_two_levels_pass_the_advantage_of_a_turn_to_its_tokens():
+    # turns, by their last tokens: A_1 = 1 - 0.4 = 0.6; A_0 = (0.5 + 0.9 * 0.4 - 0.9) + 0.9 * 0.5 * 0.6 = 0.23
+    # tokens: turn 1 begins with 0 + 0.8 * 0.4 - 0.3 + 0.8 * 0.5 * 0.6 = 0.26,
+    # turn 0 with 0.8 * 0.9 - 0.2 + 0.4 * 0.23 = 0.612
+    rewards, values, turns = [0.0, 0.5, 0.0, 1.0], [0.2, 0.9, 0.3, 0.4], [0, 0, 1, 1]
+    advantages = bi_level_gae(rewards, values, turns, gamma=0.8, lam=0.5, turn_gamma=0.9)
+    close(advantages, [0.612, 0.23, 0.26, 0.6])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1))
+def test_turns_of_one_token_are_time_steps_of_tokens(seed, length, gamma, lam):
+    rewards, values = np.random.default_rng(seed).normal(size=(2, 1, length))
+    (wanted,) = plain_gae(rewards, values, np.ones((1, length)), gamma, lam)
+    steps = rewards[0], values[0], np.arange(length)
+    close(turn_gae(*steps, gamma, lam), wanted, atol=1e-10)
+    close(bi_level_gae(*steps, 0.3, lam, turn_gamma=gamma), wanted, atol=1e-10)
+
+
+def test_with_lambda_1_and_no_discount_all_levels_give_the_return_less_a_value():
+    rewards, values, turns = [0.0, 0.5, 0.0, 1.0], [0.2, 0.9, 0.3, 0.4], [0, 0, 1, 1]
+    by_token = np.subtract([1.5, 1.5, 1.0, 1.0], values)
+    close(gae([rewards], [values], [[1, 1, 1, 1]])[0], by_token)
+    close(bi_level_gae(rewards, values, turns), by_token)
+    close(turn_gae(rewards, values, turns), [1.3, 1.3, 0.7, 0.7])
+
+
+@pytest.mark.parametrize("estimate", [turn_gae, bi_level_gae])
+def test_a_rollout_without_tokens_has_no_advantages(estimate):
+    assert estimate([], [], []).tolist() == []
 
 
 @pytest.mark.parametrize(

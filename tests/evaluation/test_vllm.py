@@ -56,6 +56,12 @@ def test_a_real_server_counts_tokens_and_tells_what_was_cut(run):
     assert episode.metrics["model_prompt_tokens"] > episode.metrics["model_tokens_peak"] > 12
 
 
+def test_a_real_server_takes_prompts_as_token_ids_and_returns_those_of_replies(run, tiny_model):
+    code, episodes, results = run(*SOKOBAN, "--tokens", str(tiny_model), "--task", "0:2")
+    assert (code, results["finished"], results["failed"]) == (0, 2, 0)
+    assert all(0 < turn.reply.tokens <= 12 for episode in episodes for turn in episode.turns)
+
+
 def test_a_seed_makes_a_real_server_repeat_itself(run):
     # one at a time: in a batch a random model's close calls may fall otherwise by rounding
     arguments = (*SOKOBAN, "--task", "0:2", "--concurrency", "1")

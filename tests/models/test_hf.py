@@ -115,6 +115,13 @@ def test_temperature_0_takes_the_likeliest_token_with_its_logprob_at_1(policy, m
     assert logits.argmax(-1)[np.flatnonzero(response_masks[1]) - 1].tolist() == found[1].ids.tolist()
 
 
+def test_a_policy_at_another_temperature_is_the_same_model(policy):
+    greedy = policy.at_temperature(0)
+    same(replies(greedy), replies(greedy, seed=1))
+    assert [reply.ids.tolist() for reply in replies(policy)] != [r.ids.tolist() for r in replies(greedy)]
+    assert greedy.model is policy.model
+
+
 def test_a_reply_ends_with_the_end_token_which_its_text_leaves_out(policy):
     ended = [reply for reply in replies(policy, 300, ["Ada"] * 16) if reply.finished]
     assert ended

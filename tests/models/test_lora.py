@@ -15,6 +15,7 @@ pytest.importorskip("peft")
 import peft
 import torch
 import transformers
+from model_families import build
 
 from memenvs import evaluate
 from memenvs.evaluation.policies import ModelOptions
@@ -33,15 +34,36 @@ from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 TEXTS = ("Ada", "Ada Lovelace wrote the first program", "Who? " * 40)
 
 
+EXPERTS = {
+    "Qwen3Moe": {"head_dim": 16, "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2},
+    "GptOss": {
+        **{"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16},
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+}
+
+
+def save_mixture(folder, family, tiny_model):
+    """Save a small mixture of experts with the tiny model's tokenizer."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    build(family, vocab_size=len(tokenizer), **EXPERTS[family]).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def policy(tiny_model):
     return HFPolicy(str(tiny_model), chat=False, device="cpu", lora=LoRA(4))
 
 
-@pytest.fixture(params=["qwen3", "gpt2"])
+@pytest.fixture(params=["qwen3", "gpt2", "Qwen3Moe", "GptOss"])
 def any_policy(request, tiny_model, tmp_path):
-    """An adapter on a model of linear layers, and on one of GPT-2's turned ones."""
-    name = tiny_model if request.param == "qwen3" else save_small_gpt(tmp_path / "gpt", ["go"], width=64)
+    """An adapter on a model of linear layers, of GPT-2's turned ones, and of experts, once turned."""
+    name = tiny_model
+    if request.param == "gpt2":
+        name = save_small_gpt(tmp_path / "gpt", ["go"], width=64)
+    elif request.param in EXPERTS:
+        name = save_mixture(tmp_path / "mixture", request.param, tiny_model)
     return HFPolicy(str(name), chat=False, device="cpu", lora=LoRA(4))
 
 
@@ -86,6 +108,17 @@ def test_all_linear_layers_but_the_head_get_an_adapter(policy):
     # 7 linear layers in each of 2 blocks, A and B of each
     assert len(policy.model_parameters()) == 2 * 7 * 2
     assert all(".lora_" in name for name, w in policy.model.named_parameters() if w.requires_grad)
+
+
+@pytest.mark.parametrize("family", EXPERTS)
+def test_the_weights_of_each_expert_change_by_a_product_of_the_rank(family, tiny_model, tmp_path):
+    name = save_mixture(tmp_path / "mixture", family, tiny_model)
+    policy = learned(HFPolicy(str(name), chat=False, device="cpu", lora=LoRA(1)))
+    whole, plain = policy.merged().model, without_adapter(policy.model)
+    for part in ("gate_up_proj", "down_proj"):
+        before, after = (getattr(m.model.layers[1].mlp.experts, part) for m in (plain, whole))
+        ranks = torch.linalg.matrix_rank(after - before, rtol=1e-4)
+        assert ranks.tolist() == [1] * 4  # of 4 experts
 
 
 def test_the_change_is_scaled_by_two(tiny_model):

@@ -460,3 +460,15 @@ def test_a_sample_ends_with_its_last_sampled_token():
     assert sample.response_mask.tolist() == [False, False, True]
     assert sample.logprobs.tolist() == [0, 0, -0.5]
     assert sample.turns.tolist() == [-1, -1, 0]
+
+
+def test_the_tokens_of_a_reply_that_was_cut_off_are_marked():
+    whole = Reply("", np.array([5, 6]), np.zeros(2), True, np.array([7]))
+    cut = Reply("", np.array([8]), np.zeros(1), False, np.array([9]))
+    turns = [
+        Turn("", before(0), whole, after(0.0, 0.0)),
+        Turn("", before(1), cut, after(0.0, 1.0), "terminated"),
+    ]
+    (sample,) = Episode(turns=turns, end="terminated").samples
+    assert sample.ids.tolist() == [7, 5, 6, 9, 8]
+    assert sample.ended.tolist() == [True, True, False]

@@ -6,10 +6,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from memenvs import open_tasks
 from memenvs.credit import tamtrl
 from memenvs.wrappers import TAMTRL, RewardMethod
 
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
+import datasets
 import torch
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 
@@ -20,6 +22,7 @@ from memenvs.adapters.trl import (
     read_credit,
     read_groups,
     seed_rows,
+    task_rows,
 )
 
 pytestmark = [
@@ -88,6 +91,40 @@ def read(make):
     trainer.seen = seen
     trainer.train()
     return trainer
+
+
+@pytest.mark.parametrize("generations", [1, 2])
+@pytest.mark.parametrize("methods", [(), [Brevity()]], ids=["plain", "method"])
+def test_an_evaluation_plays_another_task_set(make, generations, methods):
+    options = {
+        **{"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1},
+        **{"per_device_eval_batch_size": 2, "num_generations_eval": generations},
+    }
+    rows = datasets.Dataset.from_list(task_rows([0, 1]))
+    env_args = {"tasks": "world-train", "eval_env_args": {"tasks": "world-test"}}
+    trainer = make(
+        ByTurn, "MemToolQA-v0", methods=methods, env_args=env_args, options=options, eval_dataset=rows
+    )
+    trainer.train()
+    tasks = [episode.task for episode in trainer.rollout_func.episodes]
+    assert set(tasks) <= {task.id for task in open_tasks("world-test")}
+    assert [tasks.count(task) for task in tasks] == [generations] * 2
+    assert trainer.rollout_func.n_eval_tasks == len(open_tasks("world-test"))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"scale_rewards": "none"},
+        {"scale_rewards": False},
+        {"reward_weights": [0.5]},
+        {"multi_objective_aggregation": "normalize_then_sum"},
+    ],
+)
+def test_a_setting_of_the_advantages_that_are_replaced_is_refused(make, setting):
+    with pytest.raises(ValueError, match=f"so {next(iter(setting))}=.* would have no effect"):
+        make(ByTurn, options=setting)
+    make(ByTurn, options={"scale_rewards": "group"})
 
 
 class TestAppend:

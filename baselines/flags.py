@@ -38,7 +38,7 @@ ARGS = "args.json"
 """File of a run with all its flags."""
 RESUMABLE = frozenset(
     "recipe out resume save_every keep dtype gradient_checkpointing micro_batch_tokens num_envs "
-    "save_episodes track vllm eval_every workers".split()
+    "save_episodes track vllm eval_every workers dry_run merge".split()
 )
 """Flags that may differ when a run is resumed, besides its length: they change how it computes or logs.
 
@@ -124,6 +124,31 @@ class TrainArgs:
         shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
         depends = self.lr_end < 1 or any(0 < share < 1 for share in shares)
         return RESUMABLE if depends else RESUMABLE | {self.LENGTH}
+
+
+@dataclass
+class EngineArgs(TrainArgs):
+    """Arguments of a learner that another engine can run."""
+
+    engine: Literal["memenvs", "verl"] = "memenvs"
+    """What trains: the readable loop of this package, which holds a whole model on each GPU, or verl, which
+    shards it (docs/scale.md)."""
+    gpus: Count = 8
+    """With verl, GPUs of a node."""
+    nodes: Count = 1
+    """With verl, machines."""
+    dry_run: bool = False
+    """With verl, check the run and write its folder, and start nothing."""
+    merge: Whole = 0
+    """With verl, make the checkpoint of this step a model that transformers and vLLM load
+    (OUT/models/step-N), with the run's own flags (OUT/args.json)."""
+
+    def check(self) -> None:
+        """Check the engine's flags too."""
+        super().check()
+        for flag in ("dry_run", "merge"):
+            if self.engine == "memenvs" and getattr(self, flag):
+                raise ValueError(f"{flag} is for --engine verl; add it, or leave {flag} out")
 
 
 @dataclass
@@ -251,6 +276,10 @@ def run_command(
     try:
         with reader_may_stop():
             args = read_args(kind, sys.argv[1:] if argv is None else argv, prog)
+            if isinstance(args, EngineArgs) and args.engine == "verl":
+                from memenvs.baselines.verl import start  # which needs verl
+
+                return start(args, name)
         run = prepare(args)
     except USER_ERRORS as error:
         return report_error(prog, error)
@@ -266,7 +295,7 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
 
     With `--recipe` the flags of a file are the defaults, and the command line overrides them: a
     `dict[str, Any]` name by name, and `{}` clears it. Of another flag that is repeated the last counts.
-    With `--resume` and no recipe the flags of the run in `--out` are the defaults.
+    With `--resume` or `--merge` and no recipe the flags of the run in `--out` are the defaults.
 
     Raises:
         ValueError: there is no such recipe, or a flag is unknown or cannot be read.
@@ -277,7 +306,7 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     by_name = [name for name, hint in hints.items() if hint == dict[str, Any]]
     repeatable = [f"--{name}".replace("_", "-") for name in hints.keys() - {*by_name}]
     recipe, begun = _value_in(argv, "--recipe"), Path(_value_in(argv, "--out") or defaults.out) / ARGS
-    if not recipe and "--resume" in argv and begun.is_file():
+    if not recipe and ("--resume" in argv or _value_in(argv, "--merge")) and begun.is_file():
         recipe = str(begun)
     if recipe.endswith(".json"):
         defaults = run_args(kind, Path(recipe), prog)
@@ -317,7 +346,8 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
     learner = values.pop("learner", None) if isinstance(values, dict) else None
     if learner != prog.rpartition(" ")[2]:
         raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}")
-    kept = {name: value for name, value in values.items() if name not in ("out", "recipe", "resume")}
+    of_call = ("out", "recipe", "resume", "dry_run", "merge")
+    kept = {name: value for name, value in values.items() if name not in of_call}
     if unknown := sorted(kept.keys() - {field.name for field in fields(kind)}):
         raise ValueError(
             f"{file} holds arguments that {prog} does not have: {', '.join(unknown)}; take them out"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from memenvs.baselines.advantages import group_advantages, read_comparison, tree_advantages
-from memenvs.baselines.flags import RewardArgs, run_command
+from memenvs.baselines.flags import EngineArgs, RewardArgs, run_command
 from memenvs.baselines.rollout import PlayRun, group_seeds
 from memenvs.baselines.update import (
     Loss,
@@ -31,7 +31,7 @@ from memenvs.wrappers import RewardMethod
 
 
 @dataclass
-class GRPOArgs(RewardArgs):
+class GRPOArgs(EngineArgs, RewardArgs):
     """GRPO, RLOO and REINFORCE by outcome, return or turn; DAPO's parts; reward methods with their credit.
 
     Examples:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import RewardArgs, run_command
+from memenvs.baselines.flags import EngineArgs, RewardArgs, run_command
 from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.update import (
     Loss,
@@ -35,7 +35,7 @@ Level = Literal["token", "turn", "both"]
 
 
 @dataclass
-class MTPPOArgs(RewardArgs):
+class MTPPOArgs(EngineArgs, RewardArgs):
     """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed.
 
     Examples:

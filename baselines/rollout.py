@@ -287,21 +287,32 @@ class PlayRun(Run):
         """Also the commands that evaluate the policy, on other tasks, and show the saved episodes."""
         args = self.args
         (first,) = super().next_commands()
-        options = [f"--env {args.env}", f"--policy {shlex.quote(f'hf:{args.out}/last/policy')}"]
-        env_args = evaluation_args(args.env, args.env_args, args.eval_env_args)
-        if REQUIRED in env_args.values():
+        command, unknown = evaluation_command(args, f"{args.out}/last/policy")
+        if unknown:
             first = first.replace("next:", "next, with tasks that it has not trained on in place of …:")
-        if env_args:
-            values = (shell_form(Parameter(name, Any, value)) for name, value in env_args.items())
-            options.append(f"--env-args {' '.join(values)}")
-        if args.stop:
-            options.append(f"--stop {shlex.join(args.stop)}")
-        options.append(f"--max-new-tokens {args.max_new_tokens}")
-        if args.eval_temperature is not None:
-            options.append(f"--temperature {args.eval_temperature:g}")
-        options.append(f"--out {shlex.quote(f'{args.out}/evaluation')}")
         view = [f"  memenvs view {shlex.quote(str(args.out))}"] if args.save_episodes else []
-        return [first, "  memenvs evaluate run " + " \\\n      ".join(options), *view]
+        return [first, command, *view]
+
+
+def evaluation_command(args: PlayArgs, model: str) -> tuple[str, bool]:
+    """The command that evaluates a run's model on other tasks, and whether these are to be filled in.
+
+    Args:
+        args: the run's arguments.
+        model: the model's folder.
+    """
+    options = [f"--env {args.env}", f"--policy {shlex.quote(f'hf:{model}')}"]
+    env_args = evaluation_args(args.env, args.env_args, args.eval_env_args)
+    if env_args:
+        values = (shell_form(Parameter(name, Any, value)) for name, value in env_args.items())
+        options.append(f"--env-args {' '.join(values)}")
+    if args.stop:
+        options.append(f"--stop {shlex.join(args.stop)}")
+    options.append(f"--max-new-tokens {args.max_new_tokens}")
+    if args.eval_temperature is not None:
+        options.append(f"--temperature {args.eval_temperature:g}")
+    options.append(f"--out {shlex.quote(f'{args.out}/evaluation')}")
+    return "  memenvs evaluate run " + " \\\n      ".join(options), REQUIRED in env_args.values()
 
 
 def evaluation_args(env: str, trained: Mapping[str, Any], evaluated: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.optional import check_version, require
 from memenvs.credit import place_rewards
+from memenvs.credit.tokens import Placement
 from memenvs.models import Ids
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.rollout.collect import Loop
@@ -66,8 +67,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     With `credit`, a row has the advantage of each sampled token where verl has its reward, for the estimator
     `memenvs_as_paid`. These are the numbers of `memenvs.baselines.advantages.group_advantages` for the group:
     TAMTRL's min-max (eq. 5) runs over the group, not over the batch. Without `credit`, the last token of a
-    turn has what the turn earned, for an estimator of verl's such as `gae`. Rows whose `extra_info["split"]`
-    is not `"train"` are for validation: they use no methods, and their score is the environment's return.
+    turn has what the turn earned (`placement`), for an estimator of verl's such as `gae`. Rows whose
+    `extra_info["split"]` is not `"train"` are for validation: they use no methods, and their score is the
+    environment's return.
 
     A rollout fails if its environment, a scorer or the inference server raises. The others are compared
     without it, and it returns a row that trains nothing, with a warning. `reward_extra_info` holds the
@@ -84,6 +86,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it; or
             `"policy"`, which asks the inference servers, in the chat template.
         credit: what `memenvs.adapters.common.read_credit` reads.
+        placement: without `credit`, where rewards are paid (`memenvs.credit.place_rewards`).
+        max_new_tokens: most tokens of a reply; None: what `response_length` leaves.
         episodes: file to which every episode is appended, with its advantages, for `memenvs view`.
         **kwargs: verl's.
 
@@ -99,6 +103,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         methods: Sequence[MethodSpec] = (),
         scorer: ScorerSpec = None,
         credit: Mapping[str, Any] | None = None,
+        placement: Placement = "turn",
+        max_new_tokens: int | None = None,
         episodes: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -118,6 +124,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             raise ValueError("filter_groups would compare sums of advantages; set its metric to success")
         self._tokens = _chat_tokens(self.tokenizer, json.dumps(plain(self.apply_chat_template_kwargs)))
         self._env, self._settings, self._episodes = env, settings, episodes
+        self._max_new_tokens, self._placement = max_new_tokens, placement
         self._methods, self._scorer, self._credit = plain(methods), plain(scorer), plain(credit)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
@@ -146,6 +153,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         outputs: list[list[Any]] = [[] for _ in range(size)]
 
         async def generate(index: int, prompt: Ids, room: int) -> Sampled:
+            room = min(room, self._max_new_tokens or room)
             output = await self.server_manager.generate(
                 request_id=names[index],
                 prompt_ids=prompt.tolist(),
@@ -175,7 +183,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         for episode, answers in zip(episodes, outputs, strict=True):
             if episode.error:
                 warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
-            rows = rows_of(episode, min(self._tokens.ends))
+            rows = rows_of(episode, min(self._tokens.ends), self._placement if training else "turn")
             weights = weights_of(answers, step)
             if isinstance(scorer, PolicyScorer):
                 weights["score_global_steps"] = sorted(scorer.versions)
@@ -263,7 +271,7 @@ class TurnOutput(agent_loop.AgentLoopOutput):
         return fields
 
 
-def rows_of(episode: Episode, end: int) -> list[TurnOutput]:
+def rows_of(episode: Episode, end: int, placement: Placement = "turn") -> list[TurnOutput]:
     """The rows of an episode: with its advantages if it has them, otherwise what its turns earned.
 
     verl needs a row of every episode. That of one which failed, or sampled nothing, trains nothing.
@@ -271,13 +279,16 @@ def rows_of(episode: Episode, end: int) -> list[TurnOutput]:
     Args:
         episode: has ended.
         end: a token to fill such a row with.
+        placement: where rewards are paid.
     """
     if not valid([episode]):
         samples, parts = [Sample.of((np.array([end, end]), None, -1))], [np.zeros(0)]
     elif len(episode.advantages):
         samples, parts = episode.samples, episode.split(episode.advantages)
     else:
-        values = place_rewards(episode.turn_rewards, episode.turn_ends, episode.tokens)
+        outcome = sum(episode.outcome_rewards) if placement == "outcome" else None
+        rewards, ends = episode.turn_rewards, episode.turn_ends
+        values = place_rewards(rewards, ends, episode.tokens, placement=placement, outcome=outcome)
         samples, parts = episode.samples, episode.split(values)
     total = float(sum(episode.turn_rewards))
     metrics = {**episode.metrics, "return": total}

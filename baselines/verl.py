@@ -1,0 +1,827 @@
+"""The same run in verl, which shards a model over GPUs: `memenvs train … --engine verl`.
+
+A run's folder gets the tasks, the agent loops, a script with every setting in verl's names, and the packages
+that verl's own metadata pins. The script is all that runs afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import importlib.util
+import io
+import json
+import math
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memenvs.baselines.advantages import group_advantages, read_comparison
+from memenvs.baselines.flags import ARGS, EngineArgs
+from memenvs.baselines.rollout import evaluation_args, evaluation_command
+from memenvs.core.arguments import REQUIRED, check_env_arguments, env_parameters
+from memenvs.core.env import check_text_observations, text_env_of
+from memenvs.core.episode import Episode, Reply, valid
+from memenvs.core.errors import error_line
+from memenvs.core.files import read_json, write_json, write_text
+from memenvs.core.optional import require
+from memenvs.data import bundled_names
+from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.packaged import resolve
+from memenvs.rollout.collect import Loop, maker
+from memenvs.rollout.order import draw_tasks
+from memenvs.rollout.policy import Request, TurnPolicy, prompt_of
+from memenvs.wrappers import RewardMethod
+from memenvs.wrappers.registry import make_methods, make_scorer, plain_method, read_methods
+
+ADAPTER = "memenvs.adapters.verl"
+"""The module that verl loads in every process: the agent loop, and the estimator of its advantages."""
+AS_PAID = "memenvs_as_paid"
+"""The estimator's name."""
+CHECKPOINTS, LOOPS, SCRIPT, REQUIREMENTS = "checkpoints", "loops.yaml", "run.sh", "requirements.txt"
+VALUE_CLIP = 0.2
+"""How far a value may move from the one before, as in `memenvs.baselines.losses.value_loss`."""
+CARD = 80e9
+"""Bytes of a GPU where none is found here."""
+EXTRAS = ("vllm", "fsdp")
+"""verl's own extras whose pinned packages a run needs."""
+
+A = "actor_rollout_ref.actor"
+R = "actor_rollout_ref.rollout"
+M = "actor_rollout_ref.model"
+
+Settings = Mapping[str, Any]
+"""Settings by verl's names; a name that its configuration does not have begins with `+`."""
+
+
+class Shape(NamedTuple):
+    """What an episode is to verl, which holds a row for each text that the model reads.
+
+    Attributes:
+        rows: mean number of rows of an episode.
+        prompt: most tokens of a fresh prompt.
+        response: most tokens of what follows it in a row.
+    """
+
+    rows: float
+    prompt: int
+    response: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a flag goes in verl.
+
+    Attributes:
+        where: its place as the page names it; or, without `settings`, why verl needs none.
+        settings: verl's settings for the arguments and the shape of an episode; None: it has none.
+        refuses: whether a value cannot be carried over, although it changes what is learned.
+    """
+
+    where: str
+    settings: Callable[[Any, Shape], Settings] | None = None
+    refuses: Callable[[Any], bool] | None = None
+
+
+def _same(where: str, flag: str) -> Place:
+    """A flag that verl has under another name."""
+    return Place(f"`{where}`", lambda args, shape: {where: getattr(args, flag)})
+
+
+def _warmup(where: str, steps: float) -> Settings:
+    share = 0 < steps < 1
+    return {f"{where}.lr_warmup_steps_ratio": steps} if share else {f"{where}.lr_warmup_steps": int(steps)}
+
+
+def _adamw(where: str, adamw: Mapping[str, Any]) -> Settings:
+    others = {name: value for name, value in adamw.items() if name not in ("betas", "weight_decay")}
+    betas = {f"{where}.betas": list(adamw["betas"])} if "betas" in adamw else {}
+    more = {f"{where}.override_optimizer_config": others} if others else {}
+    return {f"{where}.weight_decay": adamw.get("weight_decay", 0.0), **betas, **more}
+
+
+def _clip(args: Any, shape: Shape) -> Settings:
+    low, high = args.clip[0], args.clip[-1]
+    return {f"{A}.clip_ratio": low, f"{A}.clip_ratio_low": low, f"{A}.clip_ratio_high": high}
+
+
+def _kl(args: Any, shape: Shape) -> Settings:
+    if not args.kl_coef:
+        return {}
+    if args.kl_in_loss:
+        return {f"{A}.use_kl_loss": True, f"{A}.kl_loss_coef": args.kl_coef}
+    return {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.kl_coef": args.kl_coef}
+
+
+def _loss_agg(args: Any, shape: Shape) -> Settings:
+    scaled = args.loss_agg_mode == "seq-mean-token-sum-norm"
+    scale = {f"{A}.loss_scale_factor": args.max_new_tokens} if scaled else {}
+    return {f"{A}.loss_agg_mode": args.loss_agg_mode, **scale}
+
+
+def _minibatches(args: Any, shape: Shape) -> Settings:
+    """Verl counts rows: an optimizer step reads `ppo_mini_batch_size * n` of them, a multiple of its GPUs."""
+    rows = round(args.groups * shape.rows / args.minibatches)
+    unit = args.gpus * args.nodes // math.gcd(args.gpus * args.nodes, args.group_size)
+    return {f"{A}.ppo_mini_batch_size": max(1, round(rows / unit)) * unit}
+
+
+def _micro_batch(args: Any, shape: Shape) -> Settings:
+    tokens = max(args.micro_batch_tokens, shape.prompt + shape.response)
+    return {f"{A}.use_dynamic_bsz": True, f"{A}.ppo_max_token_len_per_gpu": tokens}
+
+
+def _lora(args: Any, shape: Shape) -> Settings:
+    if not args.lora_rank:
+        return {}
+    return {
+        f"{M}.lora_rank": args.lora_rank,
+        f"{M}.lora_alpha": 2 * args.lora_rank,
+        f"{R}.load_format": "safetensors",
+    }
+
+
+def _vllm(args: Any, shape: Shape) -> Settings:
+    known = ("gpu_memory_utilization", "tensor_parallel_size", "max_num_seqs", "enforce_eager")
+    names = {"tensor_parallel_size": "tensor_model_parallel_size"}
+    settings = {}
+    for name, value in (args.vllm or {}).items():
+        place = f"{R}.{names.get(name, name)}" if name in known else f"+{R}.engine_kwargs.vllm.{name}"
+        settings[place] = value
+    return settings
+
+
+def _filter(args: Any, shape: Shape) -> Settings:
+    if not args.dynamic_sampling:
+        return {}
+    comparison, _ = read_comparison(args.reward, args.reward_args)
+    metric = "success" if comparison.needs_both_answers or args.reward == "outcome" else "return"
+    return {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": metric}
+
+
+def _reasons(**reasons: str) -> dict[str, Place]:
+    return {flag: Place(reason) for flag, reason in reasons.items()}
+
+
+TRAIN: Mapping[str, Place] = {
+    **_reasons(
+        recipe="the flags that it holds are here one by one",
+        engine="this page",
+        dry_run="checks what is written, and starts nothing",
+        merge="verl's `model_merger`, into `OUT/models/step-N`",
+        resume="the same command resumes from the newest checkpoint (`trainer.resume_mode=auto`)",
+        dtype="verl keeps weights in float32 and computes in bfloat16",
+        gradient_checkpointing="always on in verl",
+    ),
+    "lr_end": Place("`1` only: verl's rate stays or falls as a cosine", None, lambda args: args.lr_end < 1),
+}
+"""Flags of every training."""
+
+PLAY: Mapping[str, Place] = {
+    **TRAIN,
+    "out": Place(
+        "`trainer.default_local_dir`",
+        lambda args, shape: {
+            "trainer.default_local_dir": str((args.out / CHECKPOINTS).resolve()),
+            "trainer.project_name": "memenvs",
+            "trainer.experiment_name": args.out.resolve().name,
+        },
+    ),
+    "save_every": _same("trainer.save_freq", "save_every"),
+    "keep": Place(
+        "`trainer.max_actor_ckpt_to_keep`, `trainer.max_critic_ckpt_to_keep`",
+        lambda args, shape: {f"trainer.max_{model}_ckpt_to_keep": args.keep for model in ("actor", "critic")},
+    ),
+    "seed": Place(
+        "`data.seed`, `…rollout.seed`, and the order of the rows",
+        lambda args, shape: {"data.seed": args.seed, f"{R}.seed": args.seed},
+    ),
+    "track": Place("`trainer.logger`", lambda args, shape: {"trainer.logger": ["console", *args.track]}),
+    "gpus": _same("trainer.n_gpus_per_node", "gpus"),
+    "nodes": _same("trainer.nnodes", "nodes"),
+    "model": Place("`…model.path`", lambda args, shape: {f"{M}.path": str(resolve(args.model))}),
+    "chat_args": Place(
+        "`data.apply_chat_template_kwargs`",
+        lambda args, shape: {
+            f"+data.apply_chat_template_kwargs.{name}": value for name, value in args.chat_args.items()
+        },
+    ),
+    "lora_rank": Place("`…model.lora_rank`, `lora_alpha` twice as much", _lora),
+    "micro_batch_tokens": Place("`…actor.ppo_max_token_len_per_gpu`, at least a row", _micro_batch),
+    "lr": _same(f"{A}.optim.lr", "lr"),
+    "lr_warmup": Place(
+        "`…actor.optim.lr_warmup_steps` or `lr_warmup_steps_ratio`",
+        lambda args, shape: _warmup(f"{A}.optim", args.lr_warmup),
+    ),
+    "adamw": Place(
+        "`…actor.optim.weight_decay`, `betas`, `override_optimizer_config`",
+        lambda args, shape: _adamw(f"{A}.optim", args.adamw),
+    ),
+    "max_grad_norm": _same(f"{A}.optim.clip_grad", "max_grad_norm"),
+    **_reasons(
+        env="`env` in `loops.yaml`",
+        env_args="`settings` in `loops.yaml`, paths absolute",
+        eval_env_args="`settings` of `memenvs_test` in `loops.yaml`",
+        eval_episodes="the number of rows of `val.parquet`",
+        save_episodes="`episodes` in `loops.yaml`, which keeps every episode",
+        num_envs="verl's servers say how many are played at once",
+        methods="`methods` in `loops.yaml`",
+        scorer="`scorer` in `loops.yaml`; `policy` asks verl's servers",
+    ),
+    "max_new_tokens": Place(
+        "`max_new_tokens` in `loops.yaml`; rows by `data.max_prompt_length`, `data.max_response_length`",
+        lambda args, shape: {
+            "data.max_prompt_length": shape.prompt,
+            "data.max_response_length": shape.response,
+            f"{R}.max_model_len": shape.prompt + shape.response,
+        },
+    ),
+    "temperature": Place(
+        "`…rollout.temperature`, also of validation",
+        lambda args, shape: {
+            f"{R}.temperature": args.temperature,
+            f"{R}.val_kwargs.temperature": args.temperature,
+            f"{R}.val_kwargs.do_sample": True,
+        },
+    ),
+    "stop": Place("none only: verl's agent loops end a reply at its end token", None, lambda args: args.stop),
+    "vllm": Place("`…rollout.gpu_memory_utilization` and its like, `engine_kwargs.vllm`", _vllm),
+    "eval_every": Place(
+        "`trainer.test_freq`", lambda args, shape: {"trainer.test_freq": args.eval_every or -1}
+    ),
+    "steps": _same("trainer.total_training_steps", "steps"),
+    "groups": _same("data.train_batch_size", "groups"),
+    "group_size": _same(f"{R}.n", "group_size"),
+    "epochs": _same(f"{A}.ppo_epochs", "epochs"),
+    "minibatches": Place("`…actor.ppo_mini_batch_size`, from the rows of an episode", _minibatches),
+    "loss_agg_mode": Place("`…actor.loss_agg_mode`, `loss_scale_factor`", _loss_agg),
+    "clip": Place("`…actor.clip_ratio_low`, `clip_ratio_high`", _clip),
+    "dual_clip": Place(
+        "`…actor.clip_ratio_c`; off is a bound that no ratio reaches",
+        lambda args, shape: {f"{A}.clip_ratio_c": args.dual_clip or 1e6},
+    ),
+    "kl_coef": Place("`…actor.kl_loss_coef` with `use_kl_loss`", _kl),
+    "entropy_coef": _same(f"{A}.entropy_coeff", "entropy_coef"),
+}
+"""Flags of the learners that play, with their rewards and their loss."""
+
+GRPO: Mapping[str, Place] = {
+    **PLAY,
+    "reward": Place(
+        f"`credit` in `loops.yaml`, with `algorithm.adv_estimator={AS_PAID}`",
+        lambda args, shape: {"algorithm.adv_estimator": AS_PAID},
+    ),
+    "reward_args": Place("`credit` and `methods` in `loops.yaml`"),
+    "tree_turns": Place("`0` only: verl plays no trees", None, lambda args: args.tree_turns),
+    "dynamic_sampling": Place("`algorithm.filter_groups`, which samples without a limit", _filter),
+    "overlong": Place("none only: the agent loop pays no penalty", None, lambda args: args.overlong),
+}
+
+C = "critic"
+
+
+def _critic(args: Any, shape: Shape) -> Settings:
+    """A critic of its own, which begins as the policy; its values are clipped as our learner clips them."""
+    rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
+    return {
+        f"{C}.strategy": "fsdp2",
+        f"{C}.model.path": str(resolve(args.model)),
+        f"{C}.optim.lr": rate,
+        **_adamw(f"{C}.optim", args.adamw),
+        f"{C}.optim.clip_grad": args.max_grad_norm,
+        f"{C}.cliprange_value": VALUE_CLIP,
+        f"{C}.ppo_max_token_len_per_gpu": max(args.micro_batch_tokens, shape.prompt + shape.response),
+    }
+
+
+MT_PPO: Mapping[str, Place] = {
+    **PLAY,
+    "reward": Place(
+        "`placement` in `loops.yaml`, with `algorithm.adv_estimator=gae`",
+        lambda args, shape: {"algorithm.adv_estimator": "gae"},
+    ),
+    "gamma": _same("algorithm.gamma", "gamma"),
+    "lam": _same("algorithm.lam", "lam"),
+    "kl_coef": Place("`…actor.kl_loss_coef`, or `algorithm.kl_ctrl.kl_coef`", _kl),
+    "kl_in": Place("`…actor.use_kl_loss`, or `algorithm.use_kl_in_reward`, by k1"),
+    "critic": Place(
+        "`separate` only: verl's critic is a model of its own", _critic, lambda args: args.critic == "shared"
+    ),
+    "critic_lr": Place("`critic.optim.lr`"),
+    "critic_lr_warmup": Place(
+        "`critic.optim.lr_warmup_steps` or `lr_warmup_steps_ratio`",
+        lambda args, shape: _warmup(f"{C}.optim", args.critic_lr_warmup),
+    ),
+    "critic_warmup": _same("trainer.critic_warmup", "critic_warmup"),
+    "value_coef": Place("`0.5` only: verl's weight", None, lambda args: args.value_coef != 0.5),
+}
+
+LEARNERS: Mapping[str, Mapping[str, Place]] = {"grpo": GRPO, "mt_ppo": MT_PPO}
+"""By learner, every flag's place in verl, or the reason why it has none."""
+
+
+@dataclass
+class Run:
+    """A run in verl, made of a learner's arguments: what is written, and what the check says of it.
+
+    Args:
+        args: the arguments.
+        learner: the learner's name.
+
+    Raises:
+        ValueError: verl cannot carry a flag, or the arguments do not fit each other.
+    """
+
+    args: Any
+    learner: str
+
+    def __post_init__(self) -> None:
+        args = self.args
+        args.check()
+        if not args.model:
+            raise ValueError("no model is given; add --model with a folder or a name on the hub")
+        if self.learner not in LEARNERS:
+            raise ValueError(f"--engine verl has no {self.learner}; it has {', '.join(LEARNERS)}")
+        self.table = LEARNERS[self.learner]
+        for flag, place in self.table.items():
+            if place.refuses is not None and place.refuses(args):
+                raise ValueError(f"--engine verl cannot use {flag} {getattr(args, flag)!r}: {place.where}")
+        self.out = args.out.resolve()
+        self._check_begun()
+        self.env_args = absolute(args.env_args)
+        evaluated = evaluation_args(args.env, args.env_args, args.eval_env_args)
+        self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated)
+        self.train_tasks, self.val_tasks = self._tasks()
+        transformers: Any = require("transformers", "verl")
+        folder = resolve(args.model)
+        self.tokens = ChatTokens(transformers.AutoTokenizer.from_pretrained(folder), chat_args=args.chat_args)
+        self.config = transformers.AutoConfig.from_pretrained(folder)
+        self.methods, self.credit = self._credit()
+        self.episodes = self._play()
+        self.shape = shape_of(self.episodes, args.max_new_tokens, self.window)
+        if self.learner == "mt_ppo" and self.shape.rows > 1:
+            raise ValueError(
+                "verl's GAE runs inside a row, and where prompts are rewritten an episode is a row a turn; "
+                "take an environment whose prompts grow (memory_mode=react), or leave --engine verl out"
+            )
+        if self.learner == "mt_ppo" and any(np.any(episode.turn_advantages) for episode in self.episodes):
+            raise ValueError("verl's GAE adds no credits that are advantages; leave their method out")
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the model can read."""
+        text: Any = self.config.get_text_config()
+        return getattr(text, "max_position_embeddings", None)
+
+    @functools.cached_property
+    def parameters(self) -> int:
+        """Number of the model's parameters, of which none is loaded."""
+        torch, transformers = require("torch", "verl"), require("transformers", "verl")
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(self.config)
+        return sum(weight.numel() for weight in model.parameters())
+
+    @property
+    def gpus_a_server(self) -> int:
+        """GPUs that share a vLLM server, so that its weights in bfloat16 are at most a fifth of a card."""
+        gpus = 1
+        while 2 * self.parameters / gpus > CARD / 5 and self.args.gpus % (2 * gpus) == 0:
+            gpus *= 2
+        return gpus
+
+    @property
+    def sdpa(self) -> bool:
+        """Whether verl's default attention is missing."""
+        return importlib.util.find_spec("flash_attn") is None
+
+    @property
+    def scorer(self) -> str | None:
+        """What scores for the reward methods."""
+        return self.args.scorer if self.methods else None
+
+    def _check_begun(self) -> None:
+        """Refuse a folder whose run has other arguments."""
+        file = self.out / ARGS
+        if not file.is_file():
+            return
+        begun, now = read_json(file, "give another --out"), self.args.plain()
+        for name in sorted(now.keys() & begun.keys() - self.args.resumable):
+            if begun[name] != now[name]:
+                raise ValueError(
+                    f"{self.args.out} was written with {name} {begun[name]!r}, got {now[name]!r}; "
+                    "write it with the same value, or give another --out"
+                )
+
+    def _tasks(self) -> tuple[list[int], list[int]]:
+        """The numbers of the tasks to train on and of those for validation, which are others."""
+        args = self.args
+        size = _n_tasks(args.env, self.env_args)
+        known = {parameter.name: parameter.default for parameter in env_parameters(args.env) or ()}
+        both = [{**known, **values} for values in (self.env_args, self.eval_args)]
+        if all(both[0].get(name) == both[1].get(name) for name in ("tasks", "levels", "level_split")):
+            held = max(1, min(args.eval_episodes, size // 10))
+            order = draw_tasks(size, [args.seed, 0], 0, min(size, args.steps * args.groups + held))
+            train, val = order[:-held], order[-held:]
+        else:
+            train = draw_tasks(size, [args.seed, 0], 0, min(size, args.steps * args.groups))
+            others = _n_tasks(args.env, self.eval_args)
+            val = draw_tasks(others, [args.seed, 1], 0, min(others, args.eval_episodes))
+        if len(train) < args.groups:
+            raise ValueError(
+                f"a step plays {args.groups} tasks, and there are {len(train)}; lower --groups or "
+                "give more tasks"
+            )
+        return train, val
+
+    def _credit(self) -> tuple[list[Any], dict[str, Any] | None]:
+        """`methods` and `credit` of the agent loop."""
+        args = self.args
+        named = read_methods(args.methods)
+        specs = [plain_method(method) for method in make_methods(named)] if named else []
+        if self.learner != "grpo":
+            return specs, None
+        comparison, how = read_comparison(args.reward, args.reward_args)
+        if isinstance(comparison, RewardMethod):
+            specs.append(plain_method(comparison))
+        default = type(how)()
+        differs = {field.name: getattr(how, field.name) for field in fields(how)}
+        differs = {name: value for name, value in differs.items() if value != getattr(default, name)}
+        return specs, {"reward": args.reward.lower(), **differs}
+
+    def _play(self) -> list[Episode]:
+        """A group of the first task, played by a scripted sampler, with its credit.
+
+        Every second rollout knows the answer; the others write at the limit of their replies.
+        """
+        args, encoder = self.args, ChatPolicy(self.tokens)
+        encoder.window = self.window
+        filler = self.tokens.encode(" word" * args.max_new_tokens)
+
+        def reply(request: Request) -> Reply:
+            prompt = prompt_of(encoder, request, args.max_new_tokens)  # type: ignore[arg-type]
+            if request.episode.member % 2 == 0:
+                ids = self.tokens.reply(request.env.unwrapped.gold_reply())  # type: ignore[attr-defined]
+            elif "<search>" in str(request.turn.text):
+                ids = self.tokens.reply("<mem>word</mem><think>word</think><search>word</search>")
+            else:
+                ids = filler
+            ids = ids[: max(prompt.room, 0)]
+            return prompt.reply(Reply(self.tokens.reply_text(ids), ids, np.zeros(len(ids))))
+
+        scorer = "lexical" if args.scorer == "policy" else args.scorer
+        task, size = self.train_tasks[0], max(2, args.group_size)
+        group = [Episode(seed=task, group=task, number=task, member=member) for member in range(size)]
+        loop = Loop(
+            maker(args.env, self.env_args),
+            TurnPolicy(reply),
+            self.methods,
+            make_scorer(scorer),
+            errors="raise",
+        )
+        loop.play_all([group])
+        if self.credit is not None:
+            comparison, how = read_comparison(args.reward, args.reward_args)
+            if isinstance(comparison, RewardMethod):
+                comparison = loop.methods[-1]
+            usable = valid(group)
+            advantages = group_advantages(usable, encoder, comparison, how)  # type: ignore[arg-type]
+            for episode, values in zip(usable, advantages, strict=True):
+                episode.advantages = values
+        return group
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting of the run in verl's names."""
+        args = self.args
+        settings: dict[str, Any] = {f"{R}.tensor_model_parallel_size": self.gpus_a_server}
+        for place in self.table.values():
+            if place.settings is not None:
+                settings |= place.settings(args, self.shape)
+        epochs = math.ceil(args.steps / (len(self.train_tasks) // args.groups))
+        settings |= {
+            "data.train_files": str(self.out / "train.parquet"),
+            "data.val_files": str(self.out / "val.parquet"),
+            f"{A}.strategy": "fsdp2",
+            f"{R}.name": "vllm",
+            f"{R}.agent.agent_loop_config_path": str(self.out / LOOPS),
+            "trainer.total_epochs": epochs + 1,  # the steps end the run
+            "trainer.val_before_train": False,
+            "trainer.resume_mode": "auto",
+            "+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES": ADAPTER,
+        }
+        if self.sdpa:
+            settings[f"+{M}.override_config.attn_implementation"] = "sdpa"
+            settings[f"{M}.use_remove_padding"] = False
+            if self.learner == "mt_ppo":
+                settings[f"+{C}.model.override_config.attn_implementation"] = "sdpa"
+                settings[f"{C}.model.use_remove_padding"] = False
+        return settings
+
+    def write(self) -> None:
+        """Write the run's folder."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        write_json(self.out / ARGS, {"learner": self.learner, **self.args.plain()})
+        write_rows(self.out / "train.parquet", self.train_tasks, "memenvs", "train")
+        write_rows(self.out / "val.parquet", self.val_tasks, "memenvs_test", "test")
+        write_text(self.out / LOOPS, require("yaml", "verl").safe_dump(self.loops, sort_keys=False))
+        write_text(self.out / REQUIREMENTS, "".join(f"{line}\n" for line in requirements()))
+        write_text(self.out / SCRIPT, self.script())
+
+    @property
+    def loops(self) -> list[dict[str, Any]]:
+        """The agent loops: one to train, and one for validation in the environment of evaluations."""
+        args = self.args
+        loop: dict[str, Any] = {
+            "name": "memenvs",
+            "_target_": f"{ADAPTER}.EpisodeLoop",
+            "env": args.env,
+            "settings": self.env_args,
+            "methods": self.methods,
+            "scorer": self.scorer,
+            "credit": self.credit,
+            "max_new_tokens": args.max_new_tokens,
+        }
+        if self.credit is None:
+            loop["placement"] = args.reward
+        if args.save_episodes:
+            loop["episodes"] = str(self.out / "episodes.jsonl")
+        plain: list[dict[str, Any]] = json.loads(
+            json.dumps([loop, {**loop, "name": "memenvs_test", "settings": self.eval_args}])
+        )
+        return plain
+
+    def script(self) -> str:
+        """The text of `run.sh`."""
+        settings = [f"  {shlex.quote(setting)} \\" for setting in self.overrides()]
+        lines = [
+            "#!/usr/bin/env bash",
+            "# On a cluster start Ray on every node first (ray start --head, ray start --address=…), and run",
+            "# this on the first one. More settings of verl may follow the command.",
+            "set -e",
+            f"cd {shlex.quote(str(Path.cwd()))}",
+            f"export TENSORBOARD_DIR={shlex.quote(str(self.out))}",
+            f"export VERL_USE_EXTERNAL_MODULES={ADAPTER}",
+            "python -m verl.trainer.main_ppo \\",
+            *settings,
+            '  "$@"',
+        ]
+        return "\n".join([*lines, ""])
+
+    def overrides(self) -> list[str]:
+        """The settings as verl's command line takes them."""
+        return [f"{name}={hydra_value(value)}" for name, value in self.settings.items()]
+
+
+def absolute(env_args: Mapping[str, Any]) -> dict[str, Any]:
+    """An environment's arguments with absolute paths, since verl's workers start in other folders."""
+    return {
+        name: str(Path(value).resolve())
+        if isinstance(value, str) and value not in bundled_names() and Path(value).exists()
+        else value
+        for name, value in env_args.items()
+    }
+
+
+def _n_tasks(env: str, env_args: Mapping[str, Any]) -> int:
+    """The number of tasks of an environment that a language model can play."""
+    check_env_arguments(env, env_args)
+    opened = maker(env, env_args)()
+    n_tasks = int(text_env_of(opened).n_tasks)
+    check_text_observations(opened)
+    opened.close()
+    return n_tasks
+
+
+def shape_of(episodes: Sequence[Episode], max_new_tokens: int, window: int | None) -> Shape:
+    """What episodes are to verl, with a tenth more for tasks that are longer, in steps of 256 tokens."""
+    sequences = [sequence for episode in episodes for sequence in episode.sequences()]
+    prompt = max(len(sequence[0].reply.read) for sequence in sequences)
+    feedback = [len(turn.reply.read) for sequence in sequences for turn in sequence[1:]]
+    turns = max(len(sequence) for sequence in sequences)
+    response = turns * max_new_tokens + math.ceil(1.1 * (turns - 1) * max(feedback, default=0))
+    prompt = 256 * math.ceil(1.1 * prompt / 256)
+    if window is not None:
+        response = min(response, max(window - prompt, 1))
+    return Shape(len(sequences) / len(episodes), prompt, response)
+
+
+def write_rows(file: Path, tasks: Sequence[int], agent: str, split: str) -> None:
+    """Write the rows of a data set of verl's: the tasks by their numbers."""
+    pa, pq = require("pyarrow", "verl"), require("pyarrow.parquet", "verl")
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"task {task}"}],
+            "data_source": "memenvs",
+            "agent_name": agent,
+            "extra_info": {"index": index, "task": task, "split": split},
+        }
+        for index, task in enumerate(tasks)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), file)
+
+
+def hydra_value(value: Any) -> str:
+    """A value as Hydra's command line reads it.
+
+    >>> hydra_value([0.9, 0.95]), hydra_value({"eps": 1e-8}), hydra_value("a b"), hydra_value(True)
+    ('[0.9,0.95]', '{eps:1e-08}', "'a b'", 'True')
+    """
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{hydra_value(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ",".join(map(hydra_value, value)) + "]"
+    text = "null" if value is None else str(value)
+    plain = not isinstance(value, str) or re.fullmatch(r"[\w./:-]+", text)
+    return text if plain else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def requirements() -> list[str]:
+    """The packages of a run: verl and what its metadata pins for vLLM and FSDP."""
+    listed = importlib.metadata.requires("verl") or []
+
+    def pins(extra: str) -> Iterator[str]:
+        for line in listed:
+            requirement, _, condition = line.partition(";")
+            if f'extra == "{extra}"' not in condition:
+                continue
+            requirement = requirement.strip()
+            if inner := re.fullmatch(r"verl\[(.+)\]", requirement):
+                yield from pins(inner[1])
+            elif "==" in requirement:
+                yield requirement
+
+    pinned = sorted({line for extra in EXTRAS for line in pins(extra)})
+    return [f"verl[{','.join(EXTRAS)}]=={importlib.metadata.version('verl')}", *pinned, "memenvs[train,verl]"]
+
+
+def compose(overrides: Sequence[str]) -> Any:
+    """The configuration that verl makes of settings, checked by verl.
+
+    Raises:
+        ValueError: verl refuses a setting; the message is its own.
+    """
+    hydra: Any = require("hydra", "verl")
+    checks: Any = require("verl.utils.config", "verl")
+    needs: Any = require("verl.trainer.ppo.utils", "verl")
+    try:
+        with hydra.initialize_config_module("verl.trainer.config", version_base=None):
+            config = hydra.compose("ppo_trainer", overrides=list(overrides))
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            checks.validate_config(config, needs.need_reference_policy(config), needs.need_critic(config))
+    except (hydra.errors.HydraException, AssertionError) as error:
+        raise ValueError(f"verl refuses the settings: {error_line(error)}") from error
+    return config
+
+
+class Sizes(NamedTuple):
+    """What a run takes, computed and not measured; in bytes.
+
+    Attributes:
+        parameters: number of the model's parameters.
+        states: weights, gradients and AdamW's moments on a GPU, of the critic too, and the reference model.
+        sampler: what a vLLM server may take of a GPU.
+        pass_: logits and kept activations of a micro-batch on a GPU.
+        checkpoint: a checkpoint.
+    """
+
+    parameters: int
+    states: float
+    sampler: float
+    pass_: float
+    checkpoint: float
+
+
+def sizes(run: Run, card: float) -> Sizes:
+    """The memory of a run on GPUs of `card` bytes, and of its checkpoints.
+
+    Trained weights are in float32 with their gradients and two moments, 16 bytes a parameter, sharded over
+    all GPUs; a checkpoint leaves out the gradients. With LoRA almost all parameters only have their weights.
+    """
+    parameters = run.parameters
+    args, settings = run.args, run.settings
+    trained = 2 if "critic.model.path" in settings else 1
+    of_trained, saved = (4, 4) if args.lora_rank else (16, 12)
+    reference = 4 if args.kl_coef and not args.lora_rank else 0
+    text: Any = run.config.get_text_config()
+    tokens = settings[f"{A}.ppo_max_token_len_per_gpu"]
+    return Sizes(
+        parameters,
+        (trained * of_trained + reference) * parameters / (args.gpus * args.nodes),
+        settings.get(f"{R}.gpu_memory_utilization", 0.5) * card,
+        tokens * (3 * 4 * text.vocab_size + 2 * text.hidden_size * text.num_hidden_layers),
+        trained * saved * parameters,
+    )
+
+
+def report(run: Run) -> list[str]:
+    """What the check of a run found, in lines for a person."""
+    args, torch = run.args, require("torch", "verl")
+    found = torch.cuda.is_available()
+    card = float(torch.cuda.get_device_properties(0).total_memory) if found else CARD
+    needs, free, group = sizes(run, card), shutil.disk_usage(run.out).free, run.episodes
+    gigabytes = [value / 1e9 for value in needs[1:]]
+    peak = gigabytes[0] + max(gigabytes[1], gigabytes[2])
+    kept = (args.keep + 1) * gigabytes[3] if args.save_every < args.steps else gigabytes[3]
+    fits, room = peak <= card / 1e9, kept <= free / 1e9
+    offload = (
+        "" if fits else (f"; it does NOT fit: add {A}.fsdp_config.offload_policy=True after run.sh, or GPUs")
+    )
+    steps = len(run.train_tasks) // args.groups
+    credit = [episode.advantages for episode in group if len(episode.advantages)]
+    moved = sum(bool(np.any(values)) for values in credit)
+    names = ", ".join(name for name, _ in run.methods) or "none"
+    attention = "sdpa, as flash-attn is not installed here" if run.sdpa else "flash-attn"
+    return [
+        f"verl {importlib.metadata.version('verl')} accepts {len(run.settings)} settings: {run.out / SCRIPT}",
+        f"tasks: {len(run.train_tasks):,} to train on ({args.steps:,} steps of {args.groups} are "
+        f"{args.steps / steps:.1f} passes), {len(run.val_tasks):,} others for validation",
+        f"environment: {args.env}, {np.mean([len(episode.turns) for episode in group]):.1f} turns in a "
+        f"scripted group of {len(group)}, successes {sum(bool(episode.success) for episode in group)}",
+        f"rows: {run.shape.rows:.1f} an episode, prompts to {run.shape.prompt:,} tokens, what follows to "
+        f"{run.shape.response:,}; an optimizer step reads "
+        f"{run.settings[f'{A}.ppo_mini_batch_size'] * args.group_size:,} rows",
+        f"methods: {names}; scorer: {run.scorer or 'none'}"
+        + (" (lexical in this check)" if run.scorer == "policy" else ""),
+        f"credit: {args.reward}, not 0 in {moved} of {len(group)} rollouts"
+        if run.credit is not None
+        else f"credit: GAE of verl's over rewards placed by {args.reward}",
+        f"model: {needs.parameters / 1e9:.2f}B parameters on {args.nodes} x {args.gpus} GPUs, attention: "
+        f"{attention}",
+        f"memory a GPU (computed): {gigabytes[0]:.1f} GB of states and the larger of {gigabytes[1]:.1f} GB "
+        f"for vLLM and {gigabytes[2]:.1f} GB for a pass, of {card / 1e9:.0f} GB"
+        + ("" if found else " (no card here)")
+        + offload,
+        f"checkpoints: {gigabytes[3]:.1f} GB each, {kept:.1f} GB at most, {free / 1e9:.0f} GB free"
+        + ("" if room else "; they do NOT fit: lower --keep, or give another --out"),
+        f"next: pip install -r {run.out / REQUIREMENTS} && bash {run.out / SCRIPT}",
+    ]
+
+
+def merge(args: Any) -> int:
+    """Make a checkpoint of verl's a model of its own, with a card; the exit status of verl's merger.
+
+    Raises:
+        ValueError: there is no such checkpoint.
+    """
+    checkpoints, model = args.out / CHECKPOINTS, args.out / "models" / f"step-{args.merge}"
+    actor = checkpoints / f"global_step_{args.merge}" / "actor"
+    if not actor.is_dir():
+        steps = sorted(int(folder.name.rpartition("_")[2]) for folder in checkpoints.glob("global_step_*"))
+        known = ", ".join(map(str, steps)) or "none"
+        raise ValueError(f"{args.out} has no checkpoint of step {args.merge}; it has {known}")
+    merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+    folders = ["--local_dir", str(actor), "--target_dir", str(model)]
+    if status := subprocess.run([*merger, *folders], check=False).returncode:
+        return status
+    write_text(model / "README.md", model_card(args))
+    command, unknown = evaluation_command(args, str(model))
+    other = ", with tasks that it has not trained on in place of …" if unknown else ""
+    served = shlex.quote(str(model))
+    sys.stdout.write(
+        f"the model is in {model}; serve it:\n  vllm serve {served}\nevaluate it{other}:\n{command}\n"
+    )
+    return 0
+
+
+def model_card(args: Any) -> str:
+    """The card of a run's model: its base, the licence that the base names, and what it was trained in."""
+    readme = Path(str(resolve(args.model))) / "README.md"
+    named = (
+        re.search(r"^license:\s*(\S+)", readme.read_text("utf-8"), re.MULTILINE) if readme.is_file() else None
+    )
+    licence = f"license: {named[1]}\n" if named else ""
+    settings = json.dumps(args.env_args, ensure_ascii=False)
+    return (
+        f"---\nbase_model: {args.model}\n{licence}tags: [memenvs, verl]\n---\n\n"
+        f"Trained from `{args.model}` for {args.merge} steps by verl in `{args.env}` of memenvs, with the "
+        f"arguments `{settings}`. "
+        + ("" if named else "The licence is the base model's. ")
+        + "All flags of the run are in its `args.json`.\n"
+    )
+
+
+def start(args: EngineArgs, learner: str) -> int:
+    """Check a run, write its folder, and start it in verl; its exit status.
+
+    The check composes the configuration by the real verl and plays a group before a model is loaded.
+    """
+    if args.merge:
+        return merge(args)
+    run = Run(args, learner)
+    compose(run.overrides())
+    run.write()
+    sys.stdout.write("".join(f"{line}\n" for line in report(run)))
+    if args.dry_run:
+        return 0
+    return subprocess.run(["bash", str(run.out / SCRIPT)], check=False).returncode

@@ -1,0 +1,175 @@
+"""`--engine verl` writes runs that the real verl composes and whose loops play."""
+
+import json
+import shlex
+
+import pytest
+
+pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` installs it")
+import pyarrow.parquet as pq
+import torch
+import yaml
+from tiny_model import save_tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+from verl_stub import compose
+
+from memenvs.adapters.common import read_credit
+from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.flags import recipe_flags, recipe_names
+from memenvs.baselines.verl import LEARNERS
+from memenvs.core.optional import import_object
+from memenvs.wrappers.registry import make_methods
+
+MAINS = {"grpo": grpo, "mt_ppo": mt_ppo}
+OF_GRPO = [
+    name
+    for name in recipe_names()
+    if not name.startswith("mt_ppo") and not name.endswith(("sft", "star", "kd"))
+]
+SMALL = ["--env", "MemChunkQA-v0", "--env-args", "chunk_size=300", "n_documents=4", "--max-new-tokens", "64"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_tiny_model(tmp_path_factory.mktemp("verl") / "model", window=40000)
+
+
+@pytest.fixture
+def write(model, tmp_path, capsys):
+    """Write a run, and start nothing; its folder, or the line of its refusal."""
+
+    def written(learner, *flags):
+        out = tmp_path / "run"
+        argv = ["--model", str(model), "--out", str(out), "--engine", "verl", "--dry-run", *flags]
+        if MAINS[learner].main(argv) == 2:
+            return capsys.readouterr().err
+        return out
+
+    return written
+
+
+def overrides(out):
+    """The settings of a run's script."""
+    lines = (out / "run.sh").read_text().replace("\\\n", " ").splitlines()
+    return shlex.split(lines[-1])[3:-1]
+
+
+def composed(out):
+    """The configuration that verl makes of a run's script, which verl has checked."""
+    config = compose(overrides(out))
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    return config
+
+
+def rows(file):
+    return [row["extra_info"]["task"] for row in pq.read_table(file).to_pylist()]
+
+
+@pytest.mark.parametrize("recipe", OF_GRPO)
+def test_verl_composes_every_recipe_of_grpo(write, recipe):
+    flags, chat = recipe_flags(recipe), []
+    if "--chat-args" in flags:  # the tiny model's template has no thoughts to switch off
+        chat = ["--chat-args", "{}"]
+    out = write(
+        "grpo",
+        "--recipe",
+        recipe,
+        *chat,
+        "--env-args",
+        "tasks=world-train",
+        "--eval-env-args",
+        "tasks=world-test",
+    )
+    config, args = composed(out), json.loads((out / "args.json").read_text())
+    actor = config.actor_rollout_ref.actor
+    assert config.algorithm.adv_estimator == "memenvs_as_paid"
+    assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (
+        args["groups"],
+        args["group_size"],
+    )
+    assert actor.optim.lr == args["lr"]
+    assert (actor.clip_ratio_low, actor.clip_ratio_high) == (args["clip"][0], args["clip"][-1])
+    assert actor.kl_loss_coef == args["kl_coef"] if args["kl_coef"] else not actor.use_kl_loss
+    assert actor.ppo_mini_batch_size * args["group_size"] % (8 * 1) == 0
+    (loop, validation) = yaml.safe_load((out / "loops.yaml").read_text())
+    methods = make_methods(loop["methods"]) if loop["methods"] else []
+    read_credit(loop["credit"], methods)
+    import_object(loop["_target_"].replace(".EpisodeLoop", ":EpisodeLoop"))
+    assert validation["settings"]["tasks"] == "world-test"
+
+
+@pytest.mark.parametrize("recipe", ["mt_ppo_search", "mt_ppo_sokoban"])
+def test_verl_composes_every_recipe_of_mt_ppo_with_a_critic(write, recipe):
+    tasks = ["--env-args", "tasks=world-train"] if recipe == "mt_ppo_search" else []
+    out = write("mt_ppo", "--recipe", recipe, *tasks)
+    config, args = composed(out), json.loads((out / "args.json").read_text())
+    assert need_critic(config)
+    assert (config.algorithm.adv_estimator, config.algorithm.gamma, config.algorithm.lam) == ("gae", 1.0, 1.0)
+    assert config.critic.optim.lr == 10 * args["lr"]
+    assert config.critic.cliprange_value == 0.2
+    assert config.algorithm.use_kl_in_reward == (args["kl_in"] == "reward")
+    assert yaml.safe_load((out / "loops.yaml").read_text())[0]["placement"] == "turn"
+
+
+def test_a_critic_is_refused_where_prompts_are_rewritten(write):
+    assert "a row a turn" in write("mt_ppo", *SMALL)
+
+
+def test_the_check_is_ten_lines(write, capsys):
+    write("grpo", *SMALL, "--reward", "tamtrl", "--groups", "4")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10
+
+
+def test_every_flag_has_a_place_or_a_reason():
+    for learner, table in LEARNERS.items():
+        kind = {"grpo": grpo.GRPOArgs, "mt_ppo": mt_ppo.MTPPOArgs}[learner]
+        assert set(table) == {name for name in kind.__dataclass_fields__}
+
+
+def test_rows_name_each_task_once_and_never_one_of_the_others(write):
+    out = write("grpo", *SMALL, "--eval-env-args", "tasks=world-train", "--groups", "16")
+    train, val = rows(out / "train.parquet"), rows(out / "val.parquet")
+    assert len({*train, *val}) == len(train) + len(val) == 512
+    assert len(val) == 51
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--reward", "turn", "--tree-turns", "1"], "tree_turns"),
+        (["--lr-end", "0.5"], "lr_end"),
+        (["--overlong", "9", "8"], "overlong"),
+        (["--stop", "x"], "stop"),
+        (["--groups", "900"], "--groups"),
+    ],
+)
+def test_what_verl_cannot_carry_is_refused_in_a_line(write, flags, named):
+    assert named in write("grpo", *SMALL, *flags)
+
+
+def test_a_run_that_was_written_with_other_flags_is_not_overwritten(write):
+    write("grpo", *SMALL, "--lr", "1e-6")
+    assert "lr 1e-06, got 2e-06" in write("grpo", *SMALL, "--lr", "2e-6")
+
+
+def test_a_checkpoint_becomes_a_model_that_transformers_loads(write, model, capfd):
+    out = write("grpo", *SMALL)
+    actor = out / "checkpoints" / "global_step_7" / "actor"
+    trained = AutoModelForCausalLM.from_pretrained(model)
+    trained.config.save_pretrained(actor / "huggingface")
+    AutoTokenizer.from_pretrained(model).save_pretrained(actor / "huggingface")
+    torch.save(trained.state_dict(), actor / "model_world_size_1_rank_0.pt")
+    (actor / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 1}')
+    assert grpo.main(["--out", str(out), "--merge", "8"]) == 2
+    assert "no checkpoint of step 8; it has 7" in capfd.readouterr().err
+    assert grpo.main(["--out", str(out), "--merge", "7"]) == 0
+    merged = out / "models" / "step-7"
+    assert f"vllm serve {merged}" in capfd.readouterr().out
+    assert f"base_model: {model}" in (merged / "README.md").read_text()
+    weights = AutoModelForCausalLM.from_pretrained(merged).state_dict()
+    for name, weight in trained.state_dict().items():
+        torch.testing.assert_close(weights[name].float(), weight.bfloat16().float())

@@ -109,6 +109,8 @@ def measure(
     unique = [request for request in wanted if request not in (known or {})]
     try:
         nats = scorer.logprobs(unique) if scorer and unique else []
+        if len(nats) != len(unique):
+            raise ValueError(f"the scorer gave {len(nats)} arrays for {len(unique)} requests")
     except Exception as error:
         if errors == "raise":
             raise

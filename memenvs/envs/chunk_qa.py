@@ -180,8 +180,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what comes before a lone `</think>`;
             `"opened"` also treats a reply without `</think>` as a truncated thought, for chat templates that
             write `<think>` themselves; `"keep"` drops nothing.
-        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own. `boxed_em` and
-            `math_em` need `"boxed"`.
+        metric: a name of `memenvs.tasks.metrics.METRICS`, or `movie_recall:FILE`; None: the task set's
+            own. `boxed_em` and `math_em` need `"boxed"`.
         ask: how to ask several questions of a task (`memenvs build multi`): `"together"` in one answer turn;
             `"each"` in its own turn, with all of them shown while the text is read; or `"later"`, in its own
             turn and shown only then, so that the memory must serve any question.

@@ -107,7 +107,8 @@ class ToolQAEnv(SearchQAEnv):
         tokenizer: what counts tokens, as in `SearchQAEnv`.
         template: `{"ask": …}` with the placeholder `{question}` and optionally `{several}` (how to give
             several answers). By default the environment's own wording.
-        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
+        metric: a name of `memenvs.tasks.metrics.METRICS`, or `movie_recall:FILE`; None: the task set's
+            own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
     Version:

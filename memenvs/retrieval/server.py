@@ -51,7 +51,8 @@ def create_app(
             queries, k, scores = read_request(await read_body(request), default_k)
             answers = await batcher.search(queries, k) if queries else []
         except asyncio.CancelledError:  # uvicorn is stopping
-            raise HTTPException(503, "the server is stopping; ask again, or another one") from None
+            reason = "the server is stopping; ask again, or another one"
+            raise HTTPException(503, reason, {"Retry-After": "1"}) from None
         return Response(write_answers(answers, scores), media_type="application/json")
 
     async def health(request: Request) -> Response:

@@ -152,7 +152,11 @@ class ThreadPolicy(TurnPolicy):
         return ready
 
     def _call(self, request: Request) -> None:
-        self._ready.put(self._answer(request))
+        try:
+            answer = self._answer(request)
+        except BaseException as error:  # the loop waits for every answer
+            answer = request, RuntimeError(f"the policy's thread ended with {error!r}")
+        self._ready.put(answer)
 
 
 def agent_policy(agent: Agent) -> Policy:

@@ -434,6 +434,16 @@ class TestPolicies:
         requests = [begin(env, Episode(seed=seed)) for seed in range(3)]
         assert [own.text for own in replies_to(ThreadPolicy(reply), requests)] == ["0", "1", "2"]
 
+    def test_a_thread_that_ends_fails_its_episode_alone(self):
+        def reply(request):
+            if request.episode.seed == 0:
+                raise SystemExit(1)
+            return Reply("no move")
+
+        first, second = collect("MemSokoban-v0", ThreadPolicy(reply), range(2), env_args={"max_turns": 2})
+        assert "SystemExit" in first.error
+        assert not second.error
+
     def test_what_is_no_policy_is_refused(self):
         with pytest.raises(TypeError, match="got int"):
             as_policy(3)

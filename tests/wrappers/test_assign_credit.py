@@ -112,6 +112,18 @@ def test_an_answer_that_is_impossible_without_the_memory_is_no_infinite_reward()
     assert group[0].metrics["infomem_unscored"] == 1.0
 
 
+def test_a_scorer_that_gives_too_few_arrays_fails_the_episodes():
+    class Short(LexicalScorer):
+        def logprobs(self, requests):
+            return super().logprobs(requests)[1:]
+
+    group = read("a", "b", scorer=Short(), methods=["TAMTRL"])
+    assert all("arrays" in episode.error for episode in group)
+    credits = [credit for episode in group for credit in episode.credits["tamtrl"]]
+    assert credits
+    assert not any(credit.known for credit in credits)
+
+
 @pytest.mark.parametrize(
     "env",
     ["MemChunkQA-v0", lambda: gym.make("MemChunkQA-v0"), gym.make("MemChunkQA-v0")],

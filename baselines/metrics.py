@@ -1,4 +1,4 @@
-"""What the log says about the episodes of a step: means, counts, and the evidence that a memory kept."""
+"""What the log says about the episodes of a step: means, counts, and what a memory kept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memenvs.core.episode import Episode, valid
+from memenvs.envs.passages import holds_answer
 
 WORD = re.compile(r"[^\W_]+")
 
@@ -80,6 +81,23 @@ def evidence_in_memory(episode: Episode) -> dict[str, float]:
         **({"evidence_taken": taken / shown} if shown else {}),
         "evidence_kept": len(held) / len(wanted),
     }
+
+
+def question_in_memory(episode: Episode) -> dict[str, float]:
+    """Whether the last memory repeats the question (InfoMem, figure 4); empty without a memory.
+
+    Returns:
+        `question_in_memory`: 1.0 if it contains the whole question, word for word. Case, punctuation and
+        accents do not matter.
+    """
+    first = episode.turns[0].before if episode.turns else {}
+    question = str(first.get("privileged", {}).get("question", ""))
+    if not question or first.get("context") != "rewrite":
+        return {}
+    memory = episode.turns[-1].info.get("privileged", {}).get("memory")
+    if not isinstance(memory, str):
+        return {}
+    return {"question_in_memory": float(holds_answer([memory], [[question]])[0])}
 
 
 def _content(text: str) -> set[str]:

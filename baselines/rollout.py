@@ -17,7 +17,7 @@ import numpy as np
 from memenvs import models
 from memenvs.baselines.checkpoint import EPISODES
 from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs
-from memenvs.baselines.metrics import evidence_in_memory, summary
+from memenvs.baselines.metrics import evidence_in_memory, question_in_memory, summary
 from memenvs.baselines.train import Run
 from memenvs.baselines.update import ProcessGroup
 from memenvs.core.arguments import (
@@ -235,7 +235,8 @@ class PlayRun(Run):
         played = [episode for group in plan for episode in group]
         for episode in played:
             if episode.end != "failed":
-                episode.metrics = {**episode.metrics, **evidence_in_memory(episode)}
+                kept = {**evidence_in_memory(episode), **question_in_memory(episode)}
+                episode.metrics = {**episode.metrics, **kept}
                 if read is not None:
                     read(episode)
         if not loop.methods:  # only reward methods read texts, which are much to gather

@@ -58,6 +58,10 @@ COMMANDS: Table = {
             "print the scores of a run by a field of its tasks: hops, type, tokens, depth",
             "memenvs.commands.evaluate:by",
         ),
+        "signals": Command(
+            "show what a reward method measured in runs, by step and by value",
+            "memenvs.commands.evaluate:signals",
+        ),
         "table": Command(
             "print evaluated runs as a paper's table, with a row for each method",
             "memenvs.commands.evaluate:table",

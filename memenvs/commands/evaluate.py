@@ -1,10 +1,10 @@
-"""`memenvs evaluate run`, `suite`, `compare`, `by` and `table`."""
+"""`memenvs evaluate run`, `suite`, `compare`, `by`, `signals` and `table`."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -23,6 +23,7 @@ from memenvs.evaluation.by import scores_by
 from memenvs.evaluation.compare import PairedComparison
 from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
+from memenvs.evaluation.signals import SignalFigures, signal_figures
 from memenvs.evaluation.suite import SUITES, compare_parts, folder_of, play_suite, suite_table
 from memenvs.evaluation.summary import TableFormat
 from memenvs.evaluation.table import main_table
@@ -159,6 +160,11 @@ Comparison = Annotated[
     PositionalRequiredArgs,
 ]
 Scores = Annotated[Callable[[], str], arg(constructor=deferred(scores_by)), PositionalRequiredArgs]
+Signals = Annotated[
+    Callable[[], SignalFigures],
+    arg(constructor=deferred(signal_figures)),
+    PositionalRequiredArgs,
+]
 Table = Annotated[Callable[[], str], arg(constructor=deferred(main_table)), PositionalRequiredArgs]
 
 
@@ -184,10 +190,13 @@ def compare(comparison: Comparison, *, out: Path | None = None, format: TableFor
         show_page("\n" * bool(k) + heading + (compared.latex() if format == "latex" else str(compared)))
         if out:
             folder = out / folder_of(part)
-            paths = compared.write(folder)
-            show(f"\n{folder}: {', '.join(path.name for path in paths)}\n")
-            if not any(path.suffix == ".png" for path in paths):
-                show(f"no plot was drawn, because matplotlib is missing: `{install_line('plots')}`\n")
+            _say_written(folder, compared.write(folder))
+
+
+def _say_written(folder: Path, paths: Sequence[Path]) -> None:
+    show(f"\n{folder}: {', '.join(path.name for path in paths)}\n")
+    if not any(path.suffix == ".png" for path in paths):
+        show(f"no plot was drawn, because matplotlib is missing: `{install_line('plots')}`\n")
 
 
 def by(scores: Scores) -> None:
@@ -203,6 +212,26 @@ def by(scores: Scores) -> None:
         scores: What to show.
     """
     show_page(scores())
+
+
+def signals(signals: Signals, *, out: Path | None = None) -> None:
+    """Print what a reward method measured in runs, by step and by value, and how well their episodes did.
+
+    METHOD is one that the runs were evaluated with. With MemPO bias=none these are figures 4 and 5 of the
+    MemPO paper, P(y* given mem) by step and by value.
+
+    Examples:
+      memenvs evaluate signals MemPO runs/grpo runs/mempo --out runs/figures
+      memenvs evaluate signals TAMTRL runs/credit --metric success
+
+    Args:
+        signals: What to show.
+        out: folder for signals.md, signals.json and, with matplotlib, signals.png and signals.svg.
+    """
+    figures = signals()
+    show_page(str(figures))
+    if out:
+        _say_written(out, figures.write(out))
 
 
 def table(table: Table, *, out: Path | None = None) -> None:

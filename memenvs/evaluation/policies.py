@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,11 @@ from msgspec import Meta
 from memenvs import models
 from memenvs.core.data import Count, Positive, Whole, checked, decode, shown
 from memenvs.core.episode import Reply
+from memenvs.core.episode_file import read_lines
 from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.data import bundled
+from memenvs.envs.search_qa import Rewritten, SearchQAEnv, read_reply, without
+from memenvs.evaluation.log import EPISODES, Pair, pair_of
 from memenvs.models.endpoint import (
     Completion,
     Message,
@@ -37,6 +41,7 @@ from memenvs.rollout.policy import (
     Policy,
     Request,
     ThreadPolicy,
+    TurnPolicy,
     agent_policy,
     as_policy,
     made_policy,
@@ -118,9 +123,9 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     """The policy with a name, or one that is already an object.
 
     Args:
-        policy: `"lexical"` or another name that `make_policy` knows, `"hf:MODEL"`, `"openai:URL"`; a
-            function from an observation and its `public_info` to a reply; a policy over token ids, as
-            `memenvs.models.HFPolicy`; or a `memenvs.rollout.policy.Policy`.
+        policy: `"lexical"` or another name that `make_policy` knows, `"hf:MODEL"`, `"openai:URL"`,
+            `"replay:RUN"`; a function from an observation and its `public_info` to a reply; a policy over
+            token ids, as `memenvs.models.HFPolicy`; or a `memenvs.rollout.policy.Policy`.
         options: settings of `hf:` and `openai:`; a policy over token ids takes only `max_new_tokens`.
 
     Raises:
@@ -135,9 +140,13 @@ def choose_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     for option in {"hf": _OF_ENDPOINTS, "openai": _OF_PROCESS}.get(kind, default):
         if getattr(options, option) != default[option]:
             raise ValueError(f"policy {policy} has no option {option}; leave it out")
-    if kind in ("hf", "openai"):
+    if kind in ("hf", "openai", "replay"):
         if not place:
-            raise ValueError(f"policy {policy} has no name; give hf:MODEL or openai:http://host:port/v1")
+            raise ValueError(
+                f"policy {policy} has no name; give hf:MODEL, openai:http://host:port/v1 or replay:RUN"
+            )
+        if kind == "replay":
+            return _replay(Path(place))
         return _hf(place, options) if kind == "hf" else _endpoint(place, options)
     make = functools.partial(make_policy, policy)
 
@@ -233,6 +242,41 @@ def _object_policy(policy: Any, options: ModelOptions) -> PolicySpec:
     if not callable(policy):
         raise TypeError(f"policy must be a name, a function or a policy over token ids, got {policy!r}")
     return PolicySpec(setting, lambda env: (agent_policy(policy), None))
+
+
+def _replay(run: Path) -> PolicySpec:
+    """The replies of the finished episodes of a run, by task and sample.
+
+    Where the environment keeps no memory, a reply is played without the `<mem>…</mem>` that opens it, so that
+    the traces of an agent with a memory become those of one without (MemPO 5.3). An episode that the run
+    lacks, that asks another task, or that outlives its replies, fails.
+    """
+    file = run / EPISODES if run.is_dir() else run
+    replies: dict[Pair, tuple[str, list[str]]] = {}
+    digest = hashlib.sha256()
+    for line, episode in read_lines(file):
+        digest.update(line.encode())
+        if not episode.error:
+            replies[pair_of(episode)] = episode.task, [turn.action for turn in episode.turns]
+
+    def reply(request: Request) -> Reply:
+        episode, inner = request.episode, request.env.unwrapped
+        where = f"{file}: task {episode.number}, sample {episode.member}"
+        task, texts = replies.get(pair_of(episode), ("", []))
+        if not texts:
+            raise ValueError(f"{where} has no finished episode; play fewer tasks or samples")
+        if task != episode.task:
+            raise ValueError(f"{where} is {task!r}, and here {episode.task!r}; give the same task set")
+        if len(texts) == len(episode.turns):
+            raise ValueError(f"{where} ends after {len(texts)} replies, and this environment goes on")
+        text = texts[len(episode.turns)]
+        remembers = not isinstance(inner, SearchQAEnv) or isinstance(inner.conversation, Rewritten)
+        if not remembers and (memory := read_reply(text).memory):
+            text = without(text, memory).lstrip()
+        return Reply(text)
+
+    setting = {"policy": "replay", "file": digest.hexdigest()}
+    return PolicySpec(setting, lambda env: (TurnPolicy(reply), None))
 
 
 def _hf(model: str, options: ModelOptions) -> PolicySpec:

@@ -9,7 +9,7 @@ from made_episodes import before, give, reply
 pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
 
-from memenvs.baselines.metrics import evidence_in_memory, summary
+from memenvs.baselines.metrics import evidence_in_memory, question_in_memory, summary
 from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.models import Reply
 from memenvs.rollout.collect import collect
@@ -83,6 +83,23 @@ def test_without_a_memory_or_words_nothing_is_said_of_evidence():
     search = {"env_args": {"tasks": "world-test"}, "tasks": [2]}
     (episode,) = collect("MemSearchQA-v0", "lexical", [0], methods=["SearchRewards"], **search)
     assert evidence_in_memory(episode) == {}
+
+
+@pytest.mark.parametrize(
+    ("memory", "repeats"),
+    [
+        ("Asked: who LED the town, in 1291? Unknown.", 1.0),
+        ("The town in 1291 was led by", 0.0),
+        ("who led the town in 12910", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_share_of_memories_that_repeat_the_question_is_logged(memory, repeats):
+    episode = reading("Who led the town in 1291?", memory, question="Who led the town in 1291?")
+    assert question_in_memory(episode) == {"question_in_memory": repeats}
+    assert question_in_memory(Episode()) == {}
+    (search,) = collect("MemSearchQA-v0", "lexical", [0], env_args={"tasks": "world-test"}, tasks=[2])
+    assert question_in_memory(search) == {}
 
 
 def test_a_search_shows_evidence_when_a_result_brings_its_document():

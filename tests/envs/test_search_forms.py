@@ -168,3 +168,17 @@ def test_the_gate_pays_the_outcome_in_form_at_the_last_turn(improper, wrong, rep
         *_, info = env.step(env.unwrapped.gold_reply() if reply == "gold" else reply)
     assert info["turn_rewards"] == [0.0] * (len(replies) - 1) + [paid]
     assert info["rewards"]["outcome"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("partial", "answer", "paid"), [(True, "one", 2 / 3), (False, "one", 0.0), (False, "one two", 1.0)]
+)
+def test_the_gate_of_mempo_pays_nothing_for_a_part_of_the_answer(partial, answer, paid, tmp_path):
+    (tmp_path / "tasks.jsonl").write_text(json.dumps({"question": "which?", "answers": ["one two"]}))
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": "0", "contents": "a\nb"}))
+    places = {"tasks": str(tmp_path / "tasks.jsonl"), "retriever": f"lexical:{tmp_path / 'corpus.jsonl'}"}
+    env = gym.make("MemSearchQA-v0", metric="f1", **places)
+    env = RewardWrapper(env, [FormatGate(improper=0.0, partial=partial)])
+    env.reset(seed=0)
+    *_, info = env.step(f"<think>so</think><answer>{answer}</answer>")
+    assert info["turn_rewards"] == [pytest.approx(paid)]

@@ -287,6 +287,9 @@ class ChatPolicy:
     def __init__(self, tokens: ChatTokens) -> None:
         self._tokens = tokens
 
+    def check_can_sample(self) -> None:
+        """Nothing: an engine or a server that has loaded a model can sample from it."""
+
     @property
     def chat(self) -> bool:
         """Whether observations are messages in a chat template."""

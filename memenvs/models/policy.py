@@ -99,6 +99,9 @@ class TokenPolicy(Protocol):
 
     window: int | None
 
+    def check_can_sample(self) -> None:
+        """Raise a `ValueError` where the model can be trained or scored here, but not sampled."""
+
     def encode(self, observation: str) -> Ids:
         """A fresh prompt (T,), in the chat template where the policy has one."""
 
@@ -130,7 +133,7 @@ class StreamingPolicy(TokenPolicy, Protocol):
 NO_IDS: Ids = np.zeros(0, np.int64)
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(TokenPolicy):
     """Replies by a function, for tests and demonstrations; its log-probabilities are zeros.
 
     Args:

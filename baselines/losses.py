@@ -65,7 +65,7 @@ def importance_weights(logprobs: torch.Tensor, sampler_logprobs: torch.Tensor, c
     Args:
         logprobs: log pi_old (N,), of the policy in training before the update.
         sampler_logprobs: log mu (N,), of the sampler, which has the same weights and rounds differently.
-        cap: the most that a token counts; TRL has 2.
+        cap: the most that a token counts; verl has 2, TRL 3.
     """
     apart = (logprobs - sampler_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return apart.exp().clamp(max=cap)

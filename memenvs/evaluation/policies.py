@@ -56,6 +56,14 @@ _log = logging.getLogger(__name__)
 
 _OF_ENDPOINTS = ("model", "conversation", "tools", "tokens", "body", "timeout", "tries")
 _OF_PROCESS = ("dtype",)
+_OF_TOKENS = {
+    "prompt": "leave it out",
+    "messages": "leave it out",
+    "max_tokens": "give --max-new-tokens",
+    "stop": "give --stop",
+    "chat_template_kwargs": "give --chat-args",
+}
+"""Fields of a request that `--tokens` sets itself, and what a user does instead."""
 
 
 @checked
@@ -71,6 +79,8 @@ class ModelOptions:
         max_new_tokens: maximum number of tokens in a reply.
         stop: strings that end a reply.
         chat_args: arguments of the chat template.
+        split_special_tokens: encode control tokens that an observation spells as ordinary text, where prompts
+            become tokens here (`hf:`, or with `tokens`); a model that was saved so does it anyway.
         dtype: precision of a model in this process, as for `memenvs.models.loading.load_model`.
         model: name of the model at the endpoint; None if it serves only one.
         conversation: send an endpoint each episode of context `"append"` as a conversation.
@@ -94,6 +104,7 @@ class ModelOptions:
     max_new_tokens: Count = 1024
     stop: Sequence[Annotated[str, Meta(min_length=1)]] = ()
     chat_args: Mapping[str, Any] = field(default_factory=dict)
+    split_special_tokens: bool = False
     dtype: Dtype = "auto"
     model: str | None = None
     conversation: bool = False
@@ -290,7 +301,11 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
     opening = _opening(options)
     setting = {"policy": f"hf:{model}", **sampling, "files": _files(model), **opening}
     max_new_tokens = sampling.pop("max_new_tokens")
-    chosen = {name: value for name, value in sampling.items() if value not in (None, (), [], {})}
+    chosen = {
+        name: value
+        for name, value in sampling.items()
+        if value not in (None, (), [], {}) and value is not False
+    }
 
     def make(env: gym.Env[Any, Any]) -> tuple[Policy, TokenPolicy]:
         policy = models.HFPolicy.load(model, **chosen)
@@ -337,6 +352,8 @@ def _endpoint(url: str, options: ModelOptions) -> PolicySpec:
     opening = _opening(options)
     if options.tokens is not None:
         return _token_endpoint(client, body, options, opening)
+    if options.split_special_tokens:
+        raise ValueError("--split-special-tokens is for prompts that become tokens here; add --tokens MODEL")
     # not the address, so that a server restarted on another port resumes the run
     how = {"conversation": options.conversation, "tools": options.tools}
     setting = {"policy": "openai", "model": body["model"], **how, "body": body, **opening}
@@ -356,13 +373,14 @@ def _token_endpoint(
     """A model at an endpoint that takes prompts as token ids."""
     if options.conversation or options.tools:
         raise ValueError("--tokens sends prompts as token ids; leave --conversation and --tools out")
+    for refused in options.body.keys() & _OF_TOKENS:
+        raise ValueError(f"--tokens takes no {refused} in --body; {_OF_TOKENS[refused]}")
     from memenvs.models.hf import load_chat_tokens, saved_settings  # needs torch, as most endpoints do not
 
     name = str(options.tokens)
-    tokens = load_chat_tokens(name, options.chat_args)
+    tokens = load_chat_tokens(name, options.chat_args, options.split_special_tokens)
     stop = list(options.stop or saved_settings(name).get("stop", ()))
-    elsewhere = ("max_tokens", "stop", "chat_template_kwargs")
-    fields = {name: value for name, value in body.items() if name not in elsewhere}
+    fields = {name: value for name, value in body.items() if name not in _OF_TOKENS}
     endpoint = TokenEndpoint(client, tokens, fields, stop, served_window(client, body["model"]))
     endpoint.opening = [(message["role"], message["content"]) for message in opening.get("opening", ())]
 

@@ -6,8 +6,8 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,10 @@ from memenvs.tasks.tokens import TextTokenizer
 BROKEN = "\ufffd"  # decoded from bytes that are not a character
 REPLY = "the-reply-is-here"  # a placeholder, searched for in the rendered chat
 OWN_ARGS = ("messages", "add_generation_prompt")  # given to the template by `ChatTokens` itself
-DATE = re.compile(r"strftime_now\(\s*['\"]([^'\"]+)['\"]")  # the form of a date in a template
+DATE = re.compile(r"\bset\s+(\w+)\s*=\s*strftime_now\b")  # an argument of a template, by default the date
+UNDATED = (
+    "{%- macro strftime_now(format) -%}{{ format }}{%- endmacro -%}"  # before a template: it has no date
+)
 OPENING, CLOSING = "<think>", "\n</think>\n\n"
 
 
@@ -136,17 +139,8 @@ class ChatTokens(TokenText):
                 what = "the chat template reads" if self.chat else "prompts are plain text here, which read"
                 raise ValueError(f"{what} no argument {name!r}; leave it out of chat_args")
         added = self.backend.get_added_tokens_decoder().items() if split_special_tokens else ()
-        self._split = {number: token.content for number, token in added if token.special}
-        today = [datetime.now().strftime(form) for form in DATE.findall(template)]
-        if today and any(date in self._render([("user", "?")]) for date in today):
-            pinned = (
-                "chat_args date_string='26 Jul 2024'" if "date_string" in template else "another template"
-            )
-            warnings.warn(
-                "the chat template writes today's date into prompts, so a run that is resumed or evaluated "
-                f"on another day reads other prompts; give {pinned}",
-                stacklevel=2,
-            )
+        self._split = frozenset(number for number, token in added if token.special)
+        self._warn_of_date(template)
         self._first = _bos(tokenizer)
         own_ends = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         closing = self._closing() if self.chat else None
@@ -154,6 +148,23 @@ class ChatTokens(TokenText):
             own_ends.append(closing)  # a base model's own end token is often another than its template's
         self._end = own_ends[-1] if own_ends else None
         self.ends |= frozenset(own_ends)
+
+    def _warn_of_date(self, template: str) -> None:
+        """Warn where prompts depend on the day, and say which argument of the template pins it."""
+
+        def dated(**pinned: str) -> bool:
+            return self._render(chat, **pinned) != self._render(chat, **pinned, chat_template=undated)
+
+        chat, undated = [("user", "?")], UNDATED + template
+        if "strftime_now" not in template or not dated():
+            return
+        names = [name for name in DATE.findall(template) if not dated(**{name: "26 Jul 2024"})]
+        remedy = f"pin it with chat_args {names[0]}='26 Jul 2024'" if names else "use a template without it"
+        warnings.warn(
+            "the chat template writes the current date into prompts, so a run that is resumed or evaluated "
+            f"on another day reads other prompts; {remedy}",
+            stacklevel=3,
+        )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -179,8 +190,8 @@ class ChatTokens(TokenText):
     def prompt(self, observation: str, opening: Sequence[tuple[str, str]] = ()) -> Ids:
         """A fresh prompt (T,); in a chat after the messages of `opening`, each with its role."""
         if not self.chat:
-            return np.concatenate([self._first, self._encode_around(observation, observation)])
-        return self._encode_around(self._render([*opening, ("user", observation)]), observation)
+            return np.concatenate([self._first, self._encode_with(str, observation)])
+        return self._encode_with(lambda text: self._render([*opening, ("user", text)]), observation)
 
     def reply(self, text: str, stop: Sequence[str] = ()) -> Ids:
         """A reply (T,) as it would be sampled: with an end token, unless it ends in a stop string.
@@ -205,7 +216,7 @@ class ChatTokens(TokenText):
         An end token that the reply already has is not repeated.
         """
         if not self.chat:
-            return self._encode_around(text, text)
+            return self._encode_with(str, text)
         tail = self._tail(text)
         repeated = len(reply) and len(tail) and reply[-1] == tail[0] and int(tail[0]) in self.ends
         return tail[1:] if repeated else tail
@@ -218,6 +229,10 @@ class ChatTokens(TokenText):
         return next((int(tail[0]) for tail in tails if len(tail) and int(tail[0]) in special), None)
 
     def _tail(self, text: str) -> Ids:
+        return self._encode_with(self._render_tail, text)
+
+    def _render_tail(self, text: str) -> str:
+        """What the template writes between the assistant's message and the reply to the user's next one."""
         rendered = self._render([("user", "?"), ("assistant", REPLY), ("user", text)])
         _, reply, tail = rendered.partition(REPLY)
         if not reply:
@@ -225,33 +240,42 @@ class ChatTokens(TokenText):
                 "the chat template does not show what the assistant said, so nothing can follow it; pass "
                 "chat=False"
             )
-        return self._encode_around(tail, text)
+        return tail
 
-    def _encode_around(self, rendered: str, text: str) -> Ids:
-        """The ids (T,) of a rendered prompt, in whose last message the control tokens of `text` are split.
+    def _encode_with(self, render: Callable[[str], str], text: str) -> Ids:
+        """The ids (T,) of a rendered prompt, in which the control tokens of a message's text are split.
 
-        Raises:
-            ValueError: the template does not show the text as it is.
+        Each of them is a mark while the template renders the message, so that it is found wherever the
+        template puts it, and is not taken for one of the template's own.
         """
-        text = replace_surrogates(text).strip()  # as some templates do
-        if not any(token in text for token in self._split.values()):
-            return self.encode(rendered)
-        rendered = replace_surrogates(rendered)
-        before, shown, _ = rendered.rpartition(text)
-        if not shown:
-            raise ValueError(
-                "the chat template changes the text of messages, so its control tokens cannot be told from "
-                "those of the text; leave split_special_tokens out"
-            )
+        text = replace_surrogates(text)
+        spelled = self._split_tokens(text)
+        if not spelled:
+            return self.encode(render(text))
+        cuts = pairwise([0, *chain(*spelled), len(text)])
+        pieces = [text[start:end] for start, end in cuts]  # the odd ones are control tokens
+        mark = next(letter for letter in map(chr, range(0xE000, 0x110000)) if letter not in text)
+        marked = "".join(f"{mark}{i}{mark}" if i % 2 else piece for i, piece in enumerate(pieces))
+        parts = re.split(f"{mark}(\\d+){mark}", render(marked))
+        parts[1::2] = [pieces[int(i)] for i in parts[1::2]]
+        rendered, ends = "".join(parts), np.cumsum([len(part) for part in parts])
         encoding = self.backend.encode(rendered, add_special_tokens=False)
         ids: list[int] = []
         for number, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            inside = len(before) <= start < len(before) + len(text)
-            if inside and number in self._split:
+            of_text = np.searchsorted(ends, end) % 2 or np.searchsorted(ends, start, "right") % 2
+            if number in self._split and of_text:
                 ids += self._ordinary.encode(rendered[start:end], add_special_tokens=False).ids
             else:
                 ids.append(number)
         return np.array(ids, dtype=np.int64)
+
+    def _split_tokens(self, text: str) -> list[tuple[int, int]]:
+        """Start and end in characters of each control token that a text spells and that is to be split."""
+        if not self._split:
+            return []
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
+        return [offsets for number, offsets in pairs if number in self._split]
 
     @functools.cached_property
     def _ordinary(self) -> Tokenizer:
@@ -260,11 +284,11 @@ class ChatTokens(TokenText):
         backend.encode_special_tokens = True
         return backend
 
-    def _render(self, messages: list[tuple[str, str]], prompt: bool = True) -> str:
+    def _render(self, messages: list[tuple[str, str]], prompt: bool = True, **more: Any) -> str:
         chat = [{"role": role, "content": replace_surrogates(content)} for role, content in messages]
         try:
             return self.tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=prompt, **self.chat_args
+                chat, tokenize=False, add_generation_prompt=prompt, **self.chat_args | more
             )
         except require("jinja2", "train").TemplateError as error:
             raise ValueError(f"the chat template fails: {error}; pass chat=False, or fix it") from error

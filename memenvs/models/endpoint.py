@@ -90,9 +90,16 @@ def served_models(client: OpenAIClient) -> list[str]:
 
 
 def served_window(client: OpenAIClient, model: str) -> int | None:
-    """Tokens of prompt and reply together of a model that is served (vLLM); None where no one says it."""
-    entries = client.get("/models", lambda answer: [entry | {} for entry in answer["data"]])
-    windows = (entry.get("max_model_len") for entry in entries if entry.get("id") == model)
+    """Tokens of prompt and reply together of a model that is served (vLLM); None where no one says it.
+
+    An adapter has the window of its base model.
+    """
+    try:
+        served = client.get("/models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
+    except ServerError:
+        return None
+    entry = served.get(model) or {}
+    windows = (of.get("max_model_len") for of in (entry, served.get(entry.get("parent")) or {}))
     return next(filter(is_whole, windows), None)
 
 
@@ -112,16 +119,20 @@ def read_completion(answer: Any) -> Completion:
     text = read_content(message.get("content"))[0] or _text_of(message.get("refusal"))
     usage = answer.get("usage") or {}
     counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-    # vLLM calls it stop_reason, SGLang matched_stop; both give a number where a token ended the reply
-    stop = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
     return Completion(
         replace_surrogates(text),
         finish,
-        stop if isinstance(stop, str) else "",
-        stop is not False,
+        *_stop_of(choice),
         message,
         *(count if is_whole(count) else None for count in counts),
     )
+
+
+def _stop_of(choice: Mapping[str, Any]) -> tuple[str, bool]:
+    """The stop string that ended a reply, "" for none, and whether the server says so."""
+    # vLLM calls it stop_reason, SGLang matched_stop; both give a number where a token ended the reply
+    stop = next((choice[name] for name in ("stop_reason", "matched_stop") if name in choice), False)
+    return stop if isinstance(stop, str) else "", stop is not False
 
 
 def read_content(content: Any) -> tuple[str, str]:
@@ -218,8 +229,11 @@ class TokenEndpoint(ChatPolicy):
         choice = self.client.post("/completions", body, lambda answer: answer["choices"][0] | {})
         finished, ids = choice.get("finish_reason") != "length", choice.get("token_ids")
         if ids is None:
-            text = replace_surrogates(str(choice.get("text")))
-            ids = self._tokens.reply(text, self.stop) if finished else self._tokens.encode(text)
+            text, (stop, _) = replace_surrogates(str(choice.get("text") or "")), _stop_of(choice)
+            text = text if text.endswith(stop) else text + stop  # most servers leave it out
+            ids = self._tokens.encode(text)
+            if finished and not (len(ids) and int(ids[-1]) in self._tokens.ends):
+                ids = self._tokens.reply(text, self.stop)
         ids = np.array(ids, dtype=np.int64)
         return Reply(self._tokens.reply_text(ids), ids, np.zeros(len(ids)), finished)
 

@@ -431,12 +431,15 @@ def saved_settings(model: str | Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
-def load_chat_tokens(model: str | Path, chat_args: Mapping[str, Any] | None = None) -> ChatTokens:
+def load_chat_tokens(
+    model: str | Path, chat_args: Mapping[str, Any] | None = None, split_special_tokens: bool = False
+) -> ChatTokens:
     """What encodes the prompts of a model, as `HFPolicy` would, without its weights.
 
     Args:
         model: a folder or a name, as for `HFPolicy`.
         chat_args: arguments of the template that replace saved ones.
+        split_special_tokens: as in `HFPolicy`; False: as it was saved.
 
     Raises:
         FileNotFoundError: there is no tokenizer.
@@ -449,7 +452,8 @@ def load_chat_tokens(model: str | Path, chat_args: Mapping[str, Any] | None = No
     except OSError:
         ends = transformers.AutoConfig.from_pretrained(base).eos_token_id
     ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
-    settings = saved | ({"chat_args": chat_args} if chat_args else {})
+    given = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
+    settings = saved | {name: value for name, value in given.items() if value}
     return ChatTokens(load_hf_tokenizer(name, None), ends=ends, **settings)
 
 

@@ -12,8 +12,10 @@ from json_stub import JSONStub
 from tiny_model import CHAT_TEMPLATE
 
 from memenvs import collect
+from memenvs.core.servers import OpenAIClient
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.models import HFPolicy, Reply
+from memenvs.models.endpoint import served_window
 
 REPLIES = (
     "<think>\nI look it up.\n</think>\n\n<search>the mayor of the town</search>",
@@ -27,7 +29,7 @@ ENV = {"tasks": "world-test"}
 
 
 class Completions(JSONStub):
-    """A server of the model "tiny" that replies as a list says, with the ids of its tokens or without."""
+    """A server of the model "tiny" that replies with texts and more fields of a choice, as a list says."""
 
     def __init__(self, replies, window=1024):
         super().__init__()
@@ -36,9 +38,8 @@ class Completions(JSONStub):
     def answer(self, path, fields):
         if fields is None:
             return 200, {"data": [{"id": "tiny", "max_model_len": self.window}]}
-        text, ids = next(self.replies)
-        choice = {"index": 0, "text": text, "finish_reason": "stop"}
-        return 200, {"choices": [choice if ids is None else {**choice, "token_ids": ids.tolist()}]}
+        text, more = next(self.replies)
+        return 200, {"choices": [{"index": 0, "text": text, "finish_reason": "stop", **more}]}
 
 
 class Trained(HFPolicy):
@@ -61,9 +62,9 @@ def trained(tiny_model, tmp_path):
     return policy, str(tmp_path / "policy")
 
 
-def play(stub, model):
+def play(stub, model, **options):
     """The episode that a server's model plays."""
-    options = ModelOptions(tokens=model, max_new_tokens=64)
+    options = ModelOptions(tokens=model, max_new_tokens=64, **options)
     with gym.make("MemSearchQA-v0", **ENV) as env:
         policy, _ = choose_policy(f"openai:{stub.url}/v1", options).make(env)
     (episode,) = collect("MemSearchQA-v0", policy, [0], tasks=[0], env_args=ENV)
@@ -74,7 +75,8 @@ def play(stub, model):
 def test_a_served_model_reads_the_tokens_that_it_was_trained_on(trained, gives_ids):
     policy, folder = trained
     ids = [policy.encode_reply(text) for text in REPLIES]
-    with Completions(zip(REPLIES, ids if gives_ids else (None, None), strict=True)) as stub:
+    more = [{"token_ids": of_reply.tolist()} if gives_ids else {} for of_reply in ids]
+    with Completions(zip(REPLIES, more, strict=True)) as stub:
         episode = play(stub, folder)
     assert [body["prompt"] for body in stub.bodies] == policy.read
     assert "I look it up." in policy._tokens.decode(policy.read[1])
@@ -84,11 +86,59 @@ def test_a_served_model_reads_the_tokens_that_it_was_trained_on(trained, gives_i
     assert stub.bodies[0]["stop_token_ids"] == [policy.tokenizer.eos_token_id]
 
 
+@pytest.mark.parametrize("left_out", [True, False])
+@pytest.mark.parametrize("names_it", [{"stop_reason": "</search>"}, {"matched_stop": "</search>"}])
+def test_the_text_of_a_server_without_ids_ends_in_its_stop_string(trained, left_out, names_it):
+    replies = (REPLIES[0].removesuffix("</search>") if left_out else REPLIES[0], f"{REPLIES[1]}<|im_end|>")
+    with Completions(zip(replies, (names_it, {"stop_reason": None}), strict=True)) as stub:
+        episode = play(stub, trained[1], stop=["</search>"])
+    assert [turn.action for turn in episode.turns] == list(REPLIES)
+    policy, (first, second) = trained[0], episode.turns
+    assert first.reply.ids.tolist() == policy._tokens.encode(REPLIES[0]).tolist()  # no end token
+    assert second.reply.ids.tolist() == policy.encode_reply(REPLIES[1]).tolist()  # one end token
+
+
+@pytest.mark.parametrize(("served", "window"), [("tiny", 16), ("adapter", 16), ("other", None)])
+def test_an_adapter_has_the_window_of_its_base_model(served, window):
+    class Models(JSONStub):
+        def answer(self, path, fields):
+            adapter = {"id": "adapter", "parent": "tiny"}
+            return 200, {"data": [{"id": "tiny", "max_model_len": 16}, adapter, {"id": "other"}]}
+
+    with Models() as stub:
+        assert served_window(OpenAIClient(f"{stub.url}/v1", timeout=10, tries=1), served) == window
+
+
 def test_a_prompt_that_fills_the_servers_window_gets_an_empty_reply(trained):
     with Completions([], window=16) as stub:
         episode = play(stub, trained[1])
     assert stub.bodies == []
     assert episode.overlong_prompts == len(episode.turns)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_control_tokens_are_split_as_the_model_was_saved_or_as_asked(tiny_model, tmp_path, saved):
+    HFPolicy(str(tiny_model), device="cpu", split_special_tokens=saved).save(tmp_path / "policy")
+    options = ModelOptions(tokens=str(tmp_path / "policy"), split_special_tokens=not saved)
+    with Completions([]) as stub, gym.make("MemSearchQA-v0", **ENV) as env:
+        _, model = choose_policy(f"openai:{stub.url}/v1", options).make(env)
+        _, here = choose_policy(
+            f"hf:{tmp_path / 'policy'}", ModelOptions(split_special_tokens=not saved)
+        ).make(env)
+    plain = HFPolicy(str(tiny_model), device="cpu").encode("<|im_end|>")
+    assert len(model.encode("<|im_end|>")) > len(plain)
+    assert here.encode("<|im_end|>").tolist() == model.encode("<|im_end|>").tolist()
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "stop", "chat_template_kwargs", "prompt"])
+def test_a_field_that_prompts_as_tokens_set_is_refused_in_the_body(trained, field):
+    with Completions([]) as stub, pytest.raises(ValueError, match=f"--tokens takes no {field} in --body"):
+        choose_policy(f"openai:{stub.url}/v1", ModelOptions(tokens=trained[1], body={field: None}))
+
+
+def test_control_tokens_of_a_chat_endpoint_are_not_ours_to_split():
+    with Completions([]) as stub, pytest.raises(ValueError, match="add --tokens MODEL"):
+        choose_policy(f"openai:{stub.url}/v1", ModelOptions(split_special_tokens=True))
 
 
 def test_prompts_as_tokens_are_no_conversation(trained):

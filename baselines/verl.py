@@ -13,6 +13,7 @@ import importlib.util
 import io
 import json
 import math
+import os
 import re
 import shlex
 import shutil
@@ -22,14 +23,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
 from memenvs.baselines.advantages import group_advantages, read_comparison
 from memenvs.baselines.flags import ARGS, EngineArgs
 from memenvs.baselines.rollout import evaluation_args, evaluation_command
-from memenvs.core.arguments import REQUIRED, check_env_arguments, env_parameters
+from memenvs.core.arguments import REQUIRED, Parameter, check_env_arguments, env_parameters, parameters_of
 from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.episode import Episode, Reply, valid
 from memenvs.core.errors import error_line
@@ -41,6 +42,8 @@ from memenvs.models.packaged import resolve
 from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
 from memenvs.rollout.policy import Request, TurnPolicy, prompt_of
+from memenvs.tasks.metrics import METRICS
+from memenvs.tasks.taskset import CARD as SET_CARD
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.registry import make_methods, make_scorer, plain_method, read_methods
 
@@ -49,10 +52,12 @@ ADAPTER = "memenvs.adapters.verl"
 AS_PAID = "memenvs_as_paid"
 """The estimator's name."""
 CHECKPOINTS, LOOPS, SCRIPT, REQUIREMENTS = "checkpoints", "loops.yaml", "run.sh", "requirements.txt"
-VALUE_CLIP = 0.2
-"""How far a value may move from the one before, as in `memenvs.baselines.losses.value_loss`."""
+FAR = 1e6
+"""A bound that nothing reaches, where verl has a limit and the run has none."""
 CARD = 80e9
 """Bytes of a GPU where none is found here."""
+WORKER_ENV = "+ray_kwargs.ray_init.runtime_env.env_vars"
+"""The environment of Ray's workers."""
 EXTRAS = ("vllm", "fsdp")
 """verl's own extras whose pinned packages a run needs."""
 
@@ -123,6 +128,20 @@ def _kl(args: Any, shape: Shape) -> Settings:
     return {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.kl_coef": args.kl_coef}
 
 
+def _importance(args: Any, shape: Shape) -> Settings:
+    if args.importance_cap is None:
+        return {}
+    place = "algorithm.rollout_correction"
+    return {f"{place}.rollout_is": "token", f"{place}.rollout_is_threshold": args.importance_cap}
+
+
+def _eval_temperature(args: Any, shape: Shape) -> Settings:
+    """Validation samples as training does, unless the run says otherwise."""
+    temperature = args.temperature if args.eval_temperature is None else args.eval_temperature
+    place = f"{R}.val_kwargs"
+    return {f"{place}.temperature": temperature, f"{place}.do_sample": temperature > 0}
+
+
 def _loss_agg(args: Any, shape: Shape) -> Settings:
     scaled = args.loss_agg_mode == "seq-mean-token-sum-norm"
     scale = {f"{A}.loss_scale_factor": args.max_new_tokens} if scaled else {}
@@ -144,11 +163,12 @@ def _micro_batch(args: Any, shape: Shape) -> Settings:
 def _lora(args: Any, shape: Shape) -> Settings:
     if not args.lora_rank:
         return {}
-    return {
-        f"{M}.lora_rank": args.lora_rank,
-        f"{M}.lora_alpha": 2 * args.lora_rank,
-        f"{R}.load_format": "safetensors",
-    }
+    return {**_adapter(M, args), f"{R}.load_format": "safetensors"}
+
+
+def _adapter(model: str, args: Any) -> Settings:
+    """A new LoRA adapter of a model; its scale is that of our learners."""
+    return {f"{model}.lora_rank": args.lora_rank, f"{model}.lora_alpha": 2 * args.lora_rank}
 
 
 def _vllm(args: Any, shape: Shape) -> Settings:
@@ -209,7 +229,7 @@ PLAY: Mapping[str, Place] = {
     "track": Place("`trainer.logger`", lambda args, shape: {"trainer.logger": ["console", *args.track]}),
     "gpus": _same("trainer.n_gpus_per_node", "gpus"),
     "nodes": _same("trainer.nnodes", "nodes"),
-    "model": Place("`…model.path`", lambda args, shape: {f"{M}.path": str(resolve(args.model))}),
+    "model": Place("`…model.path`", lambda args, shape: {f"{M}.path": model_path(args)}),
     "chat_args": Place(
         "`data.apply_chat_template_kwargs`",
         lambda args, shape: {
@@ -237,6 +257,7 @@ PLAY: Mapping[str, Place] = {
         num_envs="verl's servers say how many are played at once",
         methods="`methods` in `loops.yaml`",
         scorer="`scorer` in `loops.yaml`; `policy` asks verl's servers",
+        split_special_tokens="`split_special_tokens` in `loops.yaml`",
     ),
     "max_new_tokens": Place(
         "`max_new_tokens` in `loops.yaml`; rows by `data.max_prompt_length`, `data.max_response_length`",
@@ -246,14 +267,8 @@ PLAY: Mapping[str, Place] = {
             f"{R}.max_model_len": shape.prompt + shape.response,
         },
     ),
-    "temperature": Place(
-        "`…rollout.temperature`, also of validation",
-        lambda args, shape: {
-            f"{R}.temperature": args.temperature,
-            f"{R}.val_kwargs.temperature": args.temperature,
-            f"{R}.val_kwargs.do_sample": True,
-        },
-    ),
+    "temperature": _same(f"{R}.temperature", "temperature"),
+    "eval_temperature": Place("`…rollout.val_kwargs.temperature`, `do_sample`", _eval_temperature),
     "stop": Place("none only: verl's agent loops end a reply at its end token", None, lambda args: args.stop),
     "vllm": Place("`…rollout.gpu_memory_utilization` and its like, `engine_kwargs.vllm`", _vllm),
     "eval_every": Place(
@@ -268,9 +283,13 @@ PLAY: Mapping[str, Place] = {
     "clip": Place("`…actor.clip_ratio_low`, `clip_ratio_high`", _clip),
     "dual_clip": Place(
         "`…actor.clip_ratio_c`; off is a bound that no ratio reaches",
-        lambda args, shape: {f"{A}.clip_ratio_c": args.dual_clip or 1e6},
+        lambda args, shape: {f"{A}.clip_ratio_c": args.dual_clip or FAR},
     ),
     "kl_coef": Place("`…actor.kl_loss_coef` with `use_kl_loss`", _kl),
+    "kl_estimator": _same(f"{A}.kl_loss_type", "kl_estimator"),
+    "importance_cap": Place(
+        "`algorithm.rollout_correction.rollout_is_threshold`, with `rollout_is=token`", _importance
+    ),
     "entropy_coef": _same(f"{A}.entropy_coeff", "entropy_coef"),
 }
 """Flags of the learners that play, with their rewards and their loss."""
@@ -279,27 +298,28 @@ GRPO: Mapping[str, Place] = {
     **PLAY,
     "reward": Place(
         f"`credit` in `loops.yaml`, with `algorithm.adv_estimator={AS_PAID}`",
-        lambda args, shape: {"algorithm.adv_estimator": AS_PAID},
+        lambda args, shape: {"algorithm.adv_estimator": AS_PAID, "critic.enable": False},
     ),
+    "mask_truncated": Place("`mask_truncated` in `loops.yaml`, which takes such replies out of the mask"),
     "reward_args": Place("`credit` and `methods` in `loops.yaml`"),
     "tree_turns": Place("`0` only: verl plays no trees", None, lambda args: args.tree_turns),
     "dynamic_sampling": Place("`algorithm.filter_groups`, which samples without a limit", _filter),
-    "overlong": Place("none only: the agent loop pays no penalty", None, lambda args: args.overlong),
+    "overlong": Place("`overlong` in `loops.yaml`"),
 }
 
 C = "critic"
 
 
 def _critic(args: Any, shape: Shape) -> Settings:
-    """A critic of its own, which begins as the policy; its values are clipped as our learner clips them."""
+    """A critic of its own, which begins as the policy."""
     rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
     return {
         f"{C}.strategy": "fsdp2",
-        f"{C}.model.path": str(resolve(args.model)),
+        f"{C}.model.path": model_path(args),
         f"{C}.optim.lr": rate,
         **_adamw(f"{C}.optim", args.adamw),
         f"{C}.optim.clip_grad": args.max_grad_norm,
-        f"{C}.cliprange_value": VALUE_CLIP,
+        **(_adapter(f"{C}.model", args) if args.lora_rank else {}),
         f"{C}.ppo_max_token_len_per_gpu": max(args.micro_batch_tokens, shape.prompt + shape.response),
     }
 
@@ -310,7 +330,14 @@ MT_PPO: Mapping[str, Place] = {
         "`placement` in `loops.yaml`, with `algorithm.adv_estimator=gae`",
         lambda args, shape: {"algorithm.adv_estimator": "gae"},
     ),
+    "mask_truncated": Place(
+        "off only: verl's GAE skips every token that is not in the mask",
+        None,
+        lambda args: args.mask_truncated,
+    ),
+    "gae": Place("`token` only: verl's GAE takes a step a token", None, lambda args: args.gae != "token"),
     "gamma": _same("algorithm.gamma", "gamma"),
+    "turn_gamma": Place("none, as it belongs to `--gae both`"),
     "lam": _same("algorithm.lam", "lam"),
     "kl_coef": Place("`…actor.kl_loss_coef`, or `algorithm.kl_ctrl.kl_coef`", _kl),
     "kl_in": Place("`…actor.use_kl_loss`, or `algorithm.use_kl_in_reward`, by k1"),
@@ -323,6 +350,10 @@ MT_PPO: Mapping[str, Place] = {
         lambda args, shape: _warmup(f"{C}.optim", args.critic_lr_warmup),
     ),
     "critic_warmup": _same("trainer.critic_warmup", "critic_warmup"),
+    "value_clip": Place(
+        "`critic.cliprange_value`; None is a bound that no value reaches",
+        lambda args, shape: {f"{C}.cliprange_value": args.value_clip or FAR},
+    ),
     "value_coef": Place("`0.5` only: verl's weight", None, lambda args: args.value_coef != 0.5),
 }
 
@@ -358,13 +389,14 @@ class Run:
                 raise ValueError(f"--engine verl cannot use {flag} {getattr(args, flag)!r}: {place.where}")
         self.out = args.out.resolve()
         self._check_begun()
-        self.env_args = absolute(args.env_args)
+        known = env_parameters(args.env)
+        self.env_args = absolute(args.env_args, known)
         evaluated = evaluation_args(args.env, args.env_args, args.eval_env_args)
-        self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated)
+        self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated, known)
         self.train_tasks, self.val_tasks = self._tasks()
         transformers: Any = require("transformers", "verl")
-        folder = resolve(args.model)
-        self.tokens = ChatTokens(transformers.AutoTokenizer.from_pretrained(folder), chat_args=args.chat_args)
+        folder = model_path(args)
+        self.tokens = ChatTokens(transformers.AutoTokenizer.from_pretrained(folder), **args.chat_settings)
         self.config = transformers.AutoConfig.from_pretrained(folder)
         self.methods, self.credit = self._credit()
         self.episodes = self._play()
@@ -400,14 +432,13 @@ class Run:
         return gpus
 
     @property
-    def sdpa(self) -> bool:
-        """Whether verl's default attention is missing."""
-        return importlib.util.find_spec("flash_attn") is None
-
-    @property
     def scorer(self) -> str | None:
-        """What scores for the reward methods."""
-        return self.args.scorer if self.methods else None
+        """What scores for the reward methods, with an absolute path."""
+        scorer: str = self.args.scorer
+        if scorer.lstrip().startswith("["):
+            name, settings = json.loads(scorer)
+            scorer = json.dumps([name, absolute(settings, None)])
+        return absolute_path(scorer) if self.methods else None
 
     def _check_begun(self) -> None:
         """Refuse a folder whose run has other arguments."""
@@ -447,12 +478,12 @@ class Run:
         """`methods` and `credit` of the agent loop."""
         args = self.args
         named = read_methods(args.methods)
-        specs = [plain_method(method) for method in make_methods(named)] if named else []
+        specs = [_plain_method(method) for method in make_methods(named)] if named else []
         if self.learner != "grpo":
             return specs, None
         comparison, how = read_comparison(args.reward, args.reward_args)
         if isinstance(comparison, RewardMethod):
-            specs.append(plain_method(comparison))
+            specs.append(_plain_method(comparison))
         default = type(how)()
         differs = {field.name: getattr(how, field.name) for field in fields(how)}
         differs = {name: value for name, value in differs.items() if value != getattr(default, name)}
@@ -517,14 +548,20 @@ class Run:
             "trainer.total_epochs": epochs + 1,  # the steps end the run
             "trainer.val_before_train": False,
             "trainer.resume_mode": "auto",
-            "+ray_kwargs.ray_init.runtime_env.env_vars.VERL_USE_EXTERNAL_MODULES": ADAPTER,
+            # Workers of a cluster have the environment of `ray start`, not that of run.sh.
+            f"{WORKER_ENV}.VERL_USE_EXTERNAL_MODULES": ADAPTER,
+            f"{WORKER_ENV}.TENSORBOARD_DIR": str(self.out),
         }
-        if self.sdpa:
-            settings[f"+{M}.override_config.attn_implementation"] = "sdpa"
-            settings[f"{M}.use_remove_padding"] = False
-            if self.learner == "mt_ppo":
-                settings[f"+{C}.model.override_config.attn_implementation"] = "sdpa"
-                settings[f"{C}.model.use_remove_padding"] = False
+        return settings
+
+    @property
+    def attention(self) -> dict[str, Any]:
+        """The settings that a run needs where flash-attn, verl's default, is not installed."""
+        models = [M, f"{C}.model"] if self.learner == "mt_ppo" else [M]
+        settings: dict[str, Any] = {}
+        for model in models:
+            settings[f"+{model}.override_config.attn_implementation"] = "sdpa"
+            settings[f"{model}.use_remove_padding"] = False  # which needs flash-attn
         return settings
 
     def write(self) -> None:
@@ -553,6 +590,9 @@ class Run:
         }
         if self.credit is None:
             loop["placement"] = args.reward
+        for flag in ("split_special_tokens", "mask_truncated", "overlong"):
+            if value := getattr(args, flag, None):
+                loop[flag] = value
         if args.save_episodes:
             loop["episodes"] = str(self.out / "episodes.jsonl")
         plain: list[dict[str, Any]] = json.loads(
@@ -562,34 +602,69 @@ class Run:
 
     def script(self) -> str:
         """The text of `run.sh`."""
-        settings = [f"  {shlex.quote(setting)} \\" for setting in self.overrides()]
+        attention = " ".join(map(shlex.quote, overrides(self.attention)))
         lines = [
             "#!/usr/bin/env bash",
             "# On a cluster start Ray on every node first (ray start --head, ray start --address=…), and run",
             "# this on the first one. More settings of verl may follow the command.",
             "set -e",
             f"cd {shlex.quote(str(Path.cwd()))}",
-            f"export TENSORBOARD_DIR={shlex.quote(str(self.out))}",
-            f"export VERL_USE_EXTERNAL_MODULES={ADAPTER}",
+            f"export VERL_USE_EXTERNAL_MODULES={ADAPTER} TENSORBOARD_DIR={shlex.quote(str(self.out))}",
+            "attention=()",
+            f"python -c 'import flash_attn' 2> /dev/null || attention=({attention})",
             "python -m verl.trainer.main_ppo \\",
-            *settings,
-            '  "$@"',
+            *(f"  {shlex.quote(setting)} \\" for setting in overrides(self.settings)),
+            '  "${attention[@]}" "$@"',
         ]
         return "\n".join([*lines, ""])
 
-    def overrides(self) -> list[str]:
-        """The settings as verl's command line takes them."""
-        return [f"{name}={hydra_value(value)}" for name, value in self.settings.items()]
+
+def overrides(settings: Settings) -> list[str]:
+    """Settings as verl's command line takes them."""
+    return [f"{name}={hydra_value(value)}" for name, value in settings.items()]
 
 
-def absolute(env_args: Mapping[str, Any]) -> dict[str, Any]:
-    """An environment's arguments with absolute paths, since verl's workers start in other folders."""
+def absolute(values: Mapping[str, Any], parameters: Sequence[Parameter] | None) -> dict[str, Any]:
+    """Arguments with absolute paths, since verl's workers start in other folders.
+
+    Args:
+        values: the arguments. A text is a path if it names a file or folder, also after a kind and a colon,
+            such as `lexical:FOLDER`.
+        parameters: what takes them. A text that is one of a parameter's choices is no path.
+    """
+    choices = {p.name: _choices(p.annotation) for p in parameters or ()}
     return {
-        name: str(Path(value).resolve())
-        if isinstance(value, str) and value not in bundled_names() and Path(value).exists()
-        else value
-        for name, value in env_args.items()
+        name: absolute_path(value) if isinstance(value, str) and value not in choices.get(name, ()) else value
+        for name, value in values.items()
     }
+
+
+def _plain_method(method: RewardMethod) -> list[Any]:
+    """The name and the settings of a method, with absolute paths."""
+    name, settings = plain_method(method)
+    return [name, absolute(settings, parameters_of(type(method)))]
+
+
+def model_path(args: EngineArgs) -> str:
+    """The folder of a run's model as an absolute path, or its name on the hub."""
+    return absolute_path(str(resolve(args.model)))
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """The values that an annotation lists."""
+    parts = get_args(annotation)
+    return list(parts) if get_origin(annotation) is Literal else [c for part in parts for c in _choices(part)]
+
+
+def absolute_path(text: str) -> str:
+    """A path made absolute; a text that names no file or folder, or that has a meaning here, as it is."""
+    is_name = text in bundled_names() and not Path(text, SET_CARD).is_file()
+    if is_name or text in METRICS:
+        return text
+    kind, colon, place = "", "", text
+    if not os.path.exists(text):
+        kind, colon, place = text.partition(":")
+    return kind + colon + os.path.abspath(place) if place and os.path.exists(place) else text
 
 
 def _n_tasks(env: str, env_args: Mapping[str, Any]) -> int:
@@ -662,6 +737,11 @@ def requirements() -> list[str]:
 
     pinned = sorted({line for extra in EXTRAS for line in pins(extra)})
     return [f"verl[{','.join(EXTRAS)}]=={importlib.metadata.version('verl')}", *pinned, "memenvs[train,verl]"]
+
+
+def has_flash_attention() -> bool:
+    """Whether verl's default attention is installed."""
+    return importlib.util.find_spec("flash_attn") is not None
 
 
 def compose(overrides: Sequence[str]) -> Any:
@@ -741,7 +821,7 @@ def report(run: Run) -> list[str]:
     credit = [episode.advantages for episode in group if len(episode.advantages)]
     moved = sum(bool(np.any(values)) for values in credit)
     names = ", ".join(name for name, _ in run.methods) or "none"
-    attention = "sdpa, as flash-attn is not installed here" if run.sdpa else "flash-attn"
+    attention = "flash-attn" if has_flash_attention() else "PyTorch's (sdpa) unless flash-attn is installed"
     return [
         f"verl {importlib.metadata.version('verl')} accepts {len(run.settings)} settings: {run.out / SCRIPT}",
         f"tasks: {len(run.train_tasks):,} to train on ({args.steps:,} steps of {args.groups} are "
@@ -819,7 +899,7 @@ def start(args: EngineArgs, learner: str) -> int:
     if args.merge:
         return merge(args)
     run = Run(args, learner)
-    compose(run.overrides())
+    compose(overrides({**run.settings, **({} if has_flash_attention() else run.attention)}))
     run.write()
     sys.stdout.write("".join(f"{line}\n" for line in report(run)))
     if args.dry_run:

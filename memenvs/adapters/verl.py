@@ -26,7 +26,7 @@ from memenvs.core.asynchronous import in_thread
 from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.optional import check_version, require
-from memenvs.credit import place_rewards
+from memenvs.credit import overlong_penalty, place_rewards
 from memenvs.credit.tokens import Placement
 from memenvs.models import Ids
 from memenvs.models.chat import ChatPolicy, ChatTokens
@@ -88,6 +88,11 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         credit: what `memenvs.adapters.common.read_credit` reads.
         placement: without `credit`, where rewards are paid (`memenvs.credit.place_rewards`).
         max_new_tokens: most tokens of a reply; None: what `response_length` leaves.
+        split_special_tokens: encode control tokens that an observation spells as ordinary text, as
+            `memenvs.models.chat.ChatTokens` does.
+        mask_truncated: with `credit`, leave replies that reached their limit of tokens out of the loss.
+        overlong: with `credit`, DAPO's penalty on long episodes (`memenvs.credit.overlong_penalty`): at this
+            many tokens it is 1, and it rises from 0 over this many before.
         episodes: file to which every episode is appended, with its advantages, for `memenvs view`.
         **kwargs: verl's.
 
@@ -105,6 +110,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         credit: Mapping[str, Any] | None = None,
         placement: Placement = "turn",
         max_new_tokens: int | None = None,
+        split_special_tokens: bool = False,
+        mask_truncated: bool = False,
+        overlong: tuple[int, int] | None = None,
         episodes: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -122,7 +130,11 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         filtering = algorithm.get("filter_groups") or {}
         if credit is not None and filtering.get("enable") and filtering["metric"] == "reward":
             raise ValueError("filter_groups would compare sums of advantages; set its metric to success")
-        self._tokens = _chat_tokens(self.tokenizer, json.dumps(plain(self.apply_chat_template_kwargs)))
+        if credit is None and (mask_truncated or overlong):
+            raise ValueError("mask_truncated and overlong need credit; leave them out")
+        chat_args = json.dumps(plain(self.apply_chat_template_kwargs))
+        self._tokens = _chat_tokens(self.tokenizer, chat_args, split_special_tokens)
+        self._mask_truncated, self._overlong = mask_truncated, plain(overlong)
         self._env, self._settings, self._episodes = env, settings, episodes
         self._max_new_tokens, self._placement = max_new_tokens, placement
         self._methods, self._scorer, self._credit = plain(methods), plain(scorer), plain(credit)
@@ -176,14 +188,13 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         rollouts.play_all([episodes])
         encoder: Any = ChatPolicy(self._tokens)
         if credit is not None and (usable := valid(episodes)):
-            how = read_credit(credit, rollouts.methods)
-            for episode, values in zip(usable, group_advantages(usable, encoder, *how), strict=True):
-                episode.advantages = values
+            self._give_advantages(usable, encoder, read_credit(credit, rollouts.methods))
         rows_of_group = []
         for episode, answers in zip(episodes, outputs, strict=True):
             if episode.error:
                 warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
-            rows = rows_of(episode, min(self._tokens.ends), self._placement if training else "turn")
+            placement = self._placement if training else "turn"
+            rows = rows_of(episode, min(self._tokens.ends), placement, training and self._mask_truncated)
             weights = weights_of(answers, step)
             if isinstance(scorer, PolicyScorer):
                 weights["score_global_steps"] = sorted(scorer.versions)
@@ -198,6 +209,15 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                     writer.write(episode, encoder)
         return rows_of_group
 
+    def _give_advantages(self, episodes: Sequence[Episode], encoder: Any, how: tuple[Any, Any]) -> None:
+        """Compare the episodes of a group, with DAPO's penalty where it is set."""
+        if self._overlong:
+            penalties = overlong_penalty([episode.tokens for episode in episodes], *self._overlong)
+            for episode, penalty in zip(episodes, penalties, strict=True):
+                episode.length_penalty = float(penalty)
+        for episode, values in zip(episodes, group_advantages(episodes, encoder, *how), strict=True):
+            episode.advantages = values
+
 
 @core_algos.register_adv_est(AS_PAID)
 def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[Any, Any]:
@@ -207,9 +227,9 @@ def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[
 
 
 @cache
-def _chat_tokens(tokenizer: Any, chat_args: str) -> ChatTokens:
+def _chat_tokens(tokenizer: Any, chat_args: str, split_special_tokens: bool) -> ChatTokens:
     """Made once a process, although verl asks for it at every rollout; `chat_args` is JSON."""
-    return ChatTokens(tokenizer, chat_args=json.loads(chat_args))
+    return ChatTokens(tokenizer, chat_args=json.loads(chat_args), split_special_tokens=split_special_tokens)
 
 
 @cache
@@ -271,7 +291,9 @@ class TurnOutput(agent_loop.AgentLoopOutput):
         return fields
 
 
-def rows_of(episode: Episode, end: int, placement: Placement = "turn") -> list[TurnOutput]:
+def rows_of(
+    episode: Episode, end: int, placement: Placement = "turn", mask_truncated: bool = False
+) -> list[TurnOutput]:
     """The rows of an episode: with its advantages if it has them, otherwise what its turns earned.
 
     verl needs a row of every episode. That of one which failed, or sampled nothing, trains nothing.
@@ -280,6 +302,7 @@ def rows_of(episode: Episode, end: int, placement: Placement = "turn") -> list[T
         episode: has ended.
         end: a token to fill such a row with.
         placement: where rewards are paid.
+        mask_truncated: whether replies that reached their limit of tokens are outside the mask.
     """
     if not valid([episode]):
         samples, parts = [Sample.of((np.array([end, end]), None, -1))], [np.zeros(0)]
@@ -299,6 +322,9 @@ def rows_of(episode: Episode, end: int, placement: Placement = "turn") -> list[T
         start = int(mask.argmax()) if mask.any() else 1
         scores = np.zeros(len(sample.ids))
         scores[mask] = numbers
+        if mask_truncated:
+            mask = mask.copy()
+            mask[mask] = sample.ended
         row = TurnOutput(
             prompt_ids=sample.ids[:start].tolist(),
             response_ids=sample.ids[start:].tolist(),

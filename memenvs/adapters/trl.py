@@ -129,9 +129,15 @@ class EpisodeRollout:
             trainer: samples.
 
         Raises:
-            ValueError: the prompts are of another kind or cut a group, or the trainer takes one row an
-                episode and the environment rewrites its prompts.
+            ValueError: the prompts are of another kind or cut a group, the trainer has tools, or it takes one
+                row an episode and the environment rewrites its prompts.
         """
+        if trainer.tools or trainer.args.max_tool_calling_iterations is not None:
+            raise ValueError(
+                "an EpisodeRollout plays its own environment, so tools, environment_factory and "
+                "max_tool_calling_iterations would have no effect; leave them out, and limit the turns by "
+                "the environment's max_turns"
+            )
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
         expand = getattr(trainer, "pad_rows", None)

@@ -127,6 +127,29 @@ def test_a_setting_of_the_advantages_that_are_replaced_is_refused(make, setting)
     make(ByTurn, options={"scale_rewards": "group"})
 
 
+@pytest.mark.filterwarnings("ignore:You are using 'environment_factory'")
+@pytest.mark.parametrize("kind", [Plain, ByTurn])
+def test_tools_beside_a_rollout_are_refused(make, kind):
+    class Asked:
+        def reset(self, **row):
+            """Begin."""
+
+        def ask(self, question: str) -> str:
+            """Ask.
+
+            Args:
+                question: What to ask.
+
+            Returns:
+                The answer.
+            """
+
+    with_tools = {"tools": True, "environment_factory": Asked}  # the first for a template of tools
+    for parts in (with_tools, {"options": {"max_tool_calling_iterations": 2}}):
+        with pytest.raises(ValueError, match="tools, environment_factory and max_tool_calling_iterations"):
+            make(kind, **parts).train()
+
+
 class TestAppend:
     def test_what_the_policy_said_is_trained_on_and_the_boards_between_are_not(self, moved):
         assert len(moved.batches) == 2

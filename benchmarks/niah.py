@@ -1,6 +1,6 @@
 """How much faster tasks are assembled from counted sentences than by tokenising each whole sample.
 
-    python benchmarks/niah.py [--prose FOLDER] [--tokens 131072] [--count 1000] [--plain 3]
+    python -m benchmarks.niah [--prose FOLDER] [--tokens 131072] [--count 1000] [--plain 3]
 
 Both make the same samples with one tokenizer in this process. The plain way joins a sample's text and
 tokenises it once; a search for the number of sentences would do so several times. Ours is the whole of

@@ -12,64 +12,86 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import gymnasium as gym
 import numpy as np
 import torch
 import transformers
 
-from memenvs.baselines.update import make_optimizer, master_weights
+from memenvs.baselines.update import flat_tensor, make_optimizer, master_weights
 from memenvs.models import HFPolicy
 from memenvs.models.packaged import resolve
+from memenvs.models.policy import Dtype
 
 PROMPTS, COPIES, PROMPT, REPLY = 2, 8, 195, 46  # prompts, replies to each, tokens of both
 LR = 1e-6
+Clock = Callable[[], float]
 
 
-def prompts(tokenizer: Any) -> list[list[int]]:
+def prompts(model: str) -> list[list[int]]:
     """Beginnings (T,) of the reading task's prompts."""
     env = gym.make("memenvs:MemChunkQA-v0")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(resolve(model))
     return [tokenizer(env.reset(seed=seed)[0])["input_ids"][:PROMPT] for seed in range(PROMPTS)]
 
 
-def ours(dtype: str) -> float:
-    """Sample, one backward pass of the clipped surrogate, a step of AdamW; its processor seconds."""
-    policy = HFPolicy("smollm2", dtype=dtype, chat=False)
-    rows = [np.array(ids) for ids in prompts(policy.tokenizer) for _ in range(COPIES)]
+def ours(
+    model: str,
+    prompts: Sequence[Sequence[int]],
+    dtype: Dtype,
+    *,
+    copies: int = COPIES,
+    reply: int = REPLY,
+    clock: Clock = time.process_time,
+) -> float:
+    """Seconds for replies to each prompt, one backward pass of the clipped surrogate, a step of AdamW."""
+    policy = HFPolicy(model, dtype=dtype, chat=False)
+    rows = [np.array(ids) for ids in prompts for _ in range(copies)]
     optimizer = make_optimizer([{"params": policy.parameters()}], lr=LR)
     advantages = np.random.default_rng(0).normal(size=len(rows))
-    start = time.process_time()
-    replies = policy.sample(rows, [np.random.default_rng(i) for i in range(len(rows))], REPLY)
+    start = clock()
+    replies = policy.sample(rows, [np.random.default_rng(i) for i in range(len(rows))], reply)
     sequences = [np.concatenate([row, reply.ids]) for row, reply in zip(rows, replies, strict=True)]
-    masks = [np.arange(len(ids)) >= PROMPT for ids in sequences]
+    masks = [np.arange(len(ids)) >= len(row) for ids, row in zip(sequences, rows, strict=True)]
     for batch in policy.micro_batches(sequences, 8_192):
         output = policy.forward([sequences[i] for i in batch], [masks[i] for i in batch], entropy=True)
-        old = torch.from_numpy(np.concatenate([replies[i].logprobs for i in batch])).float()
-        own = np.repeat(advantages[batch], [len(replies[i].ids) for i in batch])
-        weights, ratio = torch.from_numpy(own).float(), (output.logprobs - old).exp()
+        old = flat_tensor([replies[i].logprobs for i in batch], output.logprobs)
+        weights = flat_tensor([np.full(len(replies[i].ids), advantages[i]) for i in batch], output.logprobs)
+        ratio = (output.logprobs - old).exp()
         loss = -torch.minimum(ratio * weights, ratio.clamp(0.8, 1.2) * weights).mean()
         loss.backward()
     torch.nn.utils.clip_grad_norm_(master_weights(policy.parameters()), 1.0)
     optimizer.step()
-    return time.process_time() - start
+    return clock() - start
 
 
-def trl(dtype: str) -> float:
-    """The first step of `GRPOTrainer` with the same sizes and random rewards; its processor seconds."""
+def trl(
+    model: str,
+    prompts: Sequence[Sequence[int]],
+    dtype: str,
+    *,
+    copies: int = COPIES,
+    reply: int = REPLY,
+    rows: int = PROMPTS * COPIES,
+    out: str = "build/peer_step",
+    clock: Clock = time.process_time,
+) -> float:
+    """Seconds for the first step of `GRPOTrainer`, with random rewards and `rows` replies in a pass."""
     import datasets
     from trl import GRPOConfig, GRPOTrainer
 
-    folder, rewards = resolve("smollm2"), np.random.default_rng(0)
+    folder, rewards = resolve(model), np.random.default_rng(0)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     config = GRPOConfig(
-        output_dir="build/peer_step",
-        use_cpu=True,
+        output_dir=out,
+        use_cpu=not torch.cuda.is_available(),
         bf16=dtype == "autocast",
         gradient_checkpointing=False,
-        per_device_train_batch_size=PROMPTS * COPIES,
-        num_generations=COPIES,
-        max_completion_length=REPLY,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=len(prompts) * copies // rows,
+        num_generations=copies,
+        max_completion_length=reply,
         max_steps=1,
         learning_rate=LR,
         top_k=0,
@@ -82,14 +104,12 @@ def trl(dtype: str) -> float:
         ),
         processing_class=tokenizer,
         args=config,
-        train_dataset=datasets.Dataset.from_dict(
-            {"prompt": [tokenizer.decode(p) for p in prompts(tokenizer)]}
-        ),
+        train_dataset=datasets.Dataset.from_dict({"prompt": [tokenizer.decode(ids) for ids in prompts]}),
         reward_funcs=lambda completions, **_: rewards.normal(size=len(completions)).tolist(),
     )
-    start = time.process_time()
+    start = clock()
     trainer.train()
-    return time.process_time() - start
+    return clock() - start
 
 
 def main() -> None:
@@ -103,7 +123,8 @@ def main() -> None:
     if (args.who, args.dtype) == ("ours", "autocast"):
         parser.error("autocast is TRL's; give bfloat16")
     torch.set_num_threads(1)
-    seconds = ours(args.dtype) if args.who == "ours" else trl(args.dtype)
+    step = ours if args.who == "ours" else trl
+    seconds = step("smollm2", prompts("smollm2"), args.dtype)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{args.who}, {args.dtype}: {seconds:.1f} CPU s, peak {peak:.2f} GB")
 

@@ -8,12 +8,12 @@ Without names all run; `search_r1_server` has no defaults, and ends with its usa
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks import processor
 from memenvs import __version__
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -43,12 +43,7 @@ RATIOS = {
 def main() -> None:
     """Measure, and rewrite the rows of what was measured."""
     rows = read_rows()
-    machine = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    facts = [
-        __version__,
-        f"{datetime.date.today()}",
-        f"{machine[1] if machine else '?'}, {os.cpu_count()} cores",
-    ]
+    facts = [__version__, f"{datetime.date.today()}", processor()]
     for command in sys.argv[1:] or RATIOS:
         name, *arguments = command.split()
         done = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *arguments], stdout=-1, text=True)

@@ -1,6 +1,6 @@
 """Queries a second: 256 in one call against one call each, in this process and through a server.
 
-python benchmarks/retrieval_batch.py --questions nq_open_gold_1000.jsonl.gz --lexical DIR --dense DIR
+python -m benchmarks.retrieval_batch --questions nq_open_gold_1000.jsonl.gz --lexical DIR --dense DIR
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from retrieval_server import running
-
+from benchmarks.retrieval_server import running
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.dense import DenseRetriever
 from memenvs.retrieval.lexical import LexicalRetriever

@@ -1,6 +1,6 @@
 """Passages encoded a second: batches of similar length (ours), and file order in batches of 64, in turn.
 
-python benchmarks/retrieval_build.py --corpus wiki_passages.jsonl.gz --encoder MODEL_DIR
+python -m benchmarks.retrieval_build --corpus wiki_passages.jsonl.gz --encoder MODEL_DIR
 """
 
 from __future__ import annotations

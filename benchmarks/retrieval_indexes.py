@@ -1,6 +1,6 @@
 """BM25, flat, HNSW and IVF-PQ over N passages: size, memory, time, recall; then extrapolated to a larger N.
 
-    python benchmarks/retrieval_indexes.py --dense DIR --questions nq_open_gold.jsonl.gz --sizes 11043 100000
+    python -m benchmarks.retrieval_indexes --dense DIR --questions nq_open_gold.jsonl.gz --sizes 11043 100000
 
 DIR is a flat index. Vectors beyond its own are its own with noise (cosine about 0.8 to the original), so that
 they crowd as real ones do; passages beyond its own are the first half of one, the second half of another and

@@ -1,6 +1,6 @@
 """Recall@k of the gold passage of NQ questions: BM25 and a dense index over the same corpus.
 
-python benchmarks/retrieval_recall.py --corpus FILE.jsonl.gz --questions nq_open_gold.jsonl.gz --dense DIR
+python -m benchmarks.retrieval_recall --corpus FILE.jsonl.gz --questions nq_open_gold.jsonl.gz --dense DIR
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server under load, one by one and in batches, by 32 clients.
 
-    python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
-    python benchmarks/retrieval_server.py --index DIR --questions nq_open_gold_1000.jsonl.gz --rough 1000000
+    python -m benchmarks.retrieval_server --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
+    python -m benchmarks.retrieval_server --index DIR --questions nq_open_gold_1000.jsonl.gz --rough 1000000
 
 `--rough` has 64 clients, some of which misbehave. `--waiting` compares, for one client, torch's threads that
 spin with threads that sleep while they wait; it needs other work on the machine, which `--busy 4` makes.

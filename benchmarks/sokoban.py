@@ -1,6 +1,6 @@
 """Time the Sokoban engine against the plain way of doing the same: rates and ratios of one run.
 
-Run it with `python benchmarks/sokoban.py`; it takes about 20 seconds on one core. It counts CPU seconds, so
+Run it with `python -m benchmarks.sokoban`; it takes about 20 seconds on one core. It counts CPU seconds, so
 that other work on the machine matters little. The plain ways are written below, for a ratio within one run;
 other packages are not measured here.
 """

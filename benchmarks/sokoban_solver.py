@@ -1,4 +1,4 @@
-"""Solve a level file, print the curve of solved against time: `python benchmarks/sokoban_solver.py FILE`."""
+"""Solve a level file, print the curve of solved against time: `python -m benchmarks.sokoban_solver FILE`."""
 
 import argparse
 import time

@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -193,15 +193,24 @@ def reading_sequences(policy: HFPolicy, groups: int, *, section_first: bool) -> 
 
 
 @contextmanager
-def reading(policy: HFPolicy, way: str) -> Iterator[None]:
-    """Read sequences as padded rows, without padding ("packed"), or with prefixes read once ("shared")."""
-    least, packs = prefixes.PREFIX, policy._packs
-    policy._packs = way != "padded"
-    prefixes.PREFIX = sys.maxsize if way == "packed" else least
+def unshared() -> Iterator[None]:
+    """Read a prefix that several sequences share once for each."""
+    least, prefixes.PREFIX = prefixes.PREFIX, sys.maxsize
     try:
         yield
     finally:
-        prefixes.PREFIX, policy._packs = least, packs
+        prefixes.PREFIX = least
+
+
+@contextmanager
+def reading(policy: HFPolicy, way: str) -> Iterator[None]:
+    """Read sequences as padded rows, without padding ("packed"), or with prefixes read once ("shared")."""
+    packs, policy._packs = policy._packs, way != "padded"
+    try:
+        with unshared() if way == "packed" else nullcontext():
+            yield
+    finally:
+        policy._packs = packs
 
 
 def update(args: argparse.Namespace) -> None:

@@ -258,6 +258,7 @@ def run_command(
     train: Callable[[R, A], None],
     argv: Sequence[str] | None,
     name: str,
+    start_in_verl: Callable[[A], int] | None = None,
 ) -> int:
     """Read the flags of a learner, prepare its run and train.
 
@@ -267,6 +268,7 @@ def run_command(
         train: is given the run and the arguments.
         argv: the command line; None: that of this process.
         name: the learner's name.
+        start_in_verl: starts the run in verl; None: as one that plays.
 
     Returns:
         The exit status: 2, and one line on standard error, for what is wrong before
@@ -277,9 +279,9 @@ def run_command(
         with reader_may_stop():
             args = read_args(kind, sys.argv[1:] if argv is None else argv, prog)
             if isinstance(args, EngineArgs) and args.engine == "verl":
-                from memenvs.baselines.verl import start  # which needs verl
+                from memenvs.baselines.verl import start_player  # which needs verl
 
-                return start(args, name)
+                return start_in_verl(args) if start_in_verl else start_player(args, name)
         run = prepare(args)
     except USER_ERRORS as error:
         return report_error(prog, error)

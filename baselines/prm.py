@@ -15,7 +15,7 @@ from msgspec import Meta
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from memenvs.baselines.flags import TrainArgs, run_command
-from memenvs.baselines.train import Run, shuffled_batches
+from memenvs.baselines.train import Run, shuffled_batches, split_by_task
 from memenvs.baselines.update import flat_tensor
 from memenvs.core.data import Count, NonNegative
 from memenvs.core.episode import Episode, Floats
@@ -190,26 +190,6 @@ def turn_labels(episode: Episode, labels: str) -> Floats:
             "probabilities; use a method whose signals are"
         )
     return scores
-
-
-def split_by_task(
-    episodes: Sequence[Episode], held_out: float, seed: int
-) -> tuple[list[Episode], list[Episode]]:
-    """The episodes to learn from and those held out, of tasks that the seed chooses; at least one task each.
-
-    Raises:
-        ValueError: they are of fewer than two tasks.
-    """
-    tasks = sorted({episode.task for episode in episodes})
-    if len(tasks) < 2:
-        raise ValueError(
-            f"--episodes needs episodes of 2 tasks or more that ended without an error, got {len(episodes)} "
-            f"of {len(tasks)}; record some by --save-episodes"
-        )
-    count = min(max(1, round(held_out * len(tasks))), len(tasks) - 1)
-    chosen = np.random.default_rng([seed, 0, 4]).permutation(len(tasks))[:count]
-    held = {tasks[i] for i in chosen.tolist()}
-    return [e for e in episodes if e.task not in held], [e for e in episodes if e.task in held]
 
 
 def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:

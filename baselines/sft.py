@@ -12,7 +12,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import torch
 
-from memenvs.baselines.flags import PlayArgs, run_command
+from memenvs.baselines.flags import EngineArgs, PlayArgs, run_command
 from memenvs.baselines.rollout import PlayRun, group_seeds
 from memenvs.baselines.train import shuffled_batches
 from memenvs.baselines.update import evaluate_in
@@ -21,7 +21,7 @@ from memenvs.core.env import Agent
 from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import read_episodes
 from memenvs.core.processes import Workers, map_jobs
-from memenvs.models.policy import tokenised
+from memenvs.models.policy import ReplyReader, tokenised
 from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
 from memenvs.rollout.policy import made_policy
@@ -32,7 +32,7 @@ JOB = 256  # episodes that one worker's teacher plays, whatever the number of wo
 
 
 @dataclass
-class SFTArgs(PlayArgs):
+class SFTArgs(EngineArgs, PlayArgs):
     """Behaviour cloning; with the model as its own teacher and the filter, STaR.
 
     Examples:
@@ -108,40 +108,64 @@ def training_samples(run: SFTRun) -> list[Sample]:
         ValueError: there are none, or no such teacher.
     """
     args = run.args
-    samples: list[Sample] = []
-    turns = overlong = 0
     if args.teacher == "self":
         loop = run.make_loop(maker(args.env, args.env_args))
         played = run.play(loop, *_draws(args, run.n_tasks), 1)
-        for episode in valid(played):
-            if args.learn_from == "all" or episode.success:
-                samples += episode.samples
-        turns = sum(len(episode.replies) for episode in played)
-        overlong = sum(episode.overlong_prompts for episode in played)
+        learned = [episode for episode in valid(played) if args.learn_from == "all" or episode.success]
+        notes = check_lessons(args, played, learned, run.policy.window)
     else:
-        lessons = demonstrations(args, run.n_tasks)
-        right = [lesson for lesson in lessons if args.learn_from == "all" or lesson.success]
-        chosen = right[: args.episodes]
-        if len(chosen) < len(lessons) and run.processes.is_main:
-            why = f"{len(lessons) - len(right):,} failed, {len(right) - len(chosen):,} are beyond --episodes"
-            sys.stderr.write(f"learning from {len(chosen):,} of {len(lessons):,} episodes: {why}\n")
-        for lesson in chosen:
-            read = tokenised(run.policy, lesson)
-            samples += read.samples
-            turns += len(read.turns)
-            overlong += read.overlong_prompts
+        learned, notes = read_lessons(args, run.policy, run.n_tasks)
+    if run.processes.is_main:
+        sys.stderr.writelines(f"{note}\n" for note in notes)
+    return [sample for episode in learned for sample in episode.samples]
+
+
+def read_lessons(args: SFTArgs, policy: ReplyReader, n_tasks: int) -> tuple[list[Episode], list[str]]:
+    """The episodes of a teacher that are learned from, with their tokens, and what to say of the others.
+
+    Args:
+        args: the teacher and the filter.
+        policy: reads the tokens.
+        n_tasks: number of tasks of the environment.
+
+    Raises:
+        ValueError: there are none, or no such teacher.
+    """
+    lessons = demonstrations(args, n_tasks)
+    right = [lesson for lesson in lessons if args.learn_from == "all" or lesson.success]
+    learned = [tokenised(policy, lesson) for lesson in right[: args.episodes]]
+    notes = check_lessons(args, learned, learned, policy.window)
+    if len(learned) < len(lessons):
+        why = f"{len(lessons) - len(right):,} failed, {len(right) - len(learned):,} are beyond --episodes"
+        notes = [f"learning from {len(learned):,} of {len(lessons):,} episodes: {why}", *notes]
+    return learned, notes
+
+
+def check_lessons(
+    args: SFTArgs, read: Sequence[Episode], learned: Sequence[Episode], window: int | None
+) -> list[str]:
+    """A warning about turns that do not fit the window, if there are any.
+
+    Args:
+        args: the teacher and the filter.
+        read: the episodes with their tokens.
+        learned: those of them that are learned from.
+        window: tokens that the model can read.
+
+    Raises:
+        ValueError: nothing is left to learn from.
+    """
+    overlong = sum(episode.overlong_prompts for episode in read)
     warning = overlong and (
-        f"{overlong} of {turns} turns do not fit the model's window of {run.policy.window} tokens: shorten "
-        "their prompts by --env-args, or take a model with a longer window"
+        f"{overlong} of {sum(len(episode.turns) for episode in read)} turns do not fit the model's window of "
+        f"{window} tokens: shorten their prompts by --env-args, or take a model with a longer window"
     )
-    if not samples:
+    if not any(len(turn.reply.ids) for episode in learned for turn in episode.turns):
         raise ValueError(
             f"no episode of the teacher {args.teacher!r} is left to learn from (learn_from {args.learn_from})"
             + (f"; {warning}" if warning else "")
         )
-    if warning and run.processes.is_main:
-        sys.stderr.write(f"warning: {warning}; they are left out\n")
-    return samples
+    return [f"warning: {warning}; they are left out"] if warning else []
 
 
 def demonstrations(args: SFTArgs, n_tasks: int) -> list[Episode]:
@@ -193,4 +217,10 @@ def _draws(args: SFTArgs, n_tasks: int) -> tuple[list[int], list[int]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(SFTArgs, prepare, train, argv, "sft")
+    return run_command(SFTArgs, prepare, train, argv, "sft", _start_in_verl)
+
+
+def _start_in_verl(args: SFTArgs) -> int:
+    from memenvs.baselines.verl_sft import start_sft  # which needs verl
+
+    return start_sft(args)

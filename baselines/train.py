@@ -383,6 +383,26 @@ def shuffled_batches(
     return [[items[i] for i in batch] for batch in batches]
 
 
+def split_by_task(
+    episodes: Sequence[Episode], held_out: float, seed: int
+) -> tuple[list[Episode], list[Episode]]:
+    """The episodes to learn from and those held out, of tasks that the seed chooses; at least one task each.
+
+    Raises:
+        ValueError: they are of fewer than two tasks.
+    """
+    tasks = sorted({episode.task for episode in episodes})
+    if len(tasks) < 2:
+        raise ValueError(
+            f"--episodes needs episodes of 2 tasks or more that ended without an error, got {len(episodes)} "
+            f"of {len(tasks)}; record some by --save-episodes"
+        )
+    count = min(max(1, round(held_out * len(tasks))), len(tasks) - 1)
+    chosen = np.random.default_rng([seed, 0, 4]).permutation(len(tasks))[:count]
+    held = {tasks[i] for i in chosen.tolist()}
+    return [e for e in episodes if e.task not in held], [e for e in episodes if e.task in held]
+
+
 def checkpoint_gradients(model: torch.nn.Module) -> None:
     """Recompute activations; dropout stays off.
 

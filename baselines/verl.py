@@ -21,9 +21,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
@@ -98,17 +98,19 @@ class Place:
     refuses: Callable[[Any], bool] | None = None
 
 
-def _same(where: str, flag: str) -> Place:
+def same(where: str, flag: str) -> Place:
     """A flag that verl has under another name."""
     return Place(f"`{where}`", lambda args, shape: {where: getattr(args, flag)})
 
 
-def _warmup(where: str, steps: float) -> Settings:
+def set_warmup(where: str, steps: float) -> Settings:
+    """Settings of the warm-up."""
     share = 0 < steps < 1
     return {f"{where}.lr_warmup_steps_ratio": steps} if share else {f"{where}.lr_warmup_steps": int(steps)}
 
 
-def _adamw(where: str, adamw: Mapping[str, Any]) -> Settings:
+def set_adamw(where: str, adamw: Mapping[str, Any]) -> Settings:
+    """Settings of the optimizer."""
     others = {name: value for name, value in adamw.items() if name not in ("betas", "weight_decay")}
     betas = {f"{where}.betas": list(adamw["betas"])} if "betas" in adamw else {}
     more = {f"{where}.override_optimizer_config": others} if others else {}
@@ -155,19 +157,25 @@ def _minibatches(args: Any, shape: Shape) -> Settings:
     return {f"{A}.ppo_mini_batch_size": max(1, round(rows / unit)) * unit}
 
 
+def micro_batch(args: Any, shape: Shape) -> int:
+    """Most tokens of a forward pass on a GPU, at least those of a row."""
+    return max(int(args.micro_batch_tokens), shape.prompt + shape.response)
+
+
 def _micro_batch(args: Any, shape: Shape) -> Settings:
-    tokens = max(args.micro_batch_tokens, shape.prompt + shape.response)
+    tokens = micro_batch(args, shape)
     return {f"{A}.use_dynamic_bsz": True, f"{A}.ppo_max_token_len_per_gpu": tokens}
 
 
 def _lora(args: Any, shape: Shape) -> Settings:
+    load = {f"{R}.load_format": "safetensors"} if args.lora_rank else {}
+    return {**set_adapter(M, args), **load}
+
+
+def set_adapter(model: str, args: Any) -> Settings:
+    """Settings of a new LoRA adapter of a model, if there is one; its scale is that of our learners."""
     if not args.lora_rank:
         return {}
-    return {**_adapter(M, args), f"{R}.load_format": "safetensors"}
-
-
-def _adapter(model: str, args: Any) -> Settings:
-    """A new LoRA adapter of a model; its scale is that of our learners."""
     return {f"{model}.lora_rank": args.lora_rank, f"{model}.lora_alpha": 2 * args.lora_rank}
 
 
@@ -189,12 +197,13 @@ def _filter(args: Any, shape: Shape) -> Settings:
     return {"algorithm.filter_groups.enable": True, "algorithm.filter_groups.metric": metric}
 
 
-def _reasons(**reasons: str) -> dict[str, Place]:
-    return {flag: Place(reason) for flag, reason in reasons.items()}
+def reasons(**of_flags: str) -> dict[str, Place]:
+    """Flags that have no setting, each with the reason."""
+    return {flag: Place(reason) for flag, reason in of_flags.items()}
 
 
 TRAIN: Mapping[str, Place] = {
-    **_reasons(
+    **reasons(
         recipe="the flags that it holds are here one by one",
         engine="this page",
         dry_run="checks what is written, and starts nothing",
@@ -204,11 +213,6 @@ TRAIN: Mapping[str, Place] = {
         gradient_checkpointing="always on in verl",
     ),
     "lr_end": Place("`1` only: verl's rate stays or falls as a cosine", None, lambda args: args.lr_end < 1),
-}
-"""Flags of every training."""
-
-PLAY: Mapping[str, Place] = {
-    **TRAIN,
     "out": Place(
         "`trainer.default_local_dir`",
         lambda args, shape: {
@@ -217,7 +221,15 @@ PLAY: Mapping[str, Place] = {
             "trainer.experiment_name": args.out.resolve().name,
         },
     ),
-    "save_every": _same("trainer.save_freq", "save_every"),
+    "save_every": same("trainer.save_freq", "save_every"),
+    "track": Place("`trainer.logger`", lambda args, shape: {"trainer.logger": ["console", *args.track]}),
+    "gpus": same("trainer.n_gpus_per_node", "gpus"),
+    "nodes": same("trainer.nnodes", "nodes"),
+}
+"""Flags of every training."""
+
+PLAY: Mapping[str, Place] = {
+    **TRAIN,
     "keep": Place(
         "`trainer.max_actor_ckpt_to_keep`, `trainer.max_critic_ckpt_to_keep`",
         lambda args, shape: {f"trainer.max_{model}_ckpt_to_keep": args.keep for model in ("actor", "critic")},
@@ -226,9 +238,6 @@ PLAY: Mapping[str, Place] = {
         "`data.seed`, `…rollout.seed`, and the order of the rows",
         lambda args, shape: {"data.seed": args.seed, f"{R}.seed": args.seed},
     ),
-    "track": Place("`trainer.logger`", lambda args, shape: {"trainer.logger": ["console", *args.track]}),
-    "gpus": _same("trainer.n_gpus_per_node", "gpus"),
-    "nodes": _same("trainer.nnodes", "nodes"),
     "model": Place("`…model.path`", lambda args, shape: {f"{M}.path": model_path(args)}),
     "chat_args": Place(
         "`data.apply_chat_template_kwargs`",
@@ -238,17 +247,17 @@ PLAY: Mapping[str, Place] = {
     ),
     "lora_rank": Place("`…model.lora_rank`, `lora_alpha` twice as much", _lora),
     "micro_batch_tokens": Place("`…actor.ppo_max_token_len_per_gpu`, at least a row", _micro_batch),
-    "lr": _same(f"{A}.optim.lr", "lr"),
+    "lr": same(f"{A}.optim.lr", "lr"),
     "lr_warmup": Place(
         "`…actor.optim.lr_warmup_steps` or `lr_warmup_steps_ratio`",
-        lambda args, shape: _warmup(f"{A}.optim", args.lr_warmup),
+        lambda args, shape: set_warmup(f"{A}.optim", args.lr_warmup),
     ),
     "adamw": Place(
         "`…actor.optim.weight_decay`, `betas`, `override_optimizer_config`",
-        lambda args, shape: _adamw(f"{A}.optim", args.adamw),
+        lambda args, shape: set_adamw(f"{A}.optim", args.adamw),
     ),
-    "max_grad_norm": _same(f"{A}.optim.clip_grad", "max_grad_norm"),
-    **_reasons(
+    "max_grad_norm": same(f"{A}.optim.clip_grad", "max_grad_norm"),
+    **reasons(
         env="`env` in `loops.yaml`",
         env_args="`settings` in `loops.yaml`, paths absolute",
         eval_env_args="`settings` of `memenvs_test` in `loops.yaml`",
@@ -267,17 +276,17 @@ PLAY: Mapping[str, Place] = {
             f"{R}.max_model_len": shape.prompt + shape.response,
         },
     ),
-    "temperature": _same(f"{R}.temperature", "temperature"),
+    "temperature": same(f"{R}.temperature", "temperature"),
     "eval_temperature": Place("`…rollout.val_kwargs.temperature`, `do_sample`", _eval_temperature),
     "stop": Place("none only: verl's agent loops end a reply at its end token", None, lambda args: args.stop),
     "vllm": Place("`…rollout.gpu_memory_utilization` and its like, `engine_kwargs.vllm`", _vllm),
     "eval_every": Place(
         "`trainer.test_freq`", lambda args, shape: {"trainer.test_freq": args.eval_every or -1}
     ),
-    "steps": _same("trainer.total_training_steps", "steps"),
-    "groups": _same("data.train_batch_size", "groups"),
-    "group_size": _same(f"{R}.n", "group_size"),
-    "epochs": _same(f"{A}.ppo_epochs", "epochs"),
+    "steps": same("trainer.total_training_steps", "steps"),
+    "groups": same("data.train_batch_size", "groups"),
+    "group_size": same(f"{R}.n", "group_size"),
+    "epochs": same(f"{A}.ppo_epochs", "epochs"),
     "minibatches": Place("`…actor.ppo_mini_batch_size`, from the rows of an episode", _minibatches),
     "loss_agg_mode": Place("`…actor.loss_agg_mode`, `loss_scale_factor`", _loss_agg),
     "clip": Place("`…actor.clip_ratio_low`, `clip_ratio_high`", _clip),
@@ -286,11 +295,11 @@ PLAY: Mapping[str, Place] = {
         lambda args, shape: {f"{A}.clip_ratio_c": args.dual_clip or FAR},
     ),
     "kl_coef": Place("`…actor.kl_loss_coef` with `use_kl_loss`", _kl),
-    "kl_estimator": _same(f"{A}.kl_loss_type", "kl_estimator"),
+    "kl_estimator": same(f"{A}.kl_loss_type", "kl_estimator"),
     "importance_cap": Place(
         "`algorithm.rollout_correction.rollout_is_threshold`, with `rollout_is=token`", _importance
     ),
-    "entropy_coef": _same(f"{A}.entropy_coeff", "entropy_coef"),
+    "entropy_coef": same(f"{A}.entropy_coeff", "entropy_coef"),
 }
 """Flags of the learners that play, with their rewards and their loss."""
 
@@ -317,10 +326,10 @@ def _critic(args: Any, shape: Shape) -> Settings:
         f"{C}.strategy": "fsdp2",
         f"{C}.model.path": model_path(args),
         f"{C}.optim.lr": rate,
-        **_adamw(f"{C}.optim", args.adamw),
+        **set_adamw(f"{C}.optim", args.adamw),
         f"{C}.optim.clip_grad": args.max_grad_norm,
-        **(_adapter(f"{C}.model", args) if args.lora_rank else {}),
-        f"{C}.ppo_max_token_len_per_gpu": max(args.micro_batch_tokens, shape.prompt + shape.response),
+        **set_adapter(f"{C}.model", args),
+        f"{C}.ppo_max_token_len_per_gpu": micro_batch(args, shape),
     }
 
 
@@ -336,9 +345,9 @@ MT_PPO: Mapping[str, Place] = {
         lambda args: args.mask_truncated,
     ),
     "gae": Place("`token` only: verl's GAE takes a step a token", None, lambda args: args.gae != "token"),
-    "gamma": _same("algorithm.gamma", "gamma"),
+    "gamma": same("algorithm.gamma", "gamma"),
     "turn_gamma": Place("none, as it belongs to `--gae both`"),
-    "lam": _same("algorithm.lam", "lam"),
+    "lam": same("algorithm.lam", "lam"),
     "kl_coef": Place("`…actor.kl_loss_coef`, or `algorithm.kl_ctrl.kl_coef`", _kl),
     "kl_in": Place("`…actor.use_kl_loss`, or `algorithm.use_kl_in_reward`, by k1"),
     "critic": Place(
@@ -347,9 +356,9 @@ MT_PPO: Mapping[str, Place] = {
     "critic_lr": Place("`critic.optim.lr`"),
     "critic_lr_warmup": Place(
         "`critic.optim.lr_warmup_steps` or `lr_warmup_steps_ratio`",
-        lambda args, shape: _warmup(f"{C}.optim", args.critic_lr_warmup),
+        lambda args, shape: set_warmup(f"{C}.optim", args.critic_lr_warmup),
     ),
-    "critic_warmup": _same("trainer.critic_warmup", "critic_warmup"),
+    "critic_warmup": same("trainer.critic_warmup", "critic_warmup"),
     "value_clip": Place(
         "`critic.cliprange_value`; None is a bound that no value reaches",
         lambda args, shape: {f"{C}.cliprange_value": args.value_clip or FAR},
@@ -365,9 +374,17 @@ LEARNERS: Mapping[str, Mapping[str, Place]] = {"grpo": GRPO, "mt_ppo": MT_PPO}
 class Run:
     """A run in verl, made of a learner's arguments: what is written, and what the check says of it.
 
+    A subclass says what a learner of its kind reads, checks and starts.
+
+    Attributes:
+        out: the run's folder.
+        shape: what an episode is to verl.
+        offload: verl's setting that moves what is sharded to the host's memory.
+
     Args:
         args: the arguments.
         learner: the learner's name.
+        table: every flag's place in verl.
 
     Raises:
         ValueError: verl cannot carry a flag, or the arguments do not fit each other.
@@ -375,39 +392,52 @@ class Run:
 
     args: Any
     learner: str
+    table: Mapping[str, Place]
+
+    shape: Shape = field(init=False)
+    offload: ClassVar[str]
 
     def __post_init__(self) -> None:
         args = self.args
         args.check()
         if not args.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
-        if self.learner not in LEARNERS:
-            raise ValueError(f"--engine verl has no {self.learner}; it has {', '.join(LEARNERS)}")
-        self.table = LEARNERS[self.learner]
         for flag, place in self.table.items():
             if place.refuses is not None and place.refuses(args):
                 raise ValueError(f"--engine verl cannot use {flag} {getattr(args, flag)!r}: {place.where}")
         self.out = args.out.resolve()
         self._check_begun()
-        known = env_parameters(args.env)
-        self.env_args = absolute(args.env_args, known)
-        evaluated = evaluation_args(args.env, args.env_args, args.eval_env_args)
-        self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated, known)
-        self.train_tasks, self.val_tasks = self._tasks()
-        transformers: Any = require("transformers", "verl")
-        folder = model_path(args)
-        self.tokens = ChatTokens(transformers.AutoTokenizer.from_pretrained(folder), **args.chat_settings)
-        self.config = transformers.AutoConfig.from_pretrained(folder)
-        self.methods, self.credit = self._credit()
-        self.episodes = self._play()
-        self.shape = shape_of(self.episodes, args.max_new_tokens, self.window)
-        if self.learner == "mt_ppo" and self.shape.rows > 1:
-            raise ValueError(
-                "verl's GAE runs inside a row, and where prompts are rewritten an episode is a row a turn; "
-                "take an environment whose prompts grow (memory_mode=react), or leave --engine verl out"
-            )
-        if self.learner == "mt_ppo" and any(np.any(episode.turn_advantages) for episode in self.episodes):
-            raise ValueError("verl's GAE adds no credits that are advantages; leave their method out")
+        self.env_args = absolute(args.env_args, env_parameters(args.env))
+        self.open()
+
+    def open(self) -> None:
+        """Open what the run learns from, and find the shape of its episodes."""
+        raise NotImplementedError
+
+    @property
+    def steps(self) -> int:
+        """Number of the last step."""
+        return int(self.args.steps)
+
+    @property
+    def trained(self) -> int:
+        """Number of models in training."""
+        return 1
+
+    @property
+    def reference(self) -> bool:
+        """Whether a model that is not trained is held beside them."""
+        return False
+
+    @property
+    def sampler(self) -> float:
+        """The share of a GPU's memory that a vLLM server takes."""
+        return 0.0
+
+    @functools.cached_property
+    def config(self) -> Any:
+        """The model's configuration."""
+        return require("transformers", "verl").AutoConfig.from_pretrained(model_path(self.args))
 
     @property
     def window(self) -> int | None:
@@ -422,6 +452,132 @@ class Run:
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(self.config)
         return sum(weight.numel() for weight in model.parameters())
+
+    def _check_begun(self) -> None:
+        """Refuse a folder whose run has other arguments."""
+        file = self.out / ARGS
+        if not file.is_file():
+            return
+        begun, now = read_json(file, "give another --out"), self.args.plain()
+        if begun.get("learner") != self.learner:
+            raise ValueError(
+                f"{self.args.out} is a run of {begun.get('learner')!r}, not of {self.learner!r}; give "
+                "another --out"
+            )
+        for name in sorted(now.keys() & begun.keys() - self.args.resumable):
+            if begun[name] != now[name]:
+                raise ValueError(
+                    f"{self.args.out} was written with {name} {begun[name]!r}, got {now[name]!r}; "
+                    "write it with the same value, or give another --out"
+                )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the flags in verl's names; a kind of run adds its own."""
+        settings: dict[str, Any] = {}
+        for place in self.table.values():
+            if place.settings is not None:
+                settings |= place.settings(self.args, self.shape)
+        return settings | {"trainer.resume_mode": "auto"}
+
+    @property
+    def models(self) -> list[str]:
+        """The names of verl's settings of the models."""
+        raise NotImplementedError
+
+    @property
+    def attention(self) -> dict[str, Any]:
+        """The settings that a run needs where flash-attn, verl's default, is not installed."""
+        settings: dict[str, Any] = {}
+        for model in self.models:
+            settings[f"+{model}.override_config.attn_implementation"] = "sdpa"
+            settings[f"{model}.use_remove_padding"] = False  # which needs flash-attn
+        return settings
+
+    def compose(self, overrides: Sequence[str]) -> Any:
+        """The configuration that verl makes of settings, checked by verl.
+
+        Raises:
+            ValueError: verl refuses a setting; the message is its own.
+        """
+        raise NotImplementedError
+
+    def write(self) -> None:
+        """Write the run's folder."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.write_data()
+        write_json(self.out / ARGS, {"learner": self.learner, **self.args.plain()})
+        write_text(self.out / REQUIREMENTS, "".join(f"{line}\n" for line in requirements()))
+        write_text(self.out / SCRIPT, self.script())
+
+    def write_data(self) -> None:
+        """Write what verl reads besides its settings."""
+        raise NotImplementedError
+
+    @property
+    def launch(self) -> list[str]:
+        """The lines of `run.sh` that prepare verl's trainer, and the start of the command."""
+        raise NotImplementedError
+
+    def script(self) -> str:
+        """The text of `run.sh`."""
+        *prepare, command = self.launch
+        attention = " ".join(map(shlex.quote, overrides(self.attention)))
+        lines = [
+            "#!/usr/bin/env bash",
+            *prepare,
+            "attention=()",
+            f"python -c 'import flash_attn' 2> /dev/null || attention=({attention})",
+            f"{command} \\",
+            *(f"  {shlex.quote(setting)} \\" for setting in overrides(self.settings)),
+            '  "${attention[@]}" "$@"',
+        ]
+        return "\n".join([*lines, ""])
+
+    def findings(self) -> list[str]:
+        """What the check says of the run's data and of what is learned from it, in five lines."""
+        raise NotImplementedError
+
+
+class PlayRun(Run):
+    """A run of a learner that plays in verl's agent loops."""
+
+    offload = f"{A}.fsdp_config.offload_policy"
+
+    def open(self) -> None:
+        """Check the tasks, and play a group of the first one."""
+        args, known = self.args, env_parameters(self.args.env)
+        evaluated = evaluation_args(args.env, args.env_args, args.eval_env_args)
+        self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated, known)
+        self.train_tasks, self.val_tasks = self._tasks()
+        transformers: Any = require("transformers", "verl")
+        folder = model_path(args)
+        self.tokens = ChatTokens(transformers.AutoTokenizer.from_pretrained(folder), **args.chat_settings)
+        self.methods, self.credit = self._credit()
+        self.episodes = self._play()
+        self.shape = shape_of(self.episodes, args.max_new_tokens, self.window)
+        if self.learner == "mt_ppo" and self.shape.rows > 1:
+            raise ValueError(
+                "verl's GAE runs inside a row, and where prompts are rewritten an episode is a row a turn; "
+                "take an environment whose prompts grow (memory_mode=react), or leave --engine verl out"
+            )
+        if self.learner == "mt_ppo" and any(np.any(episode.turn_advantages) for episode in self.episodes):
+            raise ValueError("verl's GAE adds no credits that are advantages; leave their method out")
+
+    @property
+    def trained(self) -> int:
+        """Number of models in training, of which a critic is one."""
+        return 2 if self.learner == "mt_ppo" else 1
+
+    @property
+    def reference(self) -> bool:
+        """Whether the initial model is held too, which an adapter's base is."""
+        return bool(self.args.kl_coef and not self.args.lora_rank)
+
+    @property
+    def sampler(self) -> float:
+        """The share of a GPU's memory that a vLLM server takes."""
+        return float(self.settings.get(f"{R}.gpu_memory_utilization", 0.5))
 
     @property
     def gpus_a_server(self) -> int:
@@ -440,23 +596,10 @@ class Run:
             scorer = json.dumps([name, absolute(settings, None)])
         return absolute_path(scorer) if self.methods else None
 
-    def _check_begun(self) -> None:
-        """Refuse a folder whose run has other arguments."""
-        file = self.out / ARGS
-        if not file.is_file():
-            return
-        begun, now = read_json(file, "give another --out"), self.args.plain()
-        for name in sorted(now.keys() & begun.keys() - self.args.resumable):
-            if begun[name] != now[name]:
-                raise ValueError(
-                    f"{self.args.out} was written with {name} {begun[name]!r}, got {now[name]!r}; "
-                    "write it with the same value, or give another --out"
-                )
-
     def _tasks(self) -> tuple[list[int], list[int]]:
         """The numbers of the tasks to train on and of those for validation, which are others."""
         args = self.args
-        size = _n_tasks(args.env, self.env_args)
+        size = n_tasks(args.env, self.env_args)
         known = {parameter.name: parameter.default for parameter in env_parameters(args.env) or ()}
         both = [{**known, **values} for values in (self.env_args, self.eval_args)]
         if all(both[0].get(name) == both[1].get(name) for name in ("tasks", "levels", "level_split")):
@@ -465,7 +608,7 @@ class Run:
             train, val = order[:-held], order[-held:]
         else:
             train = draw_tasks(size, [args.seed, 0], 0, min(size, args.steps * args.groups))
-            others = _n_tasks(args.env, self.eval_args)
+            others = n_tasks(args.env, self.eval_args)
             val = draw_tasks(others, [args.seed, 1], 0, min(others, args.eval_episodes))
         if len(train) < args.groups:
             raise ValueError(
@@ -534,10 +677,7 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Every setting of the run in verl's names."""
         args = self.args
-        settings: dict[str, Any] = {f"{R}.tensor_model_parallel_size": self.gpus_a_server}
-        for place in self.table.values():
-            if place.settings is not None:
-                settings |= place.settings(args, self.shape)
+        settings = {f"{R}.tensor_model_parallel_size": self.gpus_a_server, **super().settings}
         epochs = math.ceil(args.steps / (len(self.train_tasks) // args.groups))
         settings |= {
             "data.train_files": str(self.out / "train.parquet"),
@@ -547,7 +687,6 @@ class Run:
             f"{R}.agent.agent_loop_config_path": str(self.out / LOOPS),
             "trainer.total_epochs": epochs + 1,  # the steps end the run
             "trainer.val_before_train": False,
-            "trainer.resume_mode": "auto",
             # Workers of a cluster have the environment of `ray start`, not that of run.sh.
             f"{WORKER_ENV}.VERL_USE_EXTERNAL_MODULES": ADAPTER,
             f"{WORKER_ENV}.TENSORBOARD_DIR": str(self.out),
@@ -555,24 +694,15 @@ class Run:
         return settings
 
     @property
-    def attention(self) -> dict[str, Any]:
-        """The settings that a run needs where flash-attn, verl's default, is not installed."""
-        models = [M, f"{C}.model"] if self.learner == "mt_ppo" else [M]
-        settings: dict[str, Any] = {}
-        for model in models:
-            settings[f"+{model}.override_config.attn_implementation"] = "sdpa"
-            settings[f"{model}.use_remove_padding"] = False  # which needs flash-attn
-        return settings
+    def models(self) -> list[str]:
+        """The names of verl's settings of the models."""
+        return [M, f"{C}.model"] if self.learner == "mt_ppo" else [M]
 
-    def write(self) -> None:
-        """Write the run's folder."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        write_json(self.out / ARGS, {"learner": self.learner, **self.args.plain()})
+    def write_data(self) -> None:
+        """Write the numbers of the tasks, and the agent loops."""
         write_rows(self.out / "train.parquet", self.train_tasks, "memenvs", "train")
         write_rows(self.out / "val.parquet", self.val_tasks, "memenvs_test", "test")
         write_text(self.out / LOOPS, require("yaml", "verl").safe_dump(self.loops, sort_keys=False))
-        write_text(self.out / REQUIREMENTS, "".join(f"{line}\n" for line in requirements()))
-        write_text(self.out / SCRIPT, self.script())
 
     @property
     def loops(self) -> list[dict[str, Any]]:
@@ -600,23 +730,49 @@ class Run:
         )
         return plain
 
-    def script(self) -> str:
-        """The text of `run.sh`."""
-        attention = " ".join(map(shlex.quote, overrides(self.attention)))
-        lines = [
-            "#!/usr/bin/env bash",
+    @property
+    def launch(self) -> list[str]:
+        """The lines of `run.sh` that prepare verl's trainer, and the start of the command."""
+        return [
             "# On a cluster start Ray on every node first (ray start --head, ray start --address=…), and run",
             "# this on the first one. More settings of verl may follow the command.",
             "set -e",
             f"cd {shlex.quote(str(Path.cwd()))}",
             f"export VERL_USE_EXTERNAL_MODULES={ADAPTER} TENSORBOARD_DIR={shlex.quote(str(self.out))}",
-            "attention=()",
-            f"python -c 'import flash_attn' 2> /dev/null || attention=({attention})",
-            "python -m verl.trainer.main_ppo \\",
-            *(f"  {shlex.quote(setting)} \\" for setting in overrides(self.settings)),
-            '  "${attention[@]}" "$@"',
+            "python -m verl.trainer.main_ppo",
         ]
-        return "\n".join([*lines, ""])
+
+    def compose(self, overrides: Sequence[str]) -> Any:
+        """The configuration that verl makes of settings, checked by verl."""
+        needs: Any = require("verl.trainer.ppo.utils", "verl")
+        checks: Any = require("verl.utils.config", "verl")
+
+        def check(config: Any) -> None:
+            checks.validate_config(config, needs.need_reference_policy(config), needs.need_critic(config))
+
+        return compose("ppo_trainer", overrides, check)
+
+    def findings(self) -> list[str]:
+        """What the check says of the tasks, of the group that it played, and of its credit."""
+        args, group = self.args, self.episodes
+        passes = args.steps / (len(self.train_tasks) // args.groups)
+        credit = [episode.advantages for episode in group if len(episode.advantages)]
+        moved = sum(bool(np.any(values)) for values in credit)
+        names = ", ".join(name for name, _ in self.methods) or "none"
+        return [
+            f"tasks: {len(self.train_tasks):,} to train on ({args.steps:,} steps of {args.groups} are "
+            f"{passes:.1f} passes), {len(self.val_tasks):,} others for validation",
+            f"environment: {args.env}, {np.mean([len(episode.turns) for episode in group]):.1f} turns in a "
+            f"scripted group of {len(group)}, successes {sum(bool(episode.success) for episode in group)}",
+            f"rows: {self.shape.rows:.1f} an episode, prompts to {self.shape.prompt:,} tokens, what follows "
+            f"to {self.shape.response:,}; an optimizer step reads "
+            f"{self.settings[f'{A}.ppo_mini_batch_size'] * args.group_size:,} rows",
+            f"methods: {names}; scorer: {self.scorer or 'none'}"
+            + (" (lexical in this check)" if self.scorer == "policy" else ""),
+            f"credit: {args.reward}, not 0 in {moved} of {len(group)} rollouts"
+            if self.credit is not None
+            else f"credit: GAE of verl's over rewards placed by {args.reward}",
+        ]
 
 
 def overrides(settings: Settings) -> list[str]:
@@ -667,7 +823,7 @@ def absolute_path(text: str) -> str:
     return kind + colon + os.path.abspath(place) if place and os.path.exists(place) else text
 
 
-def _n_tasks(env: str, env_args: Mapping[str, Any]) -> int:
+def n_tasks(env: str, env_args: Mapping[str, Any]) -> int:
     """The number of tasks of an environment that a language model can play."""
     check_env_arguments(env, env_args)
     opened = maker(env, env_args)()
@@ -744,21 +900,24 @@ def has_flash_attention() -> bool:
     return importlib.util.find_spec("flash_attn") is not None
 
 
-def compose(overrides: Sequence[str]) -> Any:
-    """The configuration that verl makes of settings, checked by verl.
+def compose(name: str, overrides: Sequence[str], check: Callable[[Any], object]) -> Any:
+    """A configuration of verl's with other settings.
+
+    Args:
+        name: the configuration's name.
+        overrides: the settings.
+        check: verl's own check of it.
 
     Raises:
         ValueError: verl refuses a setting; the message is its own.
     """
     hydra: Any = require("hydra", "verl")
-    checks: Any = require("verl.utils.config", "verl")
-    needs: Any = require("verl.trainer.ppo.utils", "verl")
     try:
         with hydra.initialize_config_module("verl.trainer.config", version_base=None):
-            config = hydra.compose("ppo_trainer", overrides=list(overrides))
+            config = hydra.compose(name, overrides=list(overrides))
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            checks.validate_config(config, needs.need_reference_policy(config), needs.need_critic(config))
+            check(config)
     except (hydra.errors.HydraException, AssertionError) as error:
         raise ValueError(f"verl refuses the settings: {error_line(error)}") from error
     return config
@@ -788,60 +947,42 @@ def sizes(run: Run, card: float) -> Sizes:
     Trained weights are in float32 with their gradients and two moments, 16 bytes a parameter, sharded over
     all GPUs; a checkpoint leaves out the gradients. With LoRA almost all parameters only have their weights.
     """
-    parameters = run.parameters
-    args, settings = run.args, run.settings
-    trained = 2 if "critic.model.path" in settings else 1
+    parameters, args = run.parameters, run.args
     of_trained, saved = (4, 4) if args.lora_rank else (16, 12)
-    reference = 4 if args.kl_coef and not args.lora_rank else 0
+    reference = 4 if run.reference else 0
     text: Any = run.config.get_text_config()
-    tokens = settings[f"{A}.ppo_max_token_len_per_gpu"]
     return Sizes(
         parameters,
-        (trained * of_trained + reference) * parameters / (args.gpus * args.nodes),
-        settings.get(f"{R}.gpu_memory_utilization", 0.5) * card,
-        tokens * (3 * 4 * text.vocab_size + 2 * text.hidden_size * text.num_hidden_layers),
-        trained * saved * parameters,
+        (run.trained * of_trained + reference) * parameters / (args.gpus * args.nodes),
+        run.sampler * card,
+        micro_batch(args, run.shape)
+        * (3 * 4 * text.vocab_size + 2 * text.hidden_size * text.num_hidden_layers),
+        run.trained * saved * parameters,
     )
 
 
 def report(run: Run) -> list[str]:
-    """What the check of a run found, in lines for a person."""
+    """What the check of a run found, in ten lines for a person."""
     args, torch = run.args, require("torch", "verl")
     found = torch.cuda.is_available()
     card = float(torch.cuda.get_device_properties(0).total_memory) if found else CARD
-    needs, free, group = sizes(run, card), shutil.disk_usage(run.out).free, run.episodes
+    needs, free = sizes(run, card), shutil.disk_usage(run.out).free
     gigabytes = [value / 1e9 for value in needs[1:]]
     peak = gigabytes[0] + max(gigabytes[1], gigabytes[2])
-    kept = (args.keep + 1) * gigabytes[3] if args.save_every < args.steps else gigabytes[3]
+    kept = (args.keep + 1) * gigabytes[3] if args.save_every < run.steps else gigabytes[3]
     fits, room = peak <= card / 1e9, kept <= free / 1e9
-    offload = (
-        "" if fits else (f"; it does NOT fit: add {A}.fsdp_config.offload_policy=True after run.sh, or GPUs")
-    )
-    steps = len(run.train_tasks) // args.groups
-    credit = [episode.advantages for episode in group if len(episode.advantages)]
-    moved = sum(bool(np.any(values)) for values in credit)
-    names = ", ".join(name for name, _ in run.methods) or "none"
+    offload = "" if fits else f"; it does NOT fit: add {run.offload}=True after run.sh, or GPUs"
     attention = "flash-attn" if has_flash_attention() else "PyTorch's (sdpa) unless flash-attn is installed"
+    beside = f"{gigabytes[2]:.1f} GB"
+    if run.sampler:
+        beside = f"the larger of {gigabytes[1]:.1f} GB for vLLM and {beside}"
     return [
         f"verl {importlib.metadata.version('verl')} accepts {len(run.settings)} settings: {run.out / SCRIPT}",
-        f"tasks: {len(run.train_tasks):,} to train on ({args.steps:,} steps of {args.groups} are "
-        f"{args.steps / steps:.1f} passes), {len(run.val_tasks):,} others for validation",
-        f"environment: {args.env}, {np.mean([len(episode.turns) for episode in group]):.1f} turns in a "
-        f"scripted group of {len(group)}, successes {sum(bool(episode.success) for episode in group)}",
-        f"rows: {run.shape.rows:.1f} an episode, prompts to {run.shape.prompt:,} tokens, what follows to "
-        f"{run.shape.response:,}; an optimizer step reads "
-        f"{run.settings[f'{A}.ppo_mini_batch_size'] * args.group_size:,} rows",
-        f"methods: {names}; scorer: {run.scorer or 'none'}"
-        + (" (lexical in this check)" if run.scorer == "policy" else ""),
-        f"credit: {args.reward}, not 0 in {moved} of {len(group)} rollouts"
-        if run.credit is not None
-        else f"credit: GAE of verl's over rewards placed by {args.reward}",
+        *run.findings(),
         f"model: {needs.parameters / 1e9:.2f}B parameters on {args.nodes} x {args.gpus} GPUs, attention: "
         f"{attention}",
-        f"memory a GPU (computed): {gigabytes[0]:.1f} GB of states and the larger of {gigabytes[1]:.1f} GB "
-        f"for vLLM and {gigabytes[2]:.1f} GB for a pass, of {card / 1e9:.0f} GB"
-        + ("" if found else " (no card here)")
-        + offload,
+        f"memory a GPU (computed): {gigabytes[0]:.1f} GB of states and {beside} for a pass, of "
+        f"{card / 1e9:.0f} GB" + ("" if found else " (no card here)") + offload,
         f"checkpoints: {gigabytes[3]:.1f} GB each, {kept:.1f} GB at most, {free / 1e9:.0f} GB free"
         + ("" if room else "; they do NOT fit: lower --keep, or give another --out"),
         f"next: pip install -r {run.out / REQUIREMENTS} && bash {run.out / SCRIPT}",
@@ -855,7 +996,9 @@ def merge(args: Any) -> int:
         ValueError: there is no such checkpoint.
     """
     checkpoints, model = args.out / CHECKPOINTS, args.out / "models" / f"step-{args.merge}"
-    actor = checkpoints / f"global_step_{args.merge}" / "actor"
+    actor = checkpoints / f"global_step_{args.merge}"
+    if (actor / "actor").is_dir():  # where a trainer may have a critic too
+        actor /= "actor"
     if not actor.is_dir():
         steps = sorted(int(folder.name.rpartition("_")[2]) for folder in checkpoints.glob("global_step_*"))
         known = ", ".join(map(str, steps)) or "none"
@@ -891,17 +1034,31 @@ def model_card(args: Any) -> str:
     )
 
 
-def start(args: EngineArgs, learner: str) -> int:
+def start(args: EngineArgs, make_run: Callable[[], Run]) -> int:
     """Check a run, write its folder, and start it in verl; its exit status.
 
-    The check composes the configuration by the real verl and plays a group before a model is loaded.
+    The check composes the configuration by the real verl and plays before a model is loaded.
+
+    Args:
+        args: the arguments.
+        make_run: makes the run of them.
     """
     if args.merge:
         return merge(args)
-    run = Run(args, learner)
-    compose(overrides({**run.settings, **({} if has_flash_attention() else run.attention)}))
+    run = make_run()
+    run.compose(overrides({**run.settings, **({} if has_flash_attention() else run.attention)}))
     run.write()
     sys.stdout.write("".join(f"{line}\n" for line in report(run)))
     if args.dry_run:
         return 0
     return subprocess.run(["bash", str(run.out / SCRIPT)], check=False).returncode
+
+
+def start_player(args: EngineArgs, learner: str) -> int:
+    """Start a run of a learner that plays; its exit status.
+
+    Args:
+        args: the arguments.
+        learner: the learner's name.
+    """
+    return start(args, lambda: PlayRun(args, learner, LEARNERS[learner]))

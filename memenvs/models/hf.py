@@ -444,17 +444,25 @@ def load_chat_tokens(
     Raises:
         FileNotFoundError: there is no tokenizer.
     """
-    name = str(resolve(model))
     saved = {name: value for name, value in saved_settings(model).items() if name in CHAT_SETTINGS}
+    given = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
+    settings = saved | {name: value for name, value in given.items() if value}
+    return ChatTokens(load_hf_tokenizer(model, None), ends=named_ends(model), **settings)
+
+
+def named_ends(model: str | Path) -> list[int]:
+    """The end tokens that a model names, without its weights; for an adapter those of its base.
+
+    Args:
+        model: a folder or a name, as for `HFPolicy`.
+    """
+    name = str(resolve(model))
     base = str(resolve(base_of(name))) if is_adapter(name) else name
     try:
         ends = transformers.GenerationConfig.from_pretrained(base).eos_token_id
     except OSError:
         ends = transformers.AutoConfig.from_pretrained(base).eos_token_id
-    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
-    given = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
-    settings = saved | {name: value for name, value in given.items() if value}
-    return ChatTokens(load_hf_tokenizer(name, None), ends=ends, **settings)
+    return [] if ends is None else ends if isinstance(ends, list) else [ends]
 
 
 def _origin(model: str) -> tuple[str, str]:

@@ -21,8 +21,6 @@ from memenvs.tasks.tokens import GENERAL, load_tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memenvs.models.hf import HFPolicy
-
 Dtype = Literal["auto", "bfloat16", "float32"]
 """What a model by name computes in; see `memenvs.models.loading.load_model`."""
 
@@ -130,6 +128,25 @@ class StreamingPolicy(TokenPolicy, Protocol):
         """Drop the replies that have not ended."""
 
 
+class ReplyReader(Protocol):
+    """What reads given episodes as token ids: a policy, or its encoding side.
+
+    Attributes:
+        window: as in `TokenPolicy`.
+    """
+
+    window: int | None
+
+    def encode(self, observation: str) -> Ids:
+        """A fresh prompt (T,), as `TokenPolicy.encode` gives it."""
+
+    def encode_feedback(self, text: str, reply: Ids) -> Ids:
+        """What follows a reply (T,), as `TokenPolicy.encode_feedback` gives it."""
+
+    def encode_reply(self, text: str) -> Ids:
+        """A given reply (T,), as if it had been sampled."""
+
+
 NO_IDS: Ids = np.zeros(0, np.int64)
 
 
@@ -176,7 +193,7 @@ class ScriptedPolicy(TokenPolicy):
         return Reply(text, ids, np.zeros(len(ids)), finished)
 
 
-def tokenised(policy: HFPolicy, episode: Episode) -> Episode:
+def tokenised(policy: ReplyReader, episode: Episode) -> Episode:
     """An episode with token ids, as if the policy had sampled the replies, to learn from or to be scored.
 
     A reply ends with the end token, unless it ends with a stop string. A turn that does not fit the window,

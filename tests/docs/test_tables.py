@@ -1,43 +1,200 @@
-"""docs/tables.md: every command of the papers' tables is valid."""
+"""docs/tables.md: each row of the papers' tables runs, from the official file to its cell, with tiny numbers."""
 
+import json
+import os
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from command_line import evaluate
-from page_command import parse
+from chat_stub import ChatStub
+from tiny_model import save_tiny_model
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text()
-ROWS = "\n".join(re.findall(r"^\|.*", PAGE, re.MULTILINE))
-COMMANDS = re.findall(r"`(memenvs (?:train|evaluate|build)[^`]+)`", ROWS)
+from memenvs.commands import main
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(
+    file for file in (ROOT / "examples" / "tables").glob("*/*.sh") if file.name != "table.sh"
+)
+ROW = re.compile(r"^\|.*\.\./examples/tables/(\S+?)\.sh\)", re.MULTILINE)
+EMPTY = {"CorpusQA"}
+"""Columns that stay empty; the page says why."""
+
+NUMBERS = {
+    **{"--num-tasks": 2, "--documents": 4, "--tokens": 200, "--holdout": 2, "--singles": 2, "--samples": 2},
+    **{"chunk_size": 120, "max_memory": 16, "max_turns": 2, "--max-new-tokens": 4},
+}
+"""The most that a flag or an argument of an environment may say."""
+PLAY = "--max-new-tokens 4 --num-envs 2 --save-every 1 --track"
+STEP = f"{PLAY} --steps 2 --groups 1 --group-size 2 --minibatches 1 --epochs 1 --eval-episodes 1"
+TRAINED = {
+    "train grpo": f"{STEP} --dynamic-sampling 0",
+    "train mt_ppo": STEP,
+    "train distill": STEP,
+    "train sft": f"{PLAY} --episodes 4 --epochs 1 --learn-from all",  # a random model is never right
+    "train prm": "--epochs 1 --track",
+}
+"""What is added to the flags of a learner."""
 
 
-@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
-def test_every_command_of_a_row_is_one(command, monkeypatch):
-    parse(command, monkeypatch)
+def test_every_row_has_a_script_and_every_script_a_row():
+    page = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\(\.\./examples/tables/(\w+/\w+\.sh)\)", page)
+    assert sorted(linked) == [f"{file.parent.name}/{file.name}" for file in SCRIPTS]
 
 
-BLOCKS = "\n".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-PLAYED = [line for line in BLOCKS.splitlines() if "evaluate run" in line and "=data/" not in line]
+@pytest.fixture(scope="module")
+def official(tmp_path_factory):
+    """A folder of tiny files in the official forms: what is the code of thing i? It is 7 i."""
+    folder = tmp_path_factory.mktemp("raw")
 
+    def write(name, records):
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        lines = (json.dumps(record) + "\n" for record in records)
+        path.write_text("".join(lines) if path.suffix == ".jsonl" else json.dumps(records))
 
-@pytest.mark.parametrize("command", re.findall(r"memenvs .*", BLOCKS))
-def test_every_command_above_a_table_is_one(command, monkeypatch):
-    parse(command, monkeypatch)
-
-
-@pytest.mark.parametrize("command", PLAYED)
-def test_an_evaluation_on_bundled_tasks_plays_without_a_model(command, tmp_path):
-    words = re.sub(r"--(?:policy|out|max-new-tokens|temperature) \S+", "", command).split()[3:]
-    words += [] if "--task" in words else ["--task", "0"]
-    assert evaluate([*words, "--policy", "silent", "--out", str(tmp_path / "run")]) == 0
-
-
-def test_a_command_with_an_unknown_flag_is_found(monkeypatch):
-    with pytest.raises(SystemExit):
-        parse("memenvs train grpo --recipe tamtrl_reading --rewards outcome", monkeypatch)
-    with pytest.raises(ValueError, match=r"MemChunkQA-v0 .*chunk"):
-        parse(
-            "memenvs train grpo --recipe tamtrl_reading --env-args chunks=3 --model M",
-            monkeypatch,
+    numbers = range(1, 13)
+    asked = [{"question": f"What is the code of Thing {i}?", "answer": f"{7 * i}"} for i in numbers]
+    texts = [f"Thing {i} has the code {7 * i}." for i in numbers]
+    paragraphs = [
+        [[f"Thing {k}", [texts[k - 1]]] for k in (i, i % 12 + 1, (i + 1) % 12 + 1)] for i in numbers
+    ]
+    hotpot = [
+        {"_id": f"h{i}", **question, "type": "bridge", "level": "easy", "context": context}
+        | {"supporting_facts": [[f"Thing {i}", 0]]}
+        for i, question, context in zip(numbers, asked, paragraphs, strict=True)
+    ]
+    write("hotpot_train_v1.1.json", hotpot)
+    write("hotpot_dev_distractor_v1.json", hotpot)
+    ids = {"entity_ids": "Q1", "evidences_id": [], "answer_id": "Q2"}
+    write("2wiki/dev.json", [{**record, **ids, "evidences": [["it", "code", "7"]]} for record in hotpot])
+    for split in ("train", "dev"):
+        write(
+            f"musique_ans_v1.0_{split}.jsonl",
+            [
+                {"id": f"2hop__{i}", **question, "answer_aliases": [], "answerable": True}
+                | {
+                    "paragraphs": [
+                        {"idx": k, "title": title, "paragraph_text": lines[0], "is_supporting": k == 0}
+                        for k, (title, lines) in enumerate(context)
+                    ],
+                    "question_decomposition": [
+                        {"id": 1, "question": "code", "answer": question["answer"]}
+                        | {"paragraph_support_idx": 0}
+                    ],
+                }
+                for i, question, context in zip(numbers, asked, paragraphs, strict=True)
+            ],
         )
+    for name in ("nq", "triviaqa", "popqa"):
+        for split in ("train", "dev", "test"):
+            write(
+                f"{name}/{split}.jsonl",
+                [
+                    {"id": f"{split}_{i}", "question": f"{name}: {question['question']}"}
+                    | {"golden_answers": [question["answer"]], "metadata": {}}
+                    for i, question in zip(numbers, asked, strict=True)
+                ],
+            )
+    for name in ("2wikimqa", "musique", "narrativeqa", "qasper"):
+        record = {"input": asked[0]["question"], "context": texts[0], "answers": ["7"], "length": 6}
+        record |= {"dataset": name, "language": "en", "all_classes": None, "_id": "8f2a"}
+        write(f"longbench/{name}.jsonl", [record])
+    squad = [
+        {"id": f"s{i}", "question": question["question"], "is_impossible": False}
+        | {"answers": [{"text": question["answer"], "answer_start": text.index(question["answer"])}]}
+        for i, question, text in zip(numbers, asked, texts, strict=True)
+    ]
+    articles = [
+        {"title": f"Thing {i}", "paragraphs": [{"context": text, "qas": [entry]}]}
+        for i, text, entry in zip(numbers, texts, squad, strict=True)
+    ]
+    write("train-v2.0.json", {"version": "v2.0", "data": articles})
+    records = json.loads((ROOT / "tests" / "build" / "official_records.json").read_text(encoding="utf-8"))
+    write("longmemeval_s_cleaned.json", [records["longmemeval"]])
+    pq.write_table(pa.Table.from_pylist([records["mrcr"]] * 2), folder / "8needle.parquet")
+    write("corpus.jsonl", [{"id": f"{i}", "contents": f'"Thing {i}"\n{texts[i - 1]}'} for i in numbers])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny", window=2048)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The teacher, who is right by half, and the judge."""
+
+    def reply(fields):
+        text = fields["messages"][-1]["content"]
+        if turns := re.search(r"Grade each of the (\d+) turns", text):
+            return 200, json.dumps({"scores": [0.5] * int(turns[1])})
+        if "<score>" in text:
+            return 200, "<reasoning>It is the code.</reasoning>\n<score>1</score>"
+        things = [int(number) for number in re.findall(r"the code of Thing (\d+)\?", text)]
+        answer = "; ".join(str(7 * i if fields["seed"] % 2 else i) for i in things)
+        if "<search>" in text:
+            return 200, f"<mem>{answer}</mem><think>That is it.</think><answer>{answer}</answer>"
+        return 200, f"\\boxed{{{answer}}}"
+
+    with ChatStub(reply) as stub:
+        yield stub.url
+
+
+def scaled(words):
+    """The words of a command with numbers that a test has time for."""
+    for k, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if equals and name in NUMBERS:
+            words[k] = f"{name}={min(int(value), NUMBERS[name])}"
+        elif word in NUMBERS:
+            words[k + 1] = str(min(int(words[k + 1]), NUMBERS[word]))
+    command = " ".join(words[:2])
+    if command == "evaluate run":
+        words += ["--max-new-tokens", "4"] * ("--max-new-tokens" not in words)
+        words += ["--task", "0"] * any(word.startswith("hf:") for word in words)
+    return [*words, *TRAINED.get(command, "").split()]
+
+
+def commands(script, **variables):
+    """The commands of a script, each in its words."""
+    environment = {**os.environ, "PRINT": "1", **variables}
+    shown = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=True)
+    return [shlex.split(line)[1:] for line in shown.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_a_row_runs_from_the_official_file_to_its_cell(
+    script, official, model, server, tmp_path, tmp_path_factory, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    made = commands(
+        script,
+        RAW=str(official),
+        DATA=str(tmp_path_factory.getbasetemp() / "sets" / script.parent.name),
+        MODEL=str(model),
+        ENGINE="",
+        RETRIEVER=f"lexical:{official / 'corpus.jsonl'}",
+        JUDGE=server,
+        TEACHER=f"openai:{server}",
+        TEACHER_MODEL=str(model),
+        CHAT_ARGS="{}",
+    )
+    import time
+    for words in made:
+        capsys.readouterr()
+        t = time.process_time()
+        assert main(scaled(words)) == 0, f"{shlex.join(words)}\n{capsys.readouterr().err}"
+        with open("/tmp/rows_times", "a") as f: print(round(time.process_time() - t, 2), script.parent.name, script.stem, *words[:3], file=f)
+    table = capsys.readouterr().out
+    (head, *_), *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"
+    ), None
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    cells = dict(zip(lines[0], next(line for line in lines if line[0] == script.stem), strict=True))
+    assert {title for title, cell in cells.items() if not cell} <= EMPTY

@@ -25,10 +25,12 @@ OUTSIDE = {
     "data": "data/README.md",
 }
 PICTURES = (".png", ".svg", ".jpg")
-LEXERS = {".py": "python", ".toml": "toml", ".yml": "yaml", ".cff": "yaml", ".json": "json"}
+LEXERS = {".py": "python", ".sh": "bash", ".toml": "toml", ".yml": "yaml", ".cff": "yaml", ".json": "json"}
 SHOWN = 200_000  # characters of a file
 
 _FENCED = re.compile(r"^( *```+).*?^\1 *$", re.DOTALL | re.MULTILINE)
+_TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+_SCRIPT = re.compile(r"\]\(\.\./(examples/\S+\.sh)\)")
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 
@@ -59,6 +61,22 @@ def rewrite(text: str, place: str, docname: str) -> str:
         parts += [_LINK.sub(link, text[last : fence.start()]), fence[0]]
         last = fence.end()
     return "".join([*parts, _LINK.sub(link, text[last:])])
+
+
+def with_scripts(text: str) -> str:
+    """A page's Markdown with the scripts that a table links to below the table, folded away."""
+
+    def show(table: re.Match[str]) -> str:
+        scripts = list(dict.fromkeys(_SCRIPT.findall(table[0])))
+        if not scripts:
+            return table[0]
+        folder = Path(scripts[0]).parent
+        paths = [*scripts, f"{folder}/table.sh", f"{folder.parent}/common.sh"]
+        texts = [(path, (ROOT / path).read_text(encoding="utf-8")) for path in paths]
+        blocks = [f"`{path}`\n\n```bash\n{text}```\n" for path, text in texts]
+        return "\n".join([table[0], ":::{dropdown} The scripts", *blocks, ":::", ""])
+
+    return _TABLE.sub(show, text)
 
 
 def source_page(path: str) -> str:
@@ -93,7 +111,7 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
     if place is not None:
         app.env.note_dependency(str(ROOT / place))
         source[0] = (ROOT / place).read_text(encoding="utf-8")
-    source[0] = rewrite(source[0], place or f"docs/{docname}.md", docname)
+    source[0] = rewrite(with_scripts(source[0]), place or f"docs/{docname}.md", docname)
 
 
 def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -247,9 +247,14 @@ class RewardArgs(StepArgs):
         return True
 
     def check(self) -> None:
-        """Check the methods too."""
+        """Check the methods too, and that the estimator has something to measure."""
         super().check()
         read_methods(self.methods)
+        if self.kl_estimator != "k3" and not (self.kl_coef and self.kl_in_loss):
+            raise ValueError(
+                f"kl_estimator {self.kl_estimator} is for a divergence in the loss; give --kl-coef, and "
+                "leave --kl-in reward out"
+            )
 
 
 def run_command(

@@ -288,21 +288,28 @@ class PlayRun(Run):
         """Also the commands that evaluate the policy, on other tasks, and show the saved episodes."""
         args = self.args
         (first,) = super().next_commands()
-        command, unknown = evaluation_command(args, f"{args.out}/last/policy")
+        served = not self.policy.can_sample
+        command, unknown = evaluation_command(args, f"{args.out}/last/policy", served=served)
         if unknown:
             first = first.replace("next:", "next, with tasks that it has not trained on in place of …:")
         view = [f"  memenvs view {shlex.quote(str(args.out))}"] if args.save_episodes else []
         return [first, command, *view]
 
 
-def evaluation_command(args: PlayArgs, model: str) -> tuple[str, bool]:
+def evaluation_command(args: PlayArgs, model: str, *, served: bool = False) -> tuple[str, bool]:
     """The command that evaluates a run's model on other tasks, and whether these are to be filled in.
 
     Args:
         args: the run's arguments.
         model: the model's folder.
+        served: whether vLLM serves it, which can sample from models that `HFPolicy` cannot.
     """
-    options = [f"--env {args.env}", f"--policy {shlex.quote(f'hf:{model}')}"]
+    begin, folder = "  memenvs evaluate run ", shlex.quote(model)
+    policy = f"--policy {shlex.quote(f'hf:{model}')}"
+    if served:
+        begin = f"  vllm serve {folder}\n{begin}"
+        policy = f"--policy openai:http://127.0.0.1:8000 --tokens {folder}"
+    options = [f"--env {args.env}", policy]
     env_args = evaluation_args(args.env, args.env_args, args.eval_env_args)
     if env_args:
         values = (shell_form(Parameter(name, Any, value)) for name, value in env_args.items())
@@ -313,7 +320,7 @@ def evaluation_command(args: PlayArgs, model: str) -> tuple[str, bool]:
     if args.eval_temperature is not None:
         options.append(f"--temperature {args.eval_temperature:g}")
     options.append(f"--out {shlex.quote(f'{args.out}/evaluation')}")
-    return "  memenvs evaluate run " + " \\\n      ".join(options), REQUIRED in env_args.values()
+    return begin + " \\\n      ".join(options), REQUIRED in env_args.values()
 
 
 def evaluation_args(env: str, trained: Mapping[str, Any], evaluated: Mapping[str, Any]) -> dict[str, Any]:

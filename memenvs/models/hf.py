@@ -181,14 +181,18 @@ class HFPolicy(SequenceReader, ChatPolicy):
         """The chat around a scorer's `{prompt}`, after which an answer follows; None without chat."""
         return self._tokens.template
 
+    @property
+    def can_sample(self) -> bool:
+        """Whether the model can sample here, not only be trained and give log-probabilities."""
+        return can_reuse_cache(self._parts.backbone)
+
     def check_can_sample(self) -> None:
         """Nothing where the model can sample here.
 
         Raises:
-            ValueError: its layers keep another state than keys and values, so that it can only be trained and
-                give log-probabilities here.
+            ValueError: its layers keep another state than keys and values.
         """
-        if not can_reuse_cache(self._parts.backbone):
+        if not self.can_sample:
             raise ValueError(
                 f"{type(self.model).__name__} has layers that keep another state than keys and values (such "
                 "as linear attention), so HFPolicy cannot sample; add --vllm to a learner, and play it with "

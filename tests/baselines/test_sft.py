@@ -6,7 +6,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import transformers
 from made_episodes import before
+from model_families import build
 
 from memenvs import collect, evaluate
 from memenvs.baselines import sft
@@ -53,6 +55,29 @@ def test_the_turns_of_an_episode_that_appends_are_the_last_observation_in_pieces
     *before, last = shown.turns
     assert "".join(turn.text + turn.action for turn in before) + last.text == last.observation
     assert len(before) > 0
+
+
+def test_a_model_that_cannot_sample_here_learns_from_a_teacher_and_is_served(tiny_model, tmp_path, capsys):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    mixed = {"layer_types": ["conv", "full_attention"]}
+    build("Lfm2", vocab_size=len(tokenizer), **mixed).save_pretrained(tmp_path / "lfm2")
+    tokenizer.save_pretrained(tmp_path / "lfm2")
+    flags = [
+        "--model",
+        str(tmp_path / "lfm2"),
+        "--env",
+        "MemSokoban-v0",
+        "--out",
+        str(tmp_path / "run"),
+        "--track",
+    ]
+    assert sft.main([*flags, "--teacher", "gold", "--episodes", "2", "--batch-size", "2"]) == 0
+    said = capsys.readouterr().err
+    assert f"vllm serve {tmp_path}/run/last/policy" in said
+    assert f"--policy openai:http://127.0.0.1:8000 --tokens {tmp_path}/run/last/policy" in said
+    for more in (["--teacher", "self"], ["--eval-every", "1"]):
+        assert sft.main([*flags, *more, "--out", str(tmp_path / "other")]) == 2
+        assert "HFPolicy cannot sample" in capsys.readouterr().err
 
 
 def test_an_episode_that_rewrites_is_a_sequence_a_turn(policy):

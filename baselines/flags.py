@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 import sys
@@ -21,6 +22,7 @@ from memenvs.core.errors import USER_ERRORS
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
 from memenvs.core.terminal import reader_may_stop, report_error
+from memenvs.core.text import prompts_hash
 from memenvs.core.trackers import TrackerError, TrackerName
 from memenvs.wrappers.registry import read_methods
 
@@ -188,6 +190,21 @@ class PlayArgs(TrainArgs):
         """Whether the model samples replies."""
         return True
 
+    @functools.cached_property
+    def prompts(self) -> dict[str, str]:
+        """Hashes of the prompts that arguments named `template` give, by what takes them."""
+        takers = {"env_args": self.env_args, "eval_env_args": self.eval_env_args}
+        methods = [
+            method for method in read_methods(getattr(self, "methods", ())) if isinstance(method, list)
+        ]
+        takers |= {f"methods.{name}": settings for name, settings in methods}
+        given = {taker: arguments.get("template") for taker, arguments in takers.items()}
+        return {taker: prompts_hash(template) for taker, template in given.items() if template}
+
+    def plain(self) -> dict[str, Any]:
+        """Every flag by name, and `prompts` where there are any, as a JSON file holds them."""
+        return {**super().plain(), **({"prompts": self.prompts} if self.prompts else {})}
+
 
 @dataclass
 class StepArgs(PlayArgs):
@@ -353,7 +370,7 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
     learner = values.pop("learner", None) if isinstance(values, dict) else None
     if learner != prog.rpartition(" ")[2]:
         raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}")
-    of_call = ("out", "recipe", "resume", "dry_run", "merge")
+    of_call = ("out", "recipe", "resume", "dry_run", "merge", "prompts")
     kept = {name: value for name, value in values.items() if name not in of_call}
     if unknown := sorted(kept.keys() - {field.name for field in fields(kind)}):
         raise ValueError(

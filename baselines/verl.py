@@ -789,10 +789,15 @@ def absolute(values: Mapping[str, Any], parameters: Sequence[Parameter] | None) 
         parameters: what takes them. A text that is one of a parameter's choices is no path.
     """
     choices = {p.name: _choices(p.annotation) for p in parameters or ()}
-    return {
-        name: absolute_path(value) if isinstance(value, str) and value not in choices.get(name, ()) else value
-        for name, value in values.items()
-    }
+
+    def made(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):  # prompts by their parts
+            return absolute(value, None)
+        return (
+            absolute_path(value) if isinstance(value, str) and value not in choices.get(name, ()) else value
+        )
+
+    return {name: made(name, value) for name, value in values.items()}
 
 
 def _plain_method(method: RewardMethod) -> list[Any]:

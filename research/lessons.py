@@ -69,7 +69,7 @@ class Lessons:
         self._slip, self._distractor = slip, distractor
         self._tokenizer, self._max_memory = load_tokenizer("world"), max_memory
         self._reader = open_reader(tasks, self._tokenizer)
-        self._templates = replace_templates(TEMPLATES, WORDINGS["short"])
+        self._templates, _ = replace_templates(TEMPLATES, WORDINGS["short"])
         self._rng = np.random.default_rng(seed)
         self._facts, self._needed = facts_of(tasks)
         numbers = {entity.name: i for i, entity in enumerate(self._facts.entities)}

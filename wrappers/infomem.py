@@ -10,7 +10,7 @@ import numpy as np
 
 from memenvs.core.data import checked
 from memenvs.core.episode import Credit, Episode, Turn
-from memenvs.core.text import Template
+from memenvs.core.text import Template, read_prompts
 from memenvs.credit import infomem_bonus
 from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -27,6 +27,7 @@ QUERY_PROMPT = Template(
 The question that this memory was kept for:
 """,
     required=("memory",),
+    optional=("question",),
 )
 
 
@@ -54,6 +55,9 @@ class InfoMem(RememberingMethod):
             which needs no answer.
         outcome: False leaves the outcome out of the sum (its component counts 0).
         target: y* as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
+        template: another prompt of `condition="query"`, after which the question is scored: a file or its
+            text, with the placeholder `{memory}`; it ends before `{question}` if it has that one
+            (docs/prompts.md). The prompt of `condition="answer"` is the environment's.
     """
 
     beta: float = 0.2
@@ -62,10 +66,22 @@ class InfoMem(RememberingMethod):
     condition: Literal["answer", "query"] = "answer"
     outcome: bool = True
     target: Target = "bare"
+    template: str | None = None
 
     name = "infomem"
     group = True
     immediate = False
+
+    def __post_init__(self) -> None:
+        self._query = QUERY_PROMPT
+        if self.template is not None:
+            if self.condition != "query":
+                raise ValueError(
+                    "template is the prompt of condition='query'; the answer's prompt is the environment's, "
+                    "which has an argument template of its own"
+                )
+            self.template = read_prompts(self.template, ["query"], ["query"])["query"]
+            self._query = QUERY_PROMPT.reworded(self.template, "query")
 
     @property
     def replaces_outcome(self) -> bool:
@@ -89,7 +105,8 @@ class InfoMem(RememberingMethod):
             return []
         privileged = turn.info["privileged"]
         if self.condition == "query":
-            prompts = [QUERY_PROMPT.fill(memory=memory) for memory in (privileged["memory"], "")]
+            until = "question" if "question" in self._query.places else ""
+            prompts = [self._query.fill(until, memory=memory) for memory in (privileged["memory"], "")]
             return [ScoreRequest(prompt, privileged["question"]) for prompt in prompts]
         prompts = [privileged["prompt_with_memory"], privileged["prompt_without_memory"]]
         return [ScoreRequest(prompt, privileged[TARGETS[self.target]]) for prompt in prompts]

@@ -21,29 +21,33 @@ from memenvs.core.files import json_sha256, write_text
 from memenvs.core.progress import progress
 from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.core.spaces import clean_text
-from memenvs.core.text import Template, thought_end
+from memenvs.core.text import Template, read_prompts, thought_end
 from memenvs.models.endpoint import Watch, complete
+from memenvs.tasks.metrics import boxed_content
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 RUBRICS = Path(__file__).parent / "rubrics"
 """Prompts in our own words: `NAME_LEVEL.txt`, and those for special types of LongMemEval's questions."""
 
-LONGMEMEVAL = {
-    "single-session-user": "longmemeval_outcome",
-    "single-session-assistant": "longmemeval_outcome",
-    "multi-session": "longmemeval_outcome",
-    "temporal-reasoning": "longmemeval/temporal-reasoning",
-    "knowledge-update": "longmemeval/knowledge-update",
-    "single-session-preference": "longmemeval/single-session-preference",
-}
-"""By type of question the prompt that says what is right, as in LongMemEval's evaluation."""
+USER, SYSTEM = "user", "system"
+"""The parts of a judge's prompt: the user's message and the system's."""
+SPECIAL = ("temporal-reasoning", "knowledge-update", "single-session-preference", "abstention")
+"""Parts with prompts for special types of LongMemEval's questions."""
 
-PLACES = ("transcript", "question", "answer", "reference", "turns")
+LONGMEMEVAL = {
+    **dict.fromkeys(("single-session-user", "single-session-assistant", "multi-session"), USER),
+    **{name: name for name in SPECIAL if name != "abstention"},
+}
+"""By type of question the part whose prompt says what is right, as in LongMemEval's evaluation."""
+
+PLACES = ("transcript", "first_prompt", "question", "answer", "reference", "turns")
 MAX_CHARS = 8000
 """Characters shown of each text of the record, the middle left out."""
 
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
 _LINE = re.compile(rf"Turn\s*(\d+)\s*:\s*({_NUMBER})", re.IGNORECASE)
+_TAGGED = re.compile(r"<(score|answer)>((?:(?!<\1>).)*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_WORDS = {"yes": 1.0, "no": 0.0}
 _FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _log = logging.getLogger(__name__)
 
@@ -63,21 +67,26 @@ class Judge(ScoreMethod):
     question, which is the first part of the task's id (`memenvs.build.readers.longmemeval`). `"equivalence"`
     asks whether the last reply means exactly the same as a right answer, 1 or 0 (InfoMem C.3).
 
-    The prompt decides how the verdict is read. One that holds `<score>` asks for lines `Turn1: X.X` from -1
-    to 1 (or one number, 0 or 1) inside `<score>…</score>`, after the `<reasoning>…</reasoning>` if there is
-    one; any other asks for one JSON object, `{"scores": […]}` or `{"score": …}`, of numbers from 0 to 1. A
-    thought that leads a verdict is dropped. A verdict in another form or with another number of scores is NaN
-    with the reason in its `Credit`, never 0, like a score out of range and an unreachable endpoint.
-    `failures` counts the reasons, the log warns of each once, and `info["metrics"]["judge_unscored"]` counts
-    the credits. Where the outcome is replaced, a learner leaves out an episode whose last turn has no score.
+    A rubric's prompt decides how the verdict is read. One that holds `<score>` asks for lines `Turn1: X.X`
+    from -1 to 1 inside `<score>…</score>`, after the `<reasoning>…</reasoning>` if there is one; any other
+    asks for one JSON object, `{"scores": […]}`, of numbers from 0 to 1. An outcome, and the verdict on a
+    prompt of your own, is read with prose around it (`read_verdict`). A thought that leads a verdict is
+    dropped. A verdict in another form or with another number of scores is NaN with the reason in its
+    `Credit`, never 0, like a score out of range and an unreachable endpoint. `failures` counts the reasons,
+    the log warns of each once, and `info["metrics"]["judge_unscored"]` counts the credits. Where the outcome
+    is replaced, a learner leaves out an episode whose last turn has no score.
 
     Args:
         url: address of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
         model: the judge's name at the endpoint.
         level: `"turn"`, or `"outcome"`: one score, given to the last turn.
-        rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`; or a prompt
-            of your own, with the place `{transcript}` or `{answer}` (the last reply) and, if wanted,
-            `{question}`, `{reference}`, `{turns}`.
+        rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`.
+        template: a prompt of your own in place of the rubric's: a file, its text, or `{"user": …, "system":
+            …}` with either (docs/prompts.md). It has the placeholder `{transcript}` or `{answer}` (the last
+            reply) and, if wanted, `{question}`, `{reference}` (the right answers), `{first_prompt}` (what the
+            agent read first) and `{turns}` (their number). `system` is the text of a system message. With
+            `rubric="longmemeval"` the parts `temporal-reasoning`, `knowledge-update`,
+            `single-session-preference` and `abstention` are its special prompts.
         outcome: `"keep"` pays scores in addition to the environment's outcome; `"replace"` pays them instead,
             so that the last turn's score is the outcome reward (PPO-OR by a judge: `level="outcome"`);
             `"multiply"` pays each score times the outcome instead (TAMTRL's LLM-judge, appendix B.2).
@@ -98,6 +107,7 @@ class Judge(ScoreMethod):
     model: str
     level: Literal["turn", "outcome"] = "turn"
     rubric: str = "search"
+    template: str | dict[str, str] | None = None
     outcome: Outcome = "keep"
     weight: float = 1.0
     concurrency: Count = 8
@@ -113,24 +123,32 @@ class Judge(ScoreMethod):
     name = "judge"
 
     def __post_init__(self) -> None:
-        text = self.rubric
-        if "{" not in text:
-            end = f"_{self.level}.txt"
-            known = sorted(path.name.removesuffix(end) for path in RUBRICS.glob(f"*{end}"))
-            if text not in known:
-                raise ValueError(
-                    f"rubric must be a prompt, or with level={self.level!r} one of {', '.join(known)}, "
-                    f"got {text!r}"
-                )
-            text = _rubric(f"{text}_{self.level}")
-        self._template = _template(text)
+        end = f"_{self.level}.txt"
+        known = sorted(path.name.removesuffix(end) for path in RUBRICS.glob(f"*{end}"))
+        if self.rubric not in known:
+            raise ValueError(
+                f"rubric must be with level={self.level!r} one of {', '.join(known)}, got {self.rubric!r}; a "
+                "prompt of your own is template=FILE"
+            )
+        parts = [USER, SYSTEM, *(SPECIAL if self.rubric == "longmemeval" else ())]
+        texts = read_prompts(self.template, parts, [USER])
+        self.template = texts or None  # so that the settings hold the texts
+        self._system = Template("").reworded(texts[SYSTEM], SYSTEM).fill() if SYSTEM in texts else ""
+        own = {name: _rubric(f"longmemeval/{name}") for name in SPECIAL if name in parts}
+        own[USER] = text = _rubric(f"{self.rubric}_{self.level}")
+        prompts = {name: _template(text, name) for name, text in own.items()}
+        prompts |= {name: _own_template(text, name) for name, text in texts.items() if name != SYSTEM}
+        self._prompts = prompts
         self._read = read_lines if "<score>" in text else read_json
+        if self.level == "outcome" or USER in texts:
+            self._read = read_verdict
         self._watch = Watch(self._client(None).url)  # which refuses a wrong URL
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What the record is made of; the rubric of a search needs an environment that searches."""
-        return ("context", "feedback", *(("events/searches",) if self.rubric == "search" else ()))
+        of_searches = self.rubric == "search" and USER not in (self.template or {})
+        return ("context", "feedback", *(("events/searches",) if of_searches else ()))
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         """The scores of each episode, times `weight`, and the outcome where that is wanted."""
@@ -154,9 +172,10 @@ class Judge(ScoreMethod):
         Raises:
             ServerError: no reply in `tries` tries, or a refusal.
         """
+        messages = [{"role": "system", "content": self._system}] if self._system else []
         fields = {
             "model": self.model,
-            "messages": [{"role": "user", "content": prompt}],
+            "messages": [*messages, {"role": "user", "content": prompt}],
             "temperature": 0.0,
             "max_tokens": self.max_tokens,
             "chat_template_kwargs": self.chat_args or None,
@@ -182,17 +201,18 @@ class Judge(ScoreMethod):
         return OpenAIClient(self.url, timeout=self.timeout, tries=self.tries, key=key)
 
     def _judge(self, episode: Episode) -> list[Score]:
-        last, template = episode.turns[-1], self._template
+        last, template = episode.turns[-1], self._prompts[USER]
         if self.rubric == "longmemeval":
             task = str(last.info.get("task", ""))
             if (kind := task.partition("/")[0]) not in LONGMEMEVAL:
                 return _unscored(None, f"unknown type: task {task!r} is not one of LongMemEval")
-            unanswerable = task.endswith("_abs")
-            template = _template(_rubric("longmemeval/abstention" if unanswerable else LONGMEMEVAL[kind]))
+            special = "abstention" if task.endswith("_abs") else LONGMEMEVAL[kind]
+            template = self._prompts[special]
         privileged = last.info["privileged"]
         reply = last.action[thought_end(last.action) :]
         prompt = template.fill(
             transcript=transcript(episode, MAX_CHARS),
+            first_prompt=excerpt(observation_text(episode.turns[0].observation), MAX_CHARS),
             question=privileged.get("question", ""),
             answer=excerpt(clean_text(reply, MAX_REPLY_CHARS), MAX_CHARS),
             reference=json.dumps(privileged.get("answers"), ensure_ascii=False),
@@ -217,11 +237,19 @@ def _rubric(name: str) -> str:
     return (RUBRICS / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def _template(text: str) -> Template:
-    """A prompt of the last reply alone where it has the place `{answer}`, else of the whole record."""
-    needed = "answer" if "{answer}" in text else "transcript"
-    others = [place for place in PLACES if place != needed]
-    return Template(text, required=(needed,), optional=others, name="judge")
+def _template(text: str, name: str) -> Template:
+    return Template(text, optional=PLACES, name=name)
+
+
+def _own_template(text: str, name: str) -> Template:
+    """A prompt of a user's, which shows the judge the last reply or the whole record."""
+    template = _template("", name).reworded(text, name)
+    if not {"answer", "transcript"} & set(template.places):
+        raise ValueError(
+            f"the {name!r} template has neither {{answer}} (the last reply) nor {{transcript}} (all turns); "
+            "add one"
+        )
+    return template
 
 
 def transcript(episode: Episode, max_chars: int) -> str:
@@ -296,13 +324,80 @@ def read_lines(verdict: str, count: int | None) -> list[Score]:
         if (value := float(inside)) not in (0.0, 1.0):
             return _unscored(count, f"out of range: {value!r} is neither 0 nor 1")
         return [(value, "")]
-    lines = [line.strip() for line in inside.splitlines() if line.strip()]
+    return _line_scores(inside, count)
+
+
+def _line_scores(text: str, count: int) -> list[Score]:
+    """The scores of lines `Turn1: X.X`, from -1 to 1."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     matches = [match for line in lines if (match := _LINE.fullmatch(line))]
     if len(matches) < len(lines):
-        return _unscored(count, f"unreadable: not lines of 'Turn1: X.X' but {inside[:120]!r}")
+        return _unscored(count, f"unreadable: not lines of 'Turn1: X.X' but {text[:120]!r}")
     if [match[1] for match in matches] != [str(turn) for turn in range(1, count + 1)]:
         return _unscored(count, f"wrong number: {len(lines)} lines, not Turn1 to Turn{count} in order")
     return [_score(float(match[2]), -1.0) for match in matches]
+
+
+def read_verdict(verdict: str, count: int | None) -> list[Score]:
+    r"""The scores of a verdict with prose around it.
+
+    It is the inside of the last `<score>…</score>`, otherwise of the last `<answer>…</answer>` (InfoMem
+    C.3), otherwise of the last `\boxed{…}`, otherwise the last JSON object of `score` or `scores`, otherwise
+    all of the text.
+
+    Args:
+        verdict: the judge's reply.
+        count: scores that it must hold, as lines `Turn1: X.X` from -1 to 1 in order, or as a JSON list of
+            numbers from 0 to 1; None wants one number from 0 to 1, in tags 0 or 1, or yes or no.
+
+    >>> read_verdict("Reason: the same.\n<answer>1</answer>", None)
+    [(1.0, '')]
+    >>> read_verdict('Both help: {"scores": [1, 0.5]}.', 2)
+    [(1.0, ''), (0.5, '')]
+    """
+    said = verdict.strip()
+    tagged = [(match[1].lower(), match[2]) for match in _TAGGED.finditer(said)]
+    inside = next((text for tag in ("score", "answer") for name, text in tagged[::-1] if name == tag), None)
+    text = said if inside is None else inside
+    boxed = boxed_content(text)
+    text = (text if boxed is None else boxed).strip()
+    value = _last_json(text)
+    if count is None:
+        if isinstance(value, dict):
+            value = value.get("score")
+        elif re.fullmatch(_NUMBER, text):
+            value = float(text)
+        else:
+            value = _WORDS.get(text.strip(".").lower())
+        if value is None:
+            return _unscored(None, f"unreadable: no score in {said[-120:]!r}")
+        if inside is not None and isinstance(value, float) and 0 < value < 1:
+            return _unscored(None, f"out of range: {value!r} is neither 0 nor 1")
+        return [_score(value, 0.0)]
+    if isinstance(value, dict):
+        value = value.get("scores")
+    elif value is None:
+        return _line_scores(text, count)
+    if not isinstance(value, list) or len(value) != count:
+        size = len(value) if isinstance(value, list) else "no list"
+        return _unscored(count, f"wrong number: {size} scores for {count} turns")
+    return [_score(score, 0.0) for score in value]
+
+
+def _last_json(text: str) -> Any:
+    """The last JSON object with `score` or `scores`, or the list that is the text; None without one."""
+    for start in reversed([match.start() for match in re.finditer(r"\{", text)][-64:]):
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and not {"score", "scores"}.isdisjoint(value):
+            return value
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
 
 
 def _score(value: Any, low: float) -> Score:

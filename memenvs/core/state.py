@@ -148,6 +148,13 @@ class Replayable:
         """The name and the hash of the tasks; the hash alone is compared. Nothing by default."""
         return "", ""
 
+    def named_texts(self) -> dict[str, Any]:
+        """What is in the files that arguments name, by the argument; nothing by default.
+
+        It tells environments apart, beside the arguments and the task set.
+        """
+        return {}
+
     def check_identity(self, state: Any) -> None:
         """Raise a one-line `ValueError` unless the state is of such an environment."""
         if not isinstance(state, Mapping) or not state.keys() >= {*self._identity, "seed", "shown"}:
@@ -166,7 +173,7 @@ class Replayable:
         arguments = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
         arguments.apply_defaults()
         (_, *named) = arguments.arguments.items()
-        hashed = {name: value for name, value in named if name not in self.unhashed}
+        hashed = {name: value for name, value in named if name not in self.unhashed} | self.named_texts()
         text = json.dumps(hashed, sort_keys=True, default=lambda value: type(value).__qualname__)
         return {
             "env": f"{type(self).__module__}:{type(self).__qualname__}",

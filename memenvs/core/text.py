@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import re
+import string
+import warnings
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-_KNOWN_TAGS = re.compile(
-    r"<(/?\s*(?:think|search|answer|information|mem|reasoning|tool|result|tool_call|tool_response)\s*)>",
-    re.IGNORECASE,
+from memenvs.core.files import json_sha256
+
+KNOWN_TAGS = (
+    *("think", "search", "answer", "information", "mem"),
+    *("reasoning", "tool", "result", "tool_call", "tool_response"),
 )
+"""Tags that agents or environments use."""
+
+_KNOWN_TAGS = re.compile(rf"<(/?\s*(?:{'|'.join(KNOWN_TAGS)})\s*)>", re.IGNORECASE)
 
 Thoughts = Literal["strip", "opened", "keep"]
 """What to do with the thought that opens a reply; see `thought_end`."""
+
+
+Texts = dict[str, str] | str
+"""What an argument `template` takes: prompts by the names of their parts, or a file; see `read_prompts`."""
+
+OTHER_NAMES = {
+    "prompt": "question",  # MemAgent, ReMemR1, InfoMem D, ReSearch
+    "questions": "question",  # MEM1
+    "query": "question",  # InfoMem C.3
+    "ground_truth_candidates": "reference",  # InfoMem C.3
+    "ground_truth_text": "reference",  # MT-PPO D.2
+    "gold_answer": "reference",  # InfoMem B.2
+    "turns_text": "transcript",  # MT-PPO D.2
+    "prompt_text": "first_prompt",  # MT-PPO D.2
+    "len(turns)": "turns",  # MT-PPO D.2
+}
+"""Placeholders as papers and their code print them, and what they are called here."""
+
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{\s*([A-Za-z_]\w*(?:\(\s*\w+\s*\))?)\s*\}")
+_LATEX = re.compile(r"(?:\\[A-Za-z]+(?:\{[^{}]*\})*|[\^_])\Z")  # what makes the braces after it LaTeX's
+_HEADING = re.compile(r"===[ \t]*(\S+)[ \t]*===[ \t]*")
 
 
 class Template:
@@ -39,11 +70,61 @@ class Template:
         optional: Collection[str] = (),
         name: str = "template",
     ) -> None:
-        for place in required:
-            if f"{{{place}}}" not in text:
-                raise ValueError(f"the {name!r} template has no placeholder {{{place}}}; add it")
         self.required, self.optional = tuple(required), tuple(optional)
-        self._parts = re.split(r"\{(" + "|".join((*required, *optional)) + r")\}", text)
+        known = "|".join((*required, *optional))
+        self._parts = re.split(r"\{(" + known + r")\}", text) if known else [text]
+        self._check(name)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The placeholders that it has, in their order."""
+        return tuple(self._parts[1::2])
+
+    def reworded(self, text: str, name: str) -> Template:
+        r"""The same prompt in the words of a user.
+
+        A placeholder may have the name that a paper prints (`OTHER_NAMES`), and `{{word}}` stands for
+        `{word}`. Where every brace is doubled or a placeholder's, the text is one that a paper's code passes
+        to `str.format`: doubled braces and doubled backslashes become single ones. Braces around anything but
+        a word are plain text, and so are those of LaTeX commands.
+
+        Args:
+            text: the other words, which must, and may, have the same placeholders.
+            name: what the template is called in errors.
+
+        Raises:
+            ValueError: a required placeholder is missing, or one is unknown.
+
+        >>> ask = Template("{question}", required=["question"])
+        >>> ask.reworded('Use {"tool": "x"} or \\boxed{answer}: {prompt}', "ask").fill(question="Why?")
+        'Use {"tool": "x"} or \\boxed{answer}: Why?'
+        >>> ask.reworded(r"Answer {prompt} in \\boxed{{}}.", "ask").fill(question="Why?")
+        'Answer Why? in \\boxed{}.'
+        """
+        places = (*self.required, *self.optional)
+        known = {other: place for other, place in OTHER_NAMES.items() if place in places}
+        known |= {place: place for place in places}
+        parts = _format_parts(text, known)
+        if parts is None:
+            parts, at = [""], 0
+            for match in _PLACEHOLDER.finditer(text):
+                escaped, word = match[1], re.sub(r"\s", "", match[2] or "")
+                parts[-1] += text[at : match.start()]
+                at = match.end()
+                if word in known:
+                    parts += [known[word], ""]
+                    continue
+                parts[-1] += f"{{{escaped}}}" if escaped else match[0]
+                if word and match[0] == f"{{{word}}}" and not _LATEX.search(text[: match.start()]):
+                    raise ValueError(
+                        f"the {name!r} template has an unknown placeholder {{{word}}}; it may have "
+                        f"{_listed(known) or 'none'}, and {{{{{word}}}}} stands for the text {{{word}}}"
+                    )
+            parts[-1] += text[at:]
+        template = copy.copy(self)
+        template._parts = parts
+        template._check(name)
+        return template
 
     def fill(self, until: str = "", /, **values: object) -> str:
         """The text with its placeholders filled; values without a placeholder are left out.
@@ -58,28 +139,187 @@ class Template:
         parts[1::2] = [str(values[place]) for place in parts[1::2]]
         return "".join(parts)
 
+    def _check(self, name: str) -> None:
+        for place in self.required:
+            if place not in self.places:
+                raise ValueError(f"the {name!r} template has no placeholder {{{place}}}; add it")
+
 
 def replace_templates(
-    templates: Mapping[str, Template], texts: Mapping[str, str] | None
-) -> dict[str, Template]:
-    """An environment's templates, with the texts that its argument `template` gives.
+    templates: Mapping[str, Template], given: Mapping[str, str] | str | None, main: Collection[str] = ()
+) -> tuple[dict[str, Template], dict[str, str]]:
+    """An environment's templates, with the texts that its argument `template` gives, and these texts.
 
     Args:
         templates: the environment's own, by their names.
-        texts: other texts for some of them, or None. Each must, and may, have the same placeholders as the
-            environment's own.
+        given: other texts for some of them, as for `read_prompts`. Each must, and may, have the same
+            placeholders as the environment's own.
+        main: names of the main prompts, as for `read_prompts`; by default the first.
 
     Raises:
-        ValueError: an unknown name, or a text without a required placeholder.
+        ValueError: an unknown name, a text without a required placeholder or with an unknown one, or a file
+            that cannot be read.
     """
-    replaced = dict(templates)
-    for name, text in (texts or {}).items():
-        if name not in templates:
-            parts = " and ".join(map(repr, templates))
-            raise ValueError(f"template has an unknown part {name!r}; it may have {parts}")
-        old = templates[name]
-        replaced[name] = Template(text, required=old.required, optional=old.optional, name=name)
-    return replaced
+    texts = read_prompts(given, templates, main or list(templates)[:1])
+    replaced = {name: templates[name].reworded(text, name) for name, text in texts.items()}
+    return {**templates, **replaced}, texts
+
+
+def read_prompts(
+    given: Mapping[str, str] | str | None, parts: Collection[str], main: Collection[str]
+) -> dict[str, str]:
+    """The texts of prompts that a user gives.
+
+    Args:
+        given: texts, or files, by the names of the parts; or a file, or the text of one. A file is UTF-8; the
+            break of its last line is not part of the prompt. If it begins with a heading, `=== PART ===`,
+            each heading begins the prompt of a part; otherwise the file is the main prompt.
+        parts: names of the parts.
+        main: names of the main prompts.
+
+    Raises:
+        ValueError: there is no such file or part, a file is not UTF-8, or it has no headings where there is
+            more than one main prompt.
+    """
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        texts = _sections(_file_or_text(given, "template", is_prompt=True))
+        if "" in texts:
+            if len(main) > 1:
+                names = " and ".join(map(repr, main))
+                raise ValueError(
+                    f"template {_short(given)} holds one prompt, and the environment has {names}; begin each "
+                    f"with a line such as === {next(iter(main))} ==="
+                )
+            texts = {next(iter(main)): texts[""]}
+    else:
+        texts = {name: _file_or_text(text, f"template {name!r}") for name, text in given.items()}
+        if several := [name for name, text in texts.items() if "" not in _sections(text)]:
+            raise ValueError(
+                f"template {several[0]!r} begins with a heading; give the whole as template=FILE"
+            )
+    for name in texts:
+        if name not in parts:
+            known = " and ".join(map(repr, parts))
+            raise ValueError(f"template has an unknown part {name!r}; it may have {known}")
+    return texts
+
+
+def warn_of_tags(name: str, text: str, read: Collection[str], known: Collection[str] = KNOWN_TAGS) -> None:
+    """Warn if a prompt asks for a tag that agents use elsewhere and that is not read here.
+
+    Args:
+        name: what the prompt is called.
+        text: the prompt.
+        read: the tags that the environment reads or writes.
+        known: the tags that agents use.
+    """
+    if unread := [tag for tag in sorted(known) if tag not in read and f"<{tag}>" in text]:
+        here = ", ".join(f"<{tag}>" for tag in sorted(read)) or "no such tag"
+        warnings.warn(
+            f"the {name!r} template asks for <{unread[0]}>, which is plain text here: the environment reads "
+            f"{here}, and other tags in another form or memory mode (docs/prompts.md)",
+            stacklevel=4,
+        )
+
+
+def prompts_hash(given: Mapping[str, str] | str) -> str:
+    """A hash of the texts that `read_prompts` reads.
+
+    Raises:
+        ValueError: there is no such file, or it is not UTF-8.
+    """
+    texts = {"": given} if isinstance(given, str) else given
+    return json_sha256({name: _file_or_text(text, f"template {name}") for name, text in texts.items()})
+
+
+def read_prompt(path: str | Path) -> str:
+    """The prompt in a file of UTF-8 text, with line feeds alone, without the break of its last line.
+
+    Raises:
+        ValueError: there is no such file, or it is not UTF-8.
+    """
+    try:
+        text = Path(path).expanduser().read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ValueError(f"cannot read the prompt in {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 from byte {error.start} on; save it as UTF-8") from error
+    if "\0" in text:
+        raise ValueError(f"{path} is not a text in UTF-8; save it as UTF-8")
+    return _line_feeds(text).removesuffix("\n")
+
+
+def _file_or_text(given: str, where: str, is_prompt: bool = False) -> str:
+    """The prompt in a file, or the text itself.
+
+    One word with a suffix or a folder names a file, and so does one line without a brace if `is_prompt`,
+    because the main prompt has a placeholder.
+    """
+    if "\n" not in given and "\0" not in given and given.strip():
+        path = Path(given).expanduser()
+        if os.path.isfile(path):
+            return read_prompt(path)
+        is_word = given.split() == [given] and bool(path.suffix or path.parent.name)
+        if "{" not in given and (is_prompt or is_word):
+            what = "is a folder" if os.path.isdir(path) else "does not exist"
+            raise ValueError(f"{where}: {_short(given)} {what}; give a file, or the text of the prompt")
+    return _line_feeds(given)
+
+
+def _sections(text: str) -> dict[str, str]:
+    """The prompts of a text with headings, by their names; of one without headings as ""."""
+    lines = text.split("\n")
+    if not (start := next((line for line in lines if line.strip()), "")) or not _HEADING.fullmatch(start):
+        return {"": text}
+    sections: dict[str, list[str]] = {}
+    name = ""
+    for line in lines:
+        if heading := _HEADING.fullmatch(line):
+            name = heading[1]
+            if name in sections:
+                raise ValueError(f"template has the heading === {name} === twice; keep one")
+            sections[name] = []
+        elif name:
+            sections[name].append(line)
+    return {name: "\n".join(lines) for name, lines in sections.items()}
+
+
+def _format_parts(text: str, known: Mapping[str, str]) -> list[str] | None:
+    """Texts and placeholders in turn of a text for `str.format`; None where it is none."""
+    if "{{" not in text and "}}" not in text:
+        return None
+    parts = [""]
+    try:
+        for literal, field, spec, conversion in string.Formatter().parse(text):
+            parts[-1] += literal.replace("\\\\", "\\")
+            if field is not None:
+                if spec or conversion or field not in known:
+                    return None
+                parts += [known[field], ""]
+    except ValueError:  # a single brace
+        return None
+    return parts
+
+
+def _listed(known: Mapping[str, str]) -> str:
+    """The placeholders, each with its other names."""
+    others: dict[str, list[str]] = {place: [] for place in known.values()}
+    for name, place in known.items():
+        if name != place:
+            others[place].append(f"{{{name}}}")
+    return ", ".join(
+        f"{{{place}}}" + (f" (or {', '.join(names)})" if names else "") for place, names in others.items()
+    )
+
+
+def _line_feeds(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 80 else repr(text[:80]) + "…"
 
 
 class Tagged(NamedTuple):

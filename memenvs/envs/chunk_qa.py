@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -13,7 +14,7 @@ import numpy as np
 from memenvs.core.data import Count, checked
 from memenvs.core.env import EpisodeState, TextEnv
 from memenvs.core.terminal import GREEN
-from memenvs.core.text import Template, Thoughts, replace_templates, thought_end
+from memenvs.core.text import Template, Texts, Thoughts, replace_templates, thought_end, warn_of_tags
 from memenvs.envs.memory import MODES, Memory, ModeName, Shown, recalled_block
 from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.tasks.context import Chunk, Context, open_reader
@@ -76,12 +77,15 @@ You have read the whole text. Answer the question: {question}
 Give the answer as short as possible, in the form {format}.
 """
 
-_PLACES = ("turn", "turns", "max_memory", "format", "rule", "notice", "recalled")
+_PLACES = ("turn", "turns", "max_memory", "format", "rule", "notice", "recalled", "recalled_memory")
 
 TEMPLATES = {
     "read": Template(READ, required=("question", "memory", "chunk"), optional=_PLACES),
     "answer": Template(ANSWER, required=("question", "memory"), optional=_PLACES),
+    "no_memory": Template(""),
+    "no_recall": Template(""),
 }
+"""The prompts of a section and for the answer, and what they show before anything is written or recalled."""
 
 REACT = {
     "read": Template(REACT_READ + REACT_NEXT, required=("question", "chunk"), optional=_PLACES),
@@ -99,6 +103,9 @@ WORDINGS = {
 }
 """Other wordings by name. `short` asks for no more than a small model needs. The chunk comes first, so
 that the episodes of a group, and several questions about one text, share what is read of it."""
+
+READING_TAGS = frozenset({"answer", "mem", "recall", "thinking", "update"})
+"""Tags that prompts of reading agents ask for."""
 
 UNSEEN = Template("{subject} will be shown later, when you have read the whole text.", required=["subject"])
 """In the question's place while the text is read, with `ask="later"`."""
@@ -172,10 +179,14 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             that the task set was built with.
         cut_at: `"token"`, or `"document"`: a document that fits in a chunk with its header stays whole.
         n_documents: how many of the task's documents to read, drawn at reset, always with its evidence.
-        template: `{"read": …, "answer": …}` with the placeholders `{question}`, `{memory}` and (read)
-            `{chunk}`, and optionally `{turn}`, `{turns}`, `{max_memory}`, `{format}` (how to answer, and how
-            many answers), `{rule}`, `{notice}` and `{recalled}` (of the memory mode). Or `"short"`, a wording
-            for small models. By default the environment's own wording.
+        template: other prompts: a file with the headings `=== read ===` and `=== answer ===`, or
+            `{"read": …, "answer": …}` with texts or files (docs/prompts.md). Placeholders are `{question}`,
+            `{memory}` and (read) `{chunk}`, and optionally `{turn}`, `{turns}`, `{max_memory}`, `{format}`
+            (how to answer, and how many answers), `{rule}`, `{notice}`, `{recalled}` and `{recalled_memory}`
+            (of the memory mode; the last is the bare text). `no_memory` and `no_recall` are what `{memory}`
+            shows in the first prompt, and `{recalled_memory}` where nothing was recalled; nothing by default.
+            With `"react"` the parts are `read`, `next` (a later section) and `answer`. Or `"short"`, a
+            wording for small models. By default the environment's own wording.
         answer_format: `"boxed"` or `"tag"`.
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what comes before a lone `</think>`;
             `"opened"` also treats a reply without `</think>` as a truncated thought, for chat templates that
@@ -214,7 +225,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         tokenizer: str | None = None,
         cut_at: Literal["token", "document"] = "token",
         n_documents: Count | None = None,
-        template: dict[str, str] | Literal["short"] | None = None,
+        template: Texts | None = None,
         answer_format: Literal["boxed", "tag"] = "boxed",
         thoughts: Thoughts = "strip",
         metric: str | None = None,
@@ -244,14 +255,34 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.mode = MODES[memory_mode](self.tokenizer, max_memory, thoughts)
         self.context = "append" if self.mode.appends else "rewrite"
         self._rule = self.mode.asks("Your whole reply")
-        texts = WORDINGS[template] if isinstance(template, str) else template
-        self._templates = replace_templates(REACT if self.mode.appends else TEMPLATES, texts)
+        if isinstance(template, str):
+            template = WORDINGS.get(template, template)
+        own = REACT if self.mode.appends else TEMPLATES
+        main = [name for name in own if not name.startswith("no_")]
+        self._templates, self._texts = replace_templates(own, template, main)
+        self._no_memory, self._no_recall = (self._texts.get(name, "") for name in ("no_memory", "no_recall"))
+        self._warn_of_tags()
         self._reader = open_reader(self.tasks, self.tokenizer)
         super().__init__(len(self.tasks), render_mode)
 
     def task_set(self) -> tuple[str, str]:
         """The task set's name and hash."""
         return self.tasks.name, self.tasks.hash
+
+    def named_texts(self) -> dict[str, Any]:
+        """The texts of the prompts that `template` gives."""
+        return {"template": self._texts} if self._texts else {}
+
+    def _warn_of_tags(self) -> None:
+        """Warn if a prompt of the user's asks for what is not read here."""
+        read = {"recall"} if self.memory_mode == "callback" else set()
+        for name, text in self._texts.items():
+            tagged, boxed = self.answer_format == "tag", "\\boxed" in text
+            warn_of_tags(name, text, read | ({"answer"} if tagged or boxed else set()), READING_TAGS)
+            if tagged and boxed and "<answer>" not in text:
+                warnings.warn(
+                    f"the {name!r} template asks for \\boxed; give answer_format='boxed'", stacklevel=3
+                )
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
@@ -294,8 +325,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     @property
     def memory_shown(self) -> str:
-        """The memory as the prompt shows it."""
-        return self._show(self.episode.turn).memory
+        """The memory as the prompt shows it; empty before anything is written."""
+        return self._show(self.episode.turn).memory if self.episode.turn else ""
 
     def render(self) -> str | None:
         """The turn as a person reads it."""
@@ -326,7 +357,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             questions = [(question, [accepted]) for question, accepted in pairs]
         evidence = [documents.index(document) for document in asked.evidence]
         self._reading = Reading(asked, questions, context, chunks, evidence)
-        return ReadingEpisode(task, documents=documents)
+        return ReadingEpisode(task, documents=documents, shown=[self._no_memory])
 
     # The prompts.
 
@@ -348,7 +379,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         reading, memory = self._reading, self.episode.memory
         unread = self.ask == "later" and turn < len(reading.chunks)
         query = reading.section(turn) if unread else reading.asked(turn)[0]
-        return Shown(self.mode.show(memory, query), memory.recalled, memory.notice)
+        shown = self.mode.show(memory, query) if turn else self._no_memory
+        return Shown(shown, memory.recalled, memory.notice, memory.recalled or self._no_recall)
 
     def _prompt(
         self,
@@ -385,6 +417,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             rule=self._rule,
             memory=shown.memory,
             recalled=recalled_block(shown.recalled),
+            recalled_memory=shown.recalled_memory,
             notice=shown.notice and f"{shown.notice} ",
             chunk=chunk,
         )
@@ -480,7 +513,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             outcome = {}
             episode.memory.wrote(reply, self.mode.read(episode.memory, reply, start))
         following = Shown() if episode.end else self._show(episode.turn + 1)
-        episode.shown.append("\n".join(filter(None, following)))
+        texts = following.memory, following.recalled_memory, following.notice
+        episode.shown.append("\n".join(filter(None, texts)))
         return outcome
 
     def _metrics(self) -> dict[str, float]:

@@ -110,11 +110,19 @@ class Written(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a prompt shows of a memory: the memory, what was called back, and the notice."""
+    """What a prompt shows of a memory.
+
+    Attributes:
+        memory: the memory.
+        recalled: what was called back.
+        notice: what went wrong.
+        recalled_memory: what was called back, or what a prompt says instead.
+    """
 
     memory: str = ""
     recalled: str = ""
     notice: str = ""
+    recalled_memory: str = ""
 
 
 class MemoryMode:

@@ -67,7 +67,8 @@ answer, as short as possible, with the tool `answer`{several}.
 
 Question: {question}
 """,
-    required=("question", "tool", "searches", "several"),
+    required=("question",),
+    optional=("tool", "searches", "several"),
 )
 """The prompt of an agent that calls tools, in every form."""
 
@@ -102,6 +103,7 @@ class SearchForm:
         hint: feedback on a reply that neither searches nor answers.
         results: the tag around what a search returns.
         thoughts: the tag around a thought.
+        calls: the tag around a call.
         tool: the name of the tool that searches.
     """
 
@@ -111,7 +113,13 @@ class SearchForm:
     )
     results: ClassVar[str] = "information"
     thoughts: ClassVar[str] = "think"
+    calls: ClassVar[str] = "search"
     tool: ClassVar[str] = "search"
+
+    @property
+    def tags(self) -> set[str]:
+        """The tags that it reads and writes."""
+        return {self.calls, self.results, self.thoughts, "answer"}
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
         """What a reply does; `thought` says that a thought came before it, so it needs none.
@@ -199,6 +207,7 @@ class DeepResearcherForm(SearchForm):
         '["…"]}}</tool_call> nor <answer>text</answer>. Use one of them.'
     )
     results = "tool_response"
+    calls = "tool_call"
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
         """What a reply does; an answer wins over a search."""

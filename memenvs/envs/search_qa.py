@@ -13,6 +13,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.core.text import (
     Tagged,
     Template,
+    Texts,
     Thoughts,
     escape_tags,
     first_pair,
@@ -20,6 +21,7 @@ from memenvs.core.text import (
     open_thought,
     replace_templates,
     thought_end,
+    warn_of_tags,
 )
 from memenvs.core.tools import Tool, ToolUse, as_thought
 from memenvs.envs.memory import (
@@ -58,7 +60,10 @@ Question: {question}
 </mem>
 {recalled}{notice}{recent}""",
     required=("question", "memory", "recent"),
-    optional=("turns", "several", "shown", "rule", "actions", "recalled", "notice", "max_memory"),
+    optional=(
+        *("turns", "several", "shown", "rule", "actions"),
+        *("recalled", "recalled_memory", "notice", "max_memory"),
+    ),
 )
 
 ACTIONS = (
@@ -83,12 +88,13 @@ SHOWN: dict[Literal[1, 3, "all"], str] = {
 """What a prompt with a memory says that it repeats, by `keep_turns`."""
 
 LAST = "No searches are left: answer now.\n\n"
+"""What follows the feedback, or a summary, before a turn that may only answer."""
 
 SUMMARIZE = Template(
     "\n\nThis conversation is too long to continue. Write a summary of what you have learned so far and what "
     "you still need to find, in up to {limit} tokens. You will continue from the question and your summary, "
     "and see nothing else of this conversation.\n",
-    required=["limit"],
+    optional=["limit"],
 )
 """What `memory_mode="compact"` puts behind the turn that fills the context."""
 
@@ -102,7 +108,8 @@ Your summary of the conversation so far:
 
 You have {turns} turns left.
 """,
-    required=["summary", "turns"],
+    required=["summary"],
+    optional=["turns"],
 )
 """What follows the question in a prompt that continues from a summary."""
 
@@ -186,9 +193,10 @@ class Conversation:
     context: ClassVar[Literal["append", "rewrite"]] = "append"
     max_turns: ClassVar[int] = 4
 
-    def template(self, env: SearchQAEnv) -> Template:
-        """The template of a fresh prompt."""
-        return env.form.ask
+    def templates(self, env: SearchQAEnv) -> dict[str, Template]:
+        """The templates by the names of their parts."""
+        hint, last = Template(env.form.hint), Template(LAST)
+        return {"ask": env.form.ask, "tools": ASK_BY_TOOLS, "hint": hint, "last": last}
 
     def opening(self, env: SearchQAEnv) -> str:
         """What a reply begins with that has nothing to say."""
@@ -200,12 +208,12 @@ class Conversation:
 
     def prompt(self, env: SearchQAEnv) -> str:
         """A fresh prompt."""
-        return env.fill(env.template)
+        return env.fill("ask")
 
     def tool_prompt(self, env: SearchQAEnv) -> str:
         """A fresh prompt for an agent that calls tools."""
         often = "once" if env.max_turns == 1 else f"{env.max_turns} times"
-        return env.fill(ASK_BY_TOOLS, tool=env.form.tool, searches=often)
+        return env.fill("tools", tool=env.form.tool, searches=often)
 
     def compose(self, env: SearchQAEnv, thought: str, content: str, act: str) -> str:
         """The reply of an agent that calls tools."""
@@ -229,6 +237,10 @@ class Summaries(Conversation):
     context = "rewrite"
     max_turns = 16
 
+    def templates(self, env: SearchQAEnv) -> dict[str, Template]:
+        """The templates by the names of their parts."""
+        return {**super().templates(env), "summarize": SUMMARIZE, "summary": SUMMARY}
+
     def read(self, env: SearchQAEnv, reply: str) -> Move:
         """A summary where one was asked for; it is well formed if it says something."""
         if not env.episode.full:
@@ -249,8 +261,8 @@ class Summaries(Conversation):
             memory.wrote(reply, env.mode.read(memory, reply, thought_end(reply, env.thoughts)))
             episode.full, episode.tokens = False, 0
             episode.summaries.append(len(episode.history) - 1)
-            summary = SUMMARY.fill(summary=memory.text, turns=env.last_turn - episode.played)
-            last = LAST if episode.played >= env.max_turns else ""
+            summary = env.fill("summary", summary=memory.text, turns=env.last_turn - episode.played)
+            last = env.fill("last") if episode.played >= env.max_turns else ""
             episode.prompts.append((len(episode.history), episode.prompts[0][1] + summary + last))
         elif not episode.end:
             prompt = "" if episode.tokens else episode.prompts[-1][1]
@@ -267,7 +279,7 @@ class Summaries(Conversation):
         asked = request if episode.full else ""
 
         def with_summary(text: str) -> str:
-            return start + SUMMARY.fill(summary=text, turns=env.last_turn)
+            return start + env.fill("summary", summary=text, turns=env.last_turn)
 
         return env._rewritten_fields(
             summary,
@@ -281,7 +293,7 @@ class Summaries(Conversation):
         }
 
     def _request(self, env: SearchQAEnv) -> str:
-        return SUMMARIZE.fill(limit=env.mode.limit)
+        return env.fill("summarize", limit=env.mode.limit)
 
 
 class Rewritten(Conversation):
@@ -290,9 +302,12 @@ class Rewritten(Conversation):
     context = "rewrite"
     max_turns = 16
 
-    def template(self, env: SearchQAEnv) -> Template:
-        """The template of a fresh prompt."""
-        return ASK_WITH_MEMORY
+    def templates(self, env: SearchQAEnv) -> dict[str, Template]:
+        """The templates by the names of their parts; the first prompt shows no memory, so it needs none."""
+        optional = (*ASK_WITH_MEMORY.required, *ASK_WITH_MEMORY.optional)
+        first = Template("{question}", required=("question",), optional=optional)
+        rest = {"tools": ASK_WITH_MEMORY, "first": first}
+        return {**super().templates(env), "ask": ASK_WITH_MEMORY, **rest}
 
     def opening(self, env: SearchQAEnv) -> str:
         """What a reply begins with that has nothing to say."""
@@ -304,11 +319,12 @@ class Rewritten(Conversation):
 
     def prompt(self, env: SearchQAEnv) -> str:
         """A fresh prompt."""
-        return self._fill(env, env.template, **self._now(env))
+        part = "ask" if env.episode.history or "first" not in env.texts else "first"
+        return self._fill(env, part, **self._now(env))
 
     def tool_prompt(self, env: SearchQAEnv) -> str:
         """A fresh prompt for an agent that calls tools."""
-        return self._fill(env, ASK_WITH_MEMORY, actions=ACTIONS_BY_TOOLS, **self._now(env))
+        return self._fill(env, "tools", actions=ACTIONS_BY_TOOLS, **self._now(env))
 
     def compose(self, env: SearchQAEnv, thought: str, content: str, act: str) -> str:
         """The reply of an agent that calls tools; the text of its message opens with the memory."""
@@ -341,8 +357,8 @@ class Rewritten(Conversation):
         episode, memory, now = env.episode, env.episode.memory, {**env.asked, **self._now(env)}
         history = joined(episode.history)
         later = {**now, "turns": env.last_turn, "recent": ""}  # one number, so that prompts share a prefix
-        blank = {**later, "memory": "", "recalled": "", "notice": ""}
-        fill = functools.partial(self._fill, env, env.template)
+        blank = {**later, "memory": "", "recalled": "", "recalled_memory": "", "notice": ""}
+        fill = functools.partial(self._fill, env, "ask")
         fields = env._rewritten_fields(
             episode.shown,
             lambda: fill(**later),
@@ -356,10 +372,10 @@ class Rewritten(Conversation):
             fields |= {"written": memory.written, "recalled": memory.recalled}
         return fields
 
-    def _fill(self, env: SearchQAEnv, template: Template, **values: object) -> str:
+    def _fill(self, env: SearchQAEnv, part: str, **values: object) -> str:
         rule = env.mode.asks("Its content")
         return env.fill(
-            template,
+            part,
             **{
                 "shown": SHOWN[env.keep_turns],
                 "max_memory": env.mode.limit,
@@ -379,6 +395,7 @@ class Rewritten(Conversation):
         return {
             "memory": episode.shown,
             "recalled": recalled_block(memory.recalled),
+            "recalled_memory": memory.recalled,
             "notice": f"\n{memory.notice}\n" if memory.notice else "",
             "recent": recent,
             "turns": env.last_turn - len(episode.history),
@@ -468,10 +485,14 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
             results are in `<result>`, the answer in a box inside `<answer>`) or `"deep_researcher"`
             (DeepResearcher: a JSON call with a list of queries inside `<tool_call>`); see
             `memenvs.envs.search_forms`.
-        template: `{"ask": …}` with the placeholder `{question}` and, with a memory, `{memory}` and
-            `{recent}`. Optional are `{several}` (how to give several answers), `{searches}` if the prompt
-            grows, and with a memory `{turns}` (turns left), `{shown}` (what is repeated) and `{max_memory}`.
-            By default the environment's own wording.
+        template: another prompt: a file, its text, or `{"ask": …}` with either (docs/prompts.md). The
+            placeholders are `{question}` and, with a memory, `{memory}` and `{recent}`. Optional are
+            `{several}` (how to give several answers), `{searches}` if the prompt grows, and with a memory
+            `{turns}` (turns left), `{shown}` (what is repeated), `{rule}`, `{actions}`, `{notice}`,
+            `{recalled}`, `{recalled_memory}` and `{max_memory}`. Other parts are `tools` (for agents that
+            call tools), `hint` (after a reply that does nothing), `last` (before the turn that must answer),
+            with a memory `first` (the first prompt), and with `"compact"` `summarize` (`{limit}`) and
+            `summary` (`{summary}`, `{turns}`). By default the environment's own wording.
         tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
             that the task set was built with.
         metric: a name of `memenvs.tasks.metrics.METRICS`, or `movie_recall:FILE`; None: the task set's
@@ -514,7 +535,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         keep_turns: Literal[1, 3, "all"] = 1,
         compact_at: Count = 4096,
         form: Literal["search_r1", "research", "deep_researcher"] = "search_r1",
-        template: dict[str, str] | None = None,
+        template: Texts | None = None,
         tokenizer: str | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
@@ -543,7 +564,10 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         self.opening = self.conversation.opening(self)
         self.max_turns = max_turns or conversation.max_turns
         self.last_turn = self.max_turns + final_answer_turn
-        self.template = replace_templates({"ask": self.conversation.template(self)}, template)["ask"]
+        self.templates, self.texts = replace_templates(self.own_templates(), template)
+        in_tag = conversation is Rewritten and not self.mode.in_thought
+        for name, text in self.texts.items():
+            warn_of_tags(name, text, self.form.tags | ({"mem"} if in_tag else set()))
         super().__init__(len(self.questions), render_mode)
 
     # The search.
@@ -583,12 +607,17 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
 
     def tool_use(self) -> ToolUse:
         """A tool that searches and one that answers."""
-        search = Tool(self.form.tool, "Look something up.", "query", "What to look up.", self.form.call)
+        search = self.search_tool
         meaning, ends = "The answer, as short as possible.", "Give the final answer, which ends the episode."
         answer = Tool("answer", ends, "answer", meaning, self.form.answer)
         prompt = functools.partial(self.conversation.tool_prompt, self)
         compose = functools.partial(self.conversation.compose, self)
-        return ToolUse((search, answer), prompt, self.form.hint, compose)
+        return ToolUse((search, answer), prompt, self.templates["hint"].fill(), compose)
+
+    @property
+    def search_tool(self) -> Tool:
+        """The tool that searches."""
+        return Tool(self.form.tool, "Look something up.", "query", "What to look up.", self.form.call)
 
     # The episode.
 
@@ -618,9 +647,17 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     def _context(self) -> Literal["append", "rewrite"]:
         return "append" if self.context == "append" or self.episode.since_prompt else "rewrite"
 
-    def fill(self, template: Template, **values: object) -> str:
-        """A prompt about the task."""
-        return template.fill(**{**self.asked, "searches": self.max_turns, **values})
+    def own_templates(self) -> dict[str, Template]:
+        """The environment's templates by the names of their parts, `ask` first."""
+        return self.conversation.templates(self)
+
+    def named_texts(self) -> dict[str, Any]:
+        """The texts of the prompts that `template` gives."""
+        return {"template": self.texts} if self.texts else {}
+
+    def fill(self, part: str, **values: object) -> str:
+        """A prompt about the task, by the name of its template."""
+        return self.templates[part].fill(**{**self.asked, "searches": self.max_turns, **values})
 
     @property
     def asked(self) -> dict[str, object]:
@@ -664,9 +701,10 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
 
     def _respond(self, move: Move, shown: str) -> str:
         """The feedback on a move, with the passages that are shown; the episode has ended if it does."""
-        feedback = {"search": self.form.show(shown), "": f"\n{self.form.hint}\n"}.get(move.kind, "")
+        hint = self.templates["hint"].fill()
+        feedback = {"search": self.form.show(shown), "": f"\n{hint}\n"}.get(move.kind, "")
         answer_now = move.kind in ("search", "") and self.episode.played + 1 >= self.max_turns
-        return feedback + LAST if answer_now and not self.episode.end else feedback
+        return feedback + self.fill("last") if answer_now and not self.episode.end else feedback
 
     def _info(self, rewards: dict[str, float]) -> Info:
         events = self.episode.events[-1] if self.episode.events else dict.fromkeys(self.event_names, 0.0)

@@ -18,7 +18,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import EpisodeState, TextEnv, scoring_fields
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
-from memenvs.core.text import Template, open_thought
+from memenvs.core.text import Template, Texts, open_thought, replace_templates
 from memenvs.core.tools import Tool, ToolUse
 from memenvs.data import bundled
 from memenvs.envs.render import reward_line, show_turn
@@ -57,7 +57,8 @@ Symbols: {legend}
 You have {turns} turns and may make up to {actions} moves per turn. Think first, then write this turn's moves:
 <think>…</think><answer>{example}</answer>
 """,
-    required=["legend", "board", "turns", "actions", "example"],
+    required=["board"],
+    optional=["legend", "turns", "actions", "example"],
 )
 
 PROMPT_BY_TOOLS = Template(
@@ -70,7 +71,8 @@ Symbols: {legend}
 
 {board}
 """,
-    required=["legend", "board", "turns", "actions"],
+    required=["board"],
+    optional=["legend", "turns", "actions"],
 )
 
 SEARCH_BUDGET: dict[str, Any] = {"nodes": 100_000, "seconds": 30}
@@ -147,6 +149,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         max_actions: moves per turn.
         max_steps: moves per episode.
         rewards: see Reward.
+        template: another prompt: a file, its text, or `{"ask": …}` with either (docs/prompts.md), with the
+            placeholder `{board}` and optionally `{legend}`, `{turns}`, `{actions}` (moves a turn) and
+            `{example}` (a list of moves); the part `tools` is for agents that call tools. By default the
+            environment's own wording.
         render_mode: `"ansi"`, `"rgb_array"` or None.
 
     Version:
@@ -174,6 +180,7 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         max_actions: Count = 3,
         max_steps: Count = 100,
         rewards: Rewards = "mt_ppo",
+        template: Texts | None = None,
         render_mode: str | None = None,
     ) -> None:
         self.max_turns, self.max_actions, self.max_steps = max_turns, max_actions, max_steps
@@ -182,8 +189,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self.levels, self.chosen = open_levels(levels, level_split, min_solution, most)
         self._levels_name = Path(levels).name
         limits = {"legend": LEGEND, "turns": max_turns, "actions": max_actions}
-        self._prompt = functools.partial(PROMPT.fill, example=listed((0, 3, 0)), **limits)
-        self._prompt_by_tools = functools.partial(PROMPT_BY_TOOLS.fill, **limits)
+        own = {"ask": PROMPT, "tools": PROMPT_BY_TOOLS}
+        templates, self._texts = replace_templates(own, template)
+        self._prompt = functools.partial(templates["ask"].fill, example=listed((0, 3, 0)), **limits)
+        self._prompt_by_tools = functools.partial(templates["tools"].fill, **limits)
         super().__init__(len(self.chosen), render_mode)
 
     def gold_reply(self) -> str:
@@ -224,6 +233,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         title = f"{self._task_id()}, {episode.turn} of {self.max_turns} turns played"
         earned = self.reward_lines(reward_line(self._last.rewards))
         return show_turn(title, self._last.reply, earned, [[self._board.text()]], episode.end)
+
+    def named_texts(self) -> dict[str, Any]:
+        """The texts of the prompts that `template` gives."""
+        return {"template": self._texts} if self._texts else {}
 
     def task_set(self) -> tuple[str, str]:
         """The level set's file and the hash of its levels."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from memenvs.core.data import Count, checked
 from memenvs.core.spaces import replace_surrogates
-from memenvs.core.text import Template, escape_tags, first_pair, in_order
+from memenvs.core.text import Template, Texts, escape_tags, first_pair, in_order
 from memenvs.envs.search_forms import Move, SearchForm
 from memenvs.envs.search_qa import SearchQAEnv
 
@@ -35,7 +35,7 @@ Its result comes back inside <result>…</result>. Then reason and answer, as sh
 Question: {question}
 """,
     required=("question",),
-    optional=("several",),
+    optional=("several", "tool_descriptions"),
 )
 
 
@@ -46,6 +46,7 @@ class ToolForm(SearchForm):
     hint = NO_TOOL
     results = "result"
     thoughts = "reasoning"
+    calls = "tool"
     tool = TOOL
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
@@ -105,8 +106,10 @@ class ToolQAEnv(SearchQAEnv):
         k: passages per result.
         max_result: tokens per result.
         tokenizer: what counts tokens, as in `SearchQAEnv`.
-        template: `{"ask": …}` with the placeholder `{question}` and optionally `{several}` (how to give
-            several answers). By default the environment's own wording.
+        template: another prompt: a file, its text, or `{"ask": …}` with either (docs/prompts.md). The
+            placeholders are `{question}` and optionally `{several}` (how to give several answers) and
+            `{tool_descriptions}`. Other parts are `tools` (for agents that call tools) and `hint` (after a
+            reply without a call). By default the environment's own wording.
         metric: a name of `memenvs.tasks.metrics.METRICS`, or `movie_recall:FILE`; None: the task set's
             own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
@@ -130,7 +133,7 @@ class ToolQAEnv(SearchQAEnv):
         k: Count = 3,
         max_result: Count = 500,
         tokenizer: str | None = None,
-        template: dict[str, str] | None = None,
+        template: Texts | None = None,
         metric: str | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -146,6 +149,18 @@ class ToolQAEnv(SearchQAEnv):
             render_mode=render_mode,
         )
 
+    def own_templates(self) -> dict[str, Template]:
+        """The environment's templates; the second turn is not announced."""
+        templates = super().own_templates()
+        return {name: template for name, template in templates.items() if name != "last"}
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """What a prompt asks, and the tool."""
+        tool = self.search_tool
+        described = f"{tool.name}: {tool.description}\n\nArguments:\n  - {tool.argument}: {tool.meaning}"
+        return {**super().asked, "tool_descriptions": described}
+
     def _events(self, move: Move, searched: bool, retrieved: bool, new: bool) -> dict[str, float]:
         called = move.kind == "search" and not self.episode.history
         return {"called": called, "ran": bool(self.episode.passages), "retrieved": retrieved}
@@ -155,7 +170,7 @@ class ToolQAEnv(SearchQAEnv):
             return ""
         if shown or move.fault:
             return "\n\n" + self.form.show(shown or escape_tags(move.fault))
-        return f"\n\n{EMPTY if move.kind else NO_TOOL}\n\n"
+        return f"\n\n{EMPTY if move.kind else self.templates['hint'].fill()}\n\n"
 
     def _metrics(self) -> dict[str, float]:
         episode, scores = self.episode, self._grade()

@@ -211,14 +211,15 @@ def check_alike(runs: Sequence[EvaluatedRun], names: Sequence[str], allow: Seque
 def _flat(setting: dict[str, Any], names: Sequence[str]) -> dict[str, str]:
     """Settings as JSON by name; values of an object by `name.key`.
 
-    A task set with a hash is compared by it, because its folder has another path on another machine.
+    Task sets and prompts with a hash are compared by it, because a file has another path on another machine.
     """
     flat: dict[str, Any] = {}
     for name in names:
         value = setting.get(name)
         flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
-    if "data.tasks" in flat:
-        flat.pop("env_args.tasks", None)
+    for name in ("tasks", "template"):
+        if f"data.{name}" in flat:
+            flat.pop(f"env_args.{name}", None)
     return {name: json.dumps(value, ensure_ascii=False, sort_keys=True) for name, value in flat.items()}
 
 

@@ -22,7 +22,7 @@ from memenvs.core.data import Count, NonNegative, Seed, checked
 from memenvs.core.env import check_text_observations, env_name, text_env_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import with_spans
-from memenvs.core.files import path_in_errors, write_json, write_text
+from memenvs.core.files import json_sha256, path_in_errors, write_json, write_text
 from memenvs.core.processes import Workers, map_jobs
 from memenvs.core.progress import Progress
 from memenvs.core.trackers import TrackerName, Trackers, check_clients
@@ -288,13 +288,15 @@ def data_hashes(env: Any) -> dict[str, str]:
     """Hashes of the data that the episodes of a `TextEnv` are made of.
 
     Returns:
-        `tasks`, the hash of `TextEnv.task_set`, and `retriever`, that of the environment's corpus and index.
-        What is unknown, such as the corpus of another kind of retrieval server, is left out.
+        `tasks`, the hash of `TextEnv.task_set`, `retriever`, that of the environment's corpus and index, and
+        for each argument that names texts, such as `template`, the hash of these. What is unknown, such as
+        the corpus of another kind of retrieval server, is left out.
 
     Raises:
         ConnectionError: a retrieval server is unreachable.
     """
     hashes = {"tasks": env.task_set()[1]}
+    hashes |= {name: json_sha256(texts) for name, texts in env.named_texts().items()}
     if (retriever := getattr(env, "retriever", None)) is not None:
         hashes["retriever"] = fingerprint(retriever)
     return {name: digest for name, digest in hashes.items() if digest}

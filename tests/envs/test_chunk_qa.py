@@ -334,10 +334,10 @@ def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set, sets):
 
 
 def test_another_template_is_used_and_its_braces_kept(make):
-    template = {"read": "{question}|{memory}|{chunk}|{x}", "answer": "Q {question} M {memory} \\boxed{}"}
+    template = {"read": "{question}|{memory}|{chunk}|{}", "answer": "Q {question} M {memory} \\boxed{}"}
     env = make(template=template, chunk_size=10_000)
     observation, _ = env.reset(options={"task": 3})
-    assert observation == f"What is the code of Thing 3?||{env._reading.context.text}|{{x}}"
+    assert observation == f"What is the code of Thing 3?||{env._reading.context.text}|{{}}"
     assert env.step("{question}")[0] == "Q What is the code of Thing 3? M {question} \\boxed{}"
 
 

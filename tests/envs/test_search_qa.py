@@ -288,7 +288,7 @@ def test_without_a_memory_tags_inside_a_thought_are_read_as_search_r1_reads_them
 @pytest.mark.parametrize(
     ("memory_mode", "text", "shown"),
     [
-        ("react", "{question} {searches}{several} {x}", "Which city is on the Seine? 4 {x}"),
+        ("react", '{question} {searches}{several} {"x": 1}', 'Which city is on the Seine? 4 {"x": 1}'),
         ("rewrite", "{question} {memory}|{recent}|{turns} {shown} {max_memory}", "||17 your own memory and"),
     ],
 )

@@ -155,8 +155,8 @@ def test_each_of_several_answers_has_the_room_of_one(monkeypatch):
 
 
 def test_another_template_is_used():
-    env = ToolQAEnv(tasks="world-test", template={"ask": "Q: {question}{several} {x}"})
+    env = ToolQAEnv(tasks="world-test", template={"ask": "Q: {question}{several} {…}"})
     observation, _ = env.reset(options={"task": 0})
-    assert observation == f"Q: {env.questions[0].question} {{x}}"
+    assert observation == f"Q: {env.questions[0].question} {{…}}"
     with pytest.raises(ValueError):
         ToolQAEnv(tasks="world-test", template={"ask": "Q:"})

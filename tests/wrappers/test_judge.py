@@ -176,8 +176,10 @@ def test_long_texts_are_cut_in_the_middle():
     [
         {"url": "localhost:8000"},
         {"level": "token"},
-        {"rubric": "no {place}"},
         {"rubric": "poetry"},
+        {"template": "no {place} for {answer}"},
+        {"template": "neither the answer nor the record"},
+        {"template": {"user": "Is {answer} right?", "judge": "Be strict."}},
     ],
 )
 def test_a_wrong_setting_is_refused(settings):
@@ -233,9 +235,9 @@ def test_an_outcome_in_lines_is_one_or_zero(said, score):
 
 def test_the_prompt_decides_how_its_verdict_is_read(endpoint):
     lines = "Mine: {transcript}. Give <score>Turn1: X.X …</score>"
-    found = credits(endpoint(REASONED % "Turn1: -0.5\nTurn2: 1.0"), rubric=lines)
+    found = credits(endpoint(REASONED % "Turn1: -0.5\nTurn2: 1.0"), template=lines)
     assert [c.value for c in found] == [-0.5, 1.0]
-    found = credits(endpoint('{"scores": [0.5, 1]}'), rubric='Mine: {transcript}. Give {"scores": […]}')
+    found = credits(endpoint('{"scores": [0.5, 1]}'), template='Mine: {transcript}. Give {"scores": […]}')
     assert [c.value for c in found] == [0.5, 1.0]
 
 
@@ -348,7 +350,8 @@ def test_what_judges_the_last_reply_scores_no_turns(rubric):
     [
         ("<reasoning>the same</reasoning>\n<score>1</score>", 1.0, ""),
         ("<score>0</score>", 0.0, ""),
-        ("<answer>1</answer>", math.nan, "unreadable"),
+        ("Reason: the same.\n<answer>1</answer>", 1.0, ""),  # as in the paper's prompt
+        ("The same, so 1.", math.nan, "unreadable"),
     ],
 )
 def test_equal_meaning_is_asked_of_question_answers_and_last_reply_alone(endpoint, verdict, value, reason):
@@ -363,7 +366,7 @@ def test_equal_meaning_is_asked_of_question_answers_and_last_reply_alone(endpoin
 
 def test_a_prompt_of_ones_own_may_read_the_last_reply_alone(endpoint):
     stub = endpoint('{"score": 0}')
-    method = judge(stub, level="outcome", rubric="Is {answer} right for {question}?")
+    method = judge(stub, level="outcome", template="Is {answer} right for {question}?")
     ((credit,),) = method.assign_credit([episode()])
     assert stub.prompts == ["Is second right for ?"]
     assert credit.value == 0.0

@@ -1,0 +1,112 @@
+"""Prompts of a user's own: their files, placeholders and braces."""
+
+import pytest
+
+from memenvs.core.text import Template, prompts_hash, read_prompt, read_prompts, replace_templates
+
+READ = Template("{question}{memory}{chunk}", required=("question", "memory", "chunk"), optional=("turn",))
+VALUES = {"question": "Q", "memory": "M", "chunk": "C", "turn": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("{question}|{memory}|{chunk}", "Q|M|C"),
+        ("{prompt}|{memory}|{chunk}", "Q|M|C"),  # MemAgent
+        ("{questions}|{memory}|{chunk}", "Q|M|C"),  # MEM1
+        ("{query}|{memory}|{chunk}|{ turn }", "Q|M|C|1"),
+        # as a paper prints Python, for str.format
+        (r"{prompt}|{memory}|{chunk} \\boxed{{}}", r"Q|M|C \boxed{}"),
+        (
+            '{{"name": "x", "args": {{"q": "y"}}}} {prompt}{memory}{chunk}',
+            '{"name": "x", "args": {"q": "y"}} QMC',
+        ),
+        # braces of JSON, LaTeX and prose
+        ('{"name": "x", "args": {"q": {question}}} {memory}{chunk}', '{"name": "x", "args": {"q": Q}} MC'),
+        (
+            r"\boxed{answer} \frac{a}{b} x^{n} a_{i} {question}{memory}{chunk}",
+            r"\boxed{answer} \frac{a}{b} x^{n} a_{i} QMC",
+        ),
+        ("{} {0} {the answer} {…} {question}{memory}{chunk}", "{} {0} {the answer} {…} QMC"),
+        ('{"a": 1} {{answer}} {question}{memory}{chunk}', '{"a": 1} {answer} QMC'),
+    ],
+)
+def test_placeholders_have_their_names_here_or_in_papers_and_other_braces_stay(text, filled):
+    assert READ.reworded(text, "read").fill(**VALUES) == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{question} {memory}", r"no placeholder {chunk}"),
+        ("{{question}} {memory} {chunk}", r"no placeholder {question}"),
+        ("{question} {memory} {chunk} {score}", r"{score}; .*{question} \(or {prompt}.*{turn}"),
+        ('{"a": 1} {question} {memory} {chunk} {answer}', r"unknown placeholder {answer}"),
+    ],
+)
+def test_a_missing_and_an_unknown_placeholder_are_named(text, said):
+    with pytest.raises(ValueError, match=said.replace("{", r"\{").replace("}", r"\}")) as error:
+        READ.reworded(text, "read")
+    assert "\n" not in str(error.value)
+    assert "'read'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"Q: {question}\nA:",
+        b"Q: {question}\nA:\n",
+        b"\xef\xbb\xbfQ: {question}\r\nA:\r\n",
+        b"Q: {question}\rA:",
+    ],
+)
+def test_marks_and_line_ends_of_an_editor_are_no_part_of_a_prompt(tmp_path, data):
+    file = tmp_path / "ask.txt"
+    file.write_bytes(data)
+    assert read_prompt(file) == "Q: {question}\nA:"
+    assert read_prompts(str(file), ["ask"], ["ask"]) == {"ask": "Q: {question}\nA:"}
+
+
+def test_headings_divide_a_file_into_the_prompts_of_its_parts(tmp_path):
+    file = tmp_path / "all.txt"
+    file.write_text("\n=== read ===\nRead.\n\n=== no_memory ===\nNone.\n=== answer ===\n\nAnswer:\n\n")
+    texts = read_prompts(str(file), ["read", "answer", "no_memory"], ["read", "answer"])
+    assert texts == {"read": "Read.\n", "no_memory": "None.", "answer": "\nAnswer:\n"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("missing.txt", "'missing.txt' does not exist"),
+        ("no such name", "'no such name' does not exist"),
+        (".", "'.' is a folder"),
+        ({"read": "missing.txt"}, "'missing.txt' does not exist"),
+        ({"write": "text"}, "unknown part 'write'; it may have 'read' and 'answer'"),
+        ("Read {chunk}.", "'read' and 'answer'; begin each with a line such as === read ==="),
+        ("=== read ===\nx\n=== read ===\ny", "=== read === twice"),
+        ("=== write ===\nx", "unknown part 'write'"),
+        ({"read": "=== read ===\nx"}, "'read' begins with a heading"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_one_line(given, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError) as error:
+        read_prompts(given, ["read", "answer"], ["read", "answer"])
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("data", ["é {question}".encode("latin-1"), "{question}".encode("utf-16"), b"a\0b"])
+def test_another_encoding_is_refused(tmp_path, data):
+    file = tmp_path / "ask.txt"
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match=r"ask.txt is not .*UTF-8"):
+        read_prompt(file)
+
+
+def test_a_text_is_a_text_and_equal_prompts_have_equal_hashes(tmp_path):
+    file = tmp_path / "ask.txt"
+    file.write_text("Q: {question}\n")
+    _, texts = replace_templates({"ask": Template("{question}", required=["question"])}, "Q: {question}")
+    assert texts == {"ask": "Q: {question}"}
+    assert prompts_hash(str(file)) == prompts_hash("Q: {question}") != prompts_hash("Q: {question}\n")

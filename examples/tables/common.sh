@@ -30,7 +30,7 @@ train() {
   local learner=$1 out=$RUNS/$row/$1 step=STEP
   shift
   [ -z "${POLICY-}" ] || return 0
-  if [ "$ENGINE" = verl ] && [ "$learner" != sft ]; then
+  if [ "$ENGINE" = verl ]; then
     memenvs train "$learner" --model "$MODEL" "$@" --out "$out" --engine verl --gpus "$GPUS" --nodes "$NODES" "${flags[@]}"
     [ -n "${PRINT-}" ] || step=$(cat "$out/checkpoints/latest_checkpointed_iteration.txt")
     memenvs train "$learner" --merge "$step" --out "$out"

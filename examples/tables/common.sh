@@ -14,8 +14,8 @@ if [ -n "${PRINT-}" ]; then
   memenvs() { echo "memenvs$(printf ' %q' "$@")"; }
 fi
 
-# TEMPLATE=FILE gives the environment another prompt.
-template=(${TEMPLATE:+"template=$TEMPLATE"})
+# TEMPLATE and JUDGE_TEMPLATE are files with other prompts, for the environment and for the judge.
+template=(${TEMPLATE:+"template=$TEMPLATE"}) judge_template=(${JUDGE_TEMPLATE:+"template=$JUDGE_TEMPLATE"})
 
 # build NAME SOURCE FLAGS…: build the task set $DATA/NAME, unless it exists.
 build() {
@@ -31,7 +31,8 @@ train() {
   shift
   [ -z "${POLICY-}" ] || return 0
   if [ "$ENGINE" = verl ]; then
-    memenvs train "$learner" --model "$MODEL" "$@" --out "$out" --engine verl --gpus "$GPUS" --nodes "$NODES" "${flags[@]}"
+    memenvs train "$learner" --model "$MODEL" "$@" --out "$out" \
+      --engine verl --gpus "$GPUS" --nodes "$NODES" "${flags[@]}"
     [ -n "${PRINT-}" ] || step=$(cat "$out/checkpoints/latest_checkpointed_iteration.txt")
     memenvs train "$learner" --merge "$step" --out "$out"
     MODEL=$out/models/step-$step
@@ -39,6 +40,13 @@ train() {
     memenvs train "$learner" --model "$MODEL" "$@" --out "$out" --resume "${flags[@]}"
     MODEL=$out/${CHECKPOINT:-last}/policy
   fi
+}
+
+# record FOLDER POLICY FLAGS…: play episodes that $MODEL learns from.
+record() {
+  local out=$1 teacher=$2
+  shift 2
+  [ -n "${POLICY-}" ] || memenvs evaluate run "$@" --policy "$teacher" --out "$out"
 }
 
 # play COLUMN FLAGS…: evaluate POLICY, or else $MODEL, on the task set of a column.

@@ -197,6 +197,15 @@ def test_a_row_runs_from_the_official_file_to_its_cell(
 
 
 @each_script
+def test_every_episode_of_a_row_s_environment_takes_another_prompt(script):
+    addresses = {name: "http://127.0.0.1:8000/v1" for name in ("RETRIEVER", "JUDGE", "TEACHER")}
+    for words in commands(script, TEMPLATE="prompt.txt", **addresses):
+        plays = " ".join(words[:2]) in ("evaluate run", "train grpo", "train mt_ppo")
+        if plays and "--merge" not in words:
+            assert "template=prompt.txt" in words
+
+
+@each_script
 def test_a_row_trains_the_paper_s_model_with_flags_that_there_are(script, monkeypatch):
     addresses = {name: "http://127.0.0.1:8000/v1" for name in ("RETRIEVER", "JUDGE", "TEACHER")}
     for words in commands(script, **addresses):

@@ -4,7 +4,8 @@ MODEL=${MODEL:-Qwen/Qwen2.5-1.5B-Instruct} CHECKPOINT=best
 : "${JUDGE:?is the address of a server with the judge of LongMemEval, such as http://127.0.0.1:8000/v1}"
 
 reading=(--env MemChunkQA-v0 --env-args chunk_size=5000 max_memory=1024 "${template[@]}")
-judge=(Judge url="$JUDGE" model="${JUDGE_MODEL:-moonshotai/Kimi-K2.6}" level=outcome rubric=equivalence outcome=replace)
+judge=(Judge url="$JUDGE" model="${JUDGE_MODEL:-moonshotai/Kimi-K2.6}" level=outcome rubric=equivalence
+  outcome=replace "${judge_template[@]}")
 temperature=0
 
 # The questions that every row trains on, and those that choose its checkpoint.

@@ -18,8 +18,8 @@ build_training() {
 
 # The episodes of a stronger model, which its right ones are cloned from.
 record_traces() {
-  memenvs evaluate run "${search[@]}" tasks="$DATA/train" memory_mode=rewrite --max-new-tokens 2048 \
-    --policy "${TEACHER:?is a stronger model, such as openai:https://api.openai.com/v1}" --out "$RUNS/traces"
+  record "$RUNS/traces" "${TEACHER:?is a stronger model, such as openai:https://api.openai.com/v1}" \
+    "${search[@]}" tasks="$DATA/train" memory_mode=rewrite --max-new-tokens 2048
 }
 
 # evaluate ENV_ARGS…

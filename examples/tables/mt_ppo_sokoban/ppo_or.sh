@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
 # PPO-OR: by the outcome alone.
 . "$(dirname "$0")/table.sh"
-train mt_ppo --recipe mt_ppo_sokoban --reward outcome
+train mt_ppo --recipe mt_ppo_sokoban "${sokoban[@]}" --reward outcome
 evaluate

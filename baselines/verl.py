@@ -100,7 +100,8 @@ class Place:
 
 def same(where: str, flag: str) -> Place:
     """A flag that verl has under another name."""
-    return Place(f"`{where}`", lambda args, shape: {where: getattr(args, flag)})
+    shown = where.replace("actor_rollout_ref.", "…")
+    return Place(f"`{shown}`", lambda args, shape: {where: getattr(args, flag)})
 
 
 def set_warmup(where: str, steps: float) -> Settings:
@@ -368,6 +369,20 @@ MT_PPO: Mapping[str, Place] = {
 
 LEARNERS: Mapping[str, Mapping[str, Place]] = {"grpo": GRPO, "mt_ppo": MT_PPO}
 """By learner, every flag's place in verl, or the reason why it has none."""
+
+
+def flag_table() -> str:
+    """Every flag's place in verl as a Markdown table."""
+    lines = ["| flag | in verl, or why not |", "| --- | --- |"]
+    for flag in dict.fromkeys(flag for table in LEARNERS.values() for flag in table):
+        places: dict[str, list[str]] = {}
+        for learner, table in LEARNERS.items():
+            if flag in table:
+                places.setdefault(table[flag].where, []).append(learner)
+        first, *others = places
+        texts = [first, *(f"in `{'`, `'.join(places[where])}` {where}" for where in others)]
+        lines.append(f"| `--{flag.replace('_', '-')}` | {'; '.join(texts)} |")
+    return "\n".join(lines)
 
 
 @dataclass

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
@@ -37,7 +37,9 @@ from memenvs.core.errors import error_line
 from memenvs.core.files import read_json, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.data import bundled_names
+from memenvs.models import SamplingParams
 from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.hf import SETTINGS
 from memenvs.models.packaged import resolve
 from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
@@ -52,6 +54,8 @@ ADAPTER = "memenvs.adapters.verl"
 AS_PAID = "memenvs_as_paid"
 """The estimator's name."""
 CHECKPOINTS, LOOPS, SCRIPT, REQUIREMENTS = "checkpoints", "loops.yaml", "run.sh", "requirements.txt"
+HYDRA = "hydra"
+"""The folder of what Hydra, which reads verl's settings, logs of each start."""
 FAR = 1e6
 """A bound that nothing reaches, where verl has a limit and the run has none."""
 CARD = 80e9
@@ -371,16 +375,21 @@ LEARNERS: Mapping[str, Mapping[str, Place]] = {"grpo": GRPO, "mt_ppo": MT_PPO}
 """By learner, every flag's place in verl, or the reason why it has none."""
 
 
-def flag_table() -> str:
-    """Every flag's place in verl as a Markdown table."""
+def flag_table(tables: Mapping[str, Mapping[str, Place]]) -> str:
+    """Every flag's place in verl as a Markdown table.
+
+    Args:
+        tables: by learner, every flag's place. Where a learner's differs from that of the learners before it,
+            it is named.
+    """
     lines = ["| flag | in verl, or why not |", "| --- | --- |"]
-    for flag in dict.fromkeys(flag for table in LEARNERS.values() for flag in table):
+    for flag in dict.fromkeys(flag for table in tables.values() for flag in table):
         places: dict[str, list[str]] = {}
-        for learner, table in LEARNERS.items():
+        for learner, table in tables.items():
             if flag in table:
-                places.setdefault(table[flag].where, []).append(learner)
+                places.setdefault(table[flag].where, []).append(f"`{learner}`")
         first, *others = places
-        texts = [first, *(f"in `{'`, `'.join(places[where])}` {where}" for where in others)]
+        texts = [first, *(f"in {' and '.join(places[where])} {where}" for where in others)]
         lines.append(f"| `--{flag.replace('_', '-')}` | {'; '.join(texts)} |")
     return "\n".join(lines)
 
@@ -544,6 +553,7 @@ class Run:
             "attention=()",
             f"python -c 'import flash_attn' 2> /dev/null || attention=({attention})",
             f"{command} \\",
+            f"  {shlex.quote(f'hydra.run.dir={hydra_value(str(self.out / HYDRA))}')} \\",
             *(f"  {shlex.quote(setting)} \\" for setting in overrides(self.settings)),
             '  "${attention[@]}" "$@"',
         ]
@@ -1027,22 +1037,30 @@ def merge(args: Any) -> int:
     folders = ["--local_dir", str(actor), "--target_dir", str(model)]
     if status := subprocess.run([*merger, *folders], check=False).returncode:
         return status
+    add_adapter(model)
+    sampling = SamplingParams(args.temperature, stop=args.stop)
+    write_json(model / SETTINGS, {**asdict(sampling), **args.chat_settings})  # as `HFPolicy.save` does
     write_text(model / "README.md", model_card(args))
-    command, unknown = evaluation_command(args, str(model))
+    commands, unknown = evaluation_command(args, str(model), served=True)
     other = ", with tasks that it has not trained on in place of …" if unknown else ""
-    served = shlex.quote(str(model))
-    sys.stdout.write(
-        f"the model is in {model}; serve it:\n  vllm serve {served}\nevaluate it{other}:\n{command}\n"
-    )
+    sys.stdout.write(f"the model is in {model}; serve it and evaluate it{other}:\n{commands}\n")
     return 0
+
+
+def add_adapter(model: Path) -> None:
+    """Add a LoRA adapter to the weights that verl's merger has put beside it; nothing without one."""
+    adapter = model / "lora_adapter"
+    if not adapter.is_dir():
+        return
+    transformers, peft = require("transformers", "verl"), require("peft", "verl")
+    base = transformers.AutoModelForCausalLM.from_pretrained(model, dtype="auto")
+    peft.PeftModel.from_pretrained(base, adapter).merge_and_unload().save_pretrained(model)
+    shutil.rmtree(adapter)
 
 
 def model_card(args: Any) -> str:
     """The card of a run's model: its base, the licence that the base names, and what it was trained in."""
-    readme = Path(str(resolve(args.model))) / "README.md"
-    named = (
-        re.search(r"^license:\s*(\S+)", readme.read_text("utf-8"), re.MULTILINE) if readme.is_file() else None
-    )
+    named = re.search(r"^license:\s*(\S+)", base_card(args.model), re.MULTILINE)
     licence = f"license: {named[1]}\n" if named else ""
     settings = json.dumps(args.env_args, ensure_ascii=False)
     return (
@@ -1052,6 +1070,17 @@ def model_card(args: Any) -> str:
         + ("" if named else "The licence is the base model's. ")
         + "All flags of the run are in its `args.json`.\n"
     )
+
+
+def base_card(model: str) -> str:
+    """The card of a model, in its folder or on the hub; empty where none can be read."""
+    folder = Path(str(resolve(model)))
+    try:
+        if not folder.is_dir():
+            return str(require("huggingface_hub", "verl").ModelCard.load(model))
+        return (folder / "README.md").read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def start(args: EngineArgs, make_run: Callable[[], Run]) -> int:
@@ -1071,6 +1100,8 @@ def start(args: EngineArgs, make_run: Callable[[], Run]) -> int:
     sys.stdout.write("".join(f"{line}\n" for line in report(run)))
     if args.dry_run:
         return 0
+    if run.sampler and importlib.util.find_spec("vllm") is None:
+        raise ValueError(f"vllm is not installed here; pip install -r {run.out / REQUIREMENTS}")
     return subprocess.run(["bash", str(run.out / SCRIPT)], check=False).returncode
 
 

@@ -7,18 +7,20 @@ import pytest
 
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.mt_ppo import MTPPOArgs
+from memenvs.baselines.sft import SFTArgs
 from memenvs.baselines.verl import LEARNERS, flag_table
+from memenvs.baselines.verl_sft import SFT
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers" / "verl.md"
-ARGS = {"grpo": GRPOArgs, "mt_ppo": MTPPOArgs}
+ARGS = {"grpo": GRPOArgs, "mt_ppo": MTPPOArgs, "sft": SFTArgs}
+TABLES = {**LEARNERS, "sft": SFT}
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", ARGS)
 def test_every_flag_has_a_place_in_verl_or_a_reason(learner):
-    assert set(LEARNERS[learner]) == {field.name for field in fields(ARGS[learner])}
+    assert set(TABLES[learner]) == {field.name for field in fields(ARGS[learner])}
 
 
 def test_the_page_has_the_table_of_the_code():
-    """`python -c "from memenvs.baselines.verl import flag_table; print(flag_table())"` prints it."""
     section = PAGE.read_text().partition("\n## Flags\n")[2].partition("\n## ")[0]
-    assert "\n".join(line for line in section.splitlines() if line.startswith("|")) == flag_table()
+    assert "\n".join(line for line in section.splitlines() if line.startswith("|")) == flag_table(TABLES)

@@ -2,11 +2,11 @@
 
 import json
 import shlex
-from dataclasses import fields
 
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` installs it")
+import peft
 import pyarrow.parquet as pq
 import torch
 import yaml
@@ -19,7 +19,7 @@ from verl_stub import compose
 from memenvs.adapters.common import read_credit
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.flags import recipe_flags, recipe_names
-from memenvs.baselines.verl import LEARNERS
+from memenvs.baselines.verl import add_adapter
 from memenvs.core.optional import import_object
 from memenvs.wrappers.registry import make_methods
 
@@ -126,12 +126,6 @@ def test_the_check_is_ten_lines(write, capsys):
     assert len(lines) == 10
 
 
-def test_every_flag_has_a_place_or_a_reason():
-    for learner, table in LEARNERS.items():
-        kind = {"grpo": grpo.GRPOArgs, "mt_ppo": mt_ppo.MTPPOArgs}[learner]
-        assert set(table) == {field.name for field in fields(kind)}
-
-
 def test_rows_name_each_task_once_and_never_one_of_the_others(write):
     out = write("grpo", *SMALL, "--eval-env-args", "tasks=world-train", "--groups", "16")
     train, val = rows(out / "train.parquet"), rows(out / "val.parquet")
@@ -172,7 +166,22 @@ def test_a_checkpoint_becomes_a_model_that_transformers_loads(model, tmp_path, c
     assert grpo.main(["--out", str(out), "--merge", "7"]) == 0
     merged = out / "models" / "step-7"
     assert f"vllm serve {merged}" in capfd.readouterr().out
+    assert json.loads((merged / "policy.json").read_text())["temperature"] == 1.0
     assert f"base_model: {model}" in (merged / "README.md").read_text()
     weights = AutoModelForCausalLM.from_pretrained(merged).state_dict()
     for name, weight in trained.state_dict().items():
         torch.testing.assert_close(weights[name].float(), weight.bfloat16().float())
+
+
+def test_an_adapter_beside_a_merged_model_is_added_to_its_weights(model, tmp_path):
+    merged = tmp_path / "step-1"
+    base = AutoModelForCausalLM.from_pretrained(model)
+    base.save_pretrained(merged)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    adapted = peft.get_peft_model(base, settings)
+    adapted.save_pretrained(merged / "lora_adapter")
+    add_adapter(merged)
+    assert not (merged / "lora_adapter").exists()
+    now = AutoModelForCausalLM.from_pretrained(merged)
+    torch.testing.assert_close(now(ids).logits, adapted(ids).logits)

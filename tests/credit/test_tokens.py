@@ -124,6 +124,31 @@ def test_two_levels_pass_the_advantage_of_a_turn_to_its_tokens():
     close(advantages, [0.612, 0.23, 0.26, 0.6])
 
 
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(1, 6), min_size=1, max_size=6),
+    *[st.floats(0, 1)] * 3,
+)
+def test_estimates_over_turns_are_the_equations_turn_by_turn(seed, lengths, gamma, lam, turn_gamma):
+    rewards, values = np.random.default_rng(seed).normal(size=(2, sum(lengths)))
+    turns = np.repeat(np.arange(len(lengths)), lengths)
+    of_turn, of_last, by_turn, by_both = 0.0, 0.0, [], []  # the estimates, from the last turn to the first
+    begin = last = 0.0  # the values that follow
+    for k in reversed(range(len(lengths))):
+        r, v = rewards[turns == k], values[turns == k]
+        of_turn = r.sum() + gamma * begin - v[0] + gamma * lam * of_turn
+        begin = v[0]
+        by_turn = [of_turn] * len(r) + by_turn
+        of_last = r[-1] + turn_gamma * last - v[-1] + turn_gamma * lam * of_last
+        last = v[-1]
+        estimates = [of_last]
+        for t in reversed(range(len(r) - 1)):
+            estimates.insert(0, r[t] + gamma * v[t + 1] - v[t] + gamma * lam * estimates[0])
+        by_both = estimates + by_both
+    close(turn_gae(rewards, values, turns, gamma, lam), by_turn, atol=1e-10)
+    close(bi_level_gae(rewards, values, turns, gamma, lam, turn_gamma), by_both, atol=1e-10)
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.floats(0, 1), st.floats(0, 1))
 def test_turns_of_one_token_are_time_steps_of_tokens(seed, length, gamma, lam):
     rewards, values = np.random.default_rng(seed).normal(size=(2, 1, length))

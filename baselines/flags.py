@@ -22,7 +22,7 @@ from memenvs.core.errors import USER_ERRORS
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
 from memenvs.core.terminal import reader_may_stop, report_error
-from memenvs.core.text import prompts_hash
+from memenvs.core.text import file_or_text, prompts_hash
 from memenvs.core.trackers import TrackerError, TrackerName
 from memenvs.wrappers.registry import read_methods
 
@@ -77,6 +77,8 @@ class TrainArgs:
     split_special_tokens: bool = False
     """Encode control tokens that an observation spells as ordinary text, so that no passage and no memory can
     end a message or begin one."""
+    system_prompt: str = ""
+    """Text of a system message before every prompt of a chat, or a file with it; saved with the model."""
     lora_rank: Whole = 0
     """Train a new LoRA adapter of this rank instead of the weights; 0 adds none."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
@@ -110,12 +112,28 @@ class TrainArgs:
     @property
     def chat_settings(self) -> dict[str, Any]:
         """How prompts are encoded, as `HFPolicy` takes it."""
-        return {"chat_args": self.chat_args, "split_special_tokens": self.split_special_tokens}
+        system_prompt = file_or_text(self.system_prompt, "system_prompt")
+        return {
+            "chat_args": self.chat_args,
+            "split_special_tokens": self.split_special_tokens,
+            "system_prompt": system_prompt,
+        }
+
+    @functools.cached_property
+    def prompts(self) -> dict[str, str]:
+        """Hashes of the prompts that arguments give, by what takes them."""
+        takers = {name: getattr(self, name, {}) for name in ("env_args", "eval_env_args")}
+        for method in read_methods(getattr(self, "methods", ())):
+            if isinstance(method, list):
+                takers[f"methods.{method[0]}"] = method[1]
+        given = {taker: arguments.get("template") for taker, arguments in takers.items()}
+        given["system_prompt"] = self.system_prompt
+        return {taker: prompts_hash(prompt) for taker, prompt in given.items() if prompt}
 
     def plain(self) -> dict[str, Any]:
-        """Every flag by name, as a JSON file holds it."""
+        """Every flag by name, and `prompts` where there are any, as a JSON file holds them."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
-        return values
+        return {**values, **({"prompts": self.prompts} if self.prompts else {})}
 
     @property
     def resumable(self) -> frozenset[str]:
@@ -189,21 +207,6 @@ class PlayArgs(TrainArgs):
     def model_plays(self) -> bool:
         """Whether the model samples replies."""
         return True
-
-    @functools.cached_property
-    def prompts(self) -> dict[str, str]:
-        """Hashes of the prompts that arguments named `template` give, by what takes them."""
-        takers = {"env_args": self.env_args, "eval_env_args": self.eval_env_args}
-        methods = [
-            method for method in read_methods(getattr(self, "methods", ())) if isinstance(method, list)
-        ]
-        takers |= {f"methods.{name}": settings for name, settings in methods}
-        given = {taker: arguments.get("template") for taker, arguments in takers.items()}
-        return {taker: prompts_hash(template) for taker, template in given.items() if template}
-
-    def plain(self) -> dict[str, Any]:
-        """Every flag by name, and `prompts` where there are any, as a JSON file holds them."""
-        return {**super().plain(), **({"prompts": self.prompts} if self.prompts else {})}
 
 
 @dataclass

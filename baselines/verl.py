@@ -272,6 +272,7 @@ PLAY: Mapping[str, Place] = {
         methods="`methods` in `loops.yaml`",
         scorer="`scorer` in `loops.yaml`; `policy` asks verl's servers",
         split_special_tokens="`split_special_tokens` in `loops.yaml`",
+        system_prompt="`system_prompt` in `loops.yaml`, its text",
     ),
     "max_new_tokens": Place(
         "`max_new_tokens` in `loops.yaml`; rows by `data.max_prompt_length`, `data.max_response_length`",
@@ -745,9 +746,9 @@ class PlayRun(Run):
         }
         if self.credit is None:
             loop["placement"] = args.reward
-        for flag in ("split_special_tokens", "mask_truncated", "overlong"):
-            if value := getattr(args, flag, None):
-                loop[flag] = value
+        others = {flag: getattr(args, flag, None) for flag in ("mask_truncated", "overlong")}
+        others |= {flag: value for flag, value in args.chat_settings.items() if flag != "chat_args"}
+        loop |= {flag: value for flag, value in others.items() if value}
         if args.save_episodes:
             loop["episodes"] = str(self.out / "episodes.jsonl")
         plain: list[dict[str, Any]] = json.loads(

@@ -83,6 +83,7 @@ SFT: Mapping[str, Place] = {
         seed="the order of the rows, which verl's sampler then permutes by a seed of its own",
         chat_args="the token ids of `train.parquet`",
         split_special_tokens="the token ids of `train.parquet`",
+        system_prompt="the token ids of `train.parquet`",
         stop="the token ids of `train.parquet`: a reply that ends in one has no end token",
         env="the teacher's, before verl starts",
         env_args="the teacher's, before verl starts",

@@ -90,6 +90,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         max_new_tokens: most tokens of a reply; None: what `response_length` leaves.
         split_special_tokens: encode control tokens that an observation spells as ordinary text, as
             `memenvs.models.chat.ChatTokens` does.
+        system_prompt: text of a system message before every fresh prompt.
         mask_truncated: with `credit`, leave replies that reached their limit of tokens out of the loss.
         overlong: with `credit`, DAPO's penalty on long episodes (`memenvs.credit.overlong_penalty`): at this
             many tokens it is 1, and it rises from 0 over this many before.
@@ -111,6 +112,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         placement: Placement = "turn",
         max_new_tokens: int | None = None,
         split_special_tokens: bool = False,
+        system_prompt: str = "",
         mask_truncated: bool = False,
         overlong: tuple[int, int] | None = None,
         episodes: str | None = None,
@@ -133,7 +135,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if credit is None and (mask_truncated or overlong):
             raise ValueError("mask_truncated and overlong need credit; leave them out")
         chat_args = json.dumps(plain(self.apply_chat_template_kwargs))
-        self._tokens = _chat_tokens(self.tokenizer, chat_args, split_special_tokens)
+        self._tokens = _chat_tokens(self.tokenizer, chat_args, split_special_tokens, system_prompt)
         self._mask_truncated, self._overlong = mask_truncated, plain(overlong)
         self._env, self._settings, self._episodes = env, settings, episodes
         self._max_new_tokens, self._placement = max_new_tokens, placement
@@ -227,9 +229,12 @@ def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[
 
 
 @cache
-def _chat_tokens(tokenizer: Any, chat_args: str, split_special_tokens: bool) -> ChatTokens:
+def _chat_tokens(
+    tokenizer: Any, chat_args: str, split_special_tokens: bool, system_prompt: str
+) -> ChatTokens:
     """Made once a process, although verl asks for it at every rollout; `chat_args` is JSON."""
-    return ChatTokens(tokenizer, chat_args=json.loads(chat_args), split_special_tokens=split_special_tokens)
+    others = {"split_special_tokens": split_special_tokens, "system_prompt": system_prompt}
+    return ChatTokens(tokenizer, chat_args=json.loads(chat_args), **others)
 
 
 @cache

@@ -184,7 +184,7 @@ def read_prompts(
     if given is None:
         return {}
     if isinstance(given, str):
-        texts = _sections(_file_or_text(given, "template", is_prompt=True))
+        texts = _sections(file_or_text(given, "template", is_prompt=True))
         if "" in texts:
             if len(main) > 1:
                 names = " and ".join(map(repr, main))
@@ -194,7 +194,7 @@ def read_prompts(
                 )
             texts = {next(iter(main)): texts[""]}
     else:
-        texts = {name: _file_or_text(text, f"template {name!r}") for name, text in given.items()}
+        texts = {name: file_or_text(text, f"template {name!r}") for name, text in given.items()}
         if several := [name for name, text in texts.items() if "" not in _sections(text)]:
             raise ValueError(
                 f"template {several[0]!r} begins with a heading; give the whole as template=FILE"
@@ -231,7 +231,7 @@ def prompts_hash(given: Mapping[str, str] | str) -> str:
         ValueError: there is no such file, or it is not UTF-8.
     """
     texts = {"": given} if isinstance(given, str) else given
-    return json_sha256({name: _file_or_text(text, f"template {name}") for name, text in texts.items()})
+    return json_sha256({name: file_or_text(text, f"template {name}") for name, text in texts.items()})
 
 
 def read_prompt(path: str | Path) -> str:
@@ -251,8 +251,8 @@ def read_prompt(path: str | Path) -> str:
     return _line_feeds(text).removesuffix("\n")
 
 
-def _file_or_text(given: str, where: str, is_prompt: bool = False) -> str:
-    """The prompt in a file, or the text itself.
+def file_or_text(given: str, where: str, is_prompt: bool = False) -> str:
+    """The prompt in a file, or the text itself; a part of `read_prompts`.
 
     One word with a suffix or a folder names a file, and so does one line without a brace if `is_prompt`,
     because the main prompt has a placeholder.

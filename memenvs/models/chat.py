@@ -115,10 +115,11 @@ class ChatTokens(TokenText):
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
         split_special_tokens: encode control tokens that an observation or a feedback spells as ordinary text,
             so that neither can end a message or begin one. The messages of `opening` may.
+        system_prompt: text of a system message before every fresh prompt; "": none.
 
     Raises:
         ValueError: the tokenizer cannot be used; or it has no template, or one that leaves out an assistant's
-            message or does not read one of `chat_args`.
+            message or does not read one of `chat_args`; or a system message has no chat.
     """
 
     def __init__(
@@ -128,9 +129,10 @@ class ChatTokens(TokenText):
         ends: Sequence[int] = (),
         chat_args: Mapping[str, Any] | None = None,
         split_special_tokens: bool = False,
+        system_prompt: str = "",
     ):
         super().__init__(copy_backend(tokenizer), ends)
-        self.tokenizer = tokenizer
+        self.tokenizer, self.system_prompt = tokenizer, system_prompt
         self.chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
         self.chat_args = dict(chat_args or {})
         template = tokenizer.get_chat_template() if self.chat else ""
@@ -138,6 +140,8 @@ class ChatTokens(TokenText):
             if name in OWN_ARGS or not re.search(rf"\b{re.escape(name)}\b", template):
                 what = "the chat template reads" if self.chat else "prompts are plain text here, which read"
                 raise ValueError(f"{what} no argument {name!r}; leave it out of chat_args")
+        if system_prompt and not self.chat:
+            raise ValueError("prompts are plain text here, without a system message; leave system_prompt out")
         added = self.backend.get_added_tokens_decoder().items() if split_special_tokens else ()
         self._split = frozenset(number for number, token in added if token.special)
         self._warn_of_date(template)
@@ -169,7 +173,11 @@ class ChatTokens(TokenText):
     @property
     def settings(self) -> dict[str, Any]:
         """How texts are encoded, as the constructor takes it."""
-        return {"chat_args": self.chat_args, "split_special_tokens": bool(self._split)}
+        return {
+            "chat_args": self.chat_args,
+            "split_special_tokens": bool(self._split),
+            "system_prompt": self.system_prompt,
+        }
 
     @functools.cached_property
     def opens_thought(self) -> bool:
@@ -188,7 +196,12 @@ class ChatTokens(TokenText):
         return self.decode(self.prompt("{prompt}")) + (CLOSING if self.opens_thought else "")
 
     def prompt(self, observation: str, opening: Sequence[tuple[str, str]] = ()) -> Ids:
-        """A fresh prompt (T,); in a chat after the messages of `opening`, each with its role."""
+        """A fresh prompt (T,); in a chat after the messages of `opening`, each with its role.
+
+        A system message of `opening` replaces the one of the constructor.
+        """
+        if self.system_prompt and "system" not in [role for role, _ in opening]:
+            opening = [("system", self.system_prompt), *opening]
         if not self.chat:
             return np.concatenate([self._first, self._encode_with(str, observation)])
         return self._encode_with(lambda text: self._render([*opening, ("user", text)]), observation)

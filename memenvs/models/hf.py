@@ -49,7 +49,12 @@ from memenvs.models.policy import Dtype, Limit, LoRA, PolicyOutput, SamplingPara
 from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
 
-CHAT_SETTINGS = ("chat", "chat_args", "split_special_tokens")  # saved ones that `ChatTokens` takes
+CHAT_SETTINGS = (
+    "chat",
+    "chat_args",
+    "split_special_tokens",
+    "system_prompt",
+)  # saved ones that `ChatTokens` takes
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 CARD = Path(__file__).with_name("model_card.md")
@@ -72,6 +77,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
         chat_args: arguments of the template, such as `{"enable_thinking": False}`.
         split_special_tokens: encode control tokens that a prompt's text spells as ordinary text.
+        system_prompt: text of a system message before every fresh prompt of a chat.
         lora: an adapter to train instead of the model, whose weights are shared and frozen; None: that of the
             model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which computes
             faster and rounds differently.
@@ -96,6 +102,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
         split_special_tokens: bool = False,
+        system_prompt: str = "",
         lora: LoRA | None = None,
         device: str | None = None,
         dtype: Dtype = "auto",
@@ -114,7 +121,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         SequenceReader.__init__(self, self.model)
         ends = _end_ids(self.model)
-        tokens = ChatTokens(self.tokenizer, chat, ends, chat_args, split_special_tokens)
+        tokens = ChatTokens(self.tokenizer, chat, ends, chat_args, split_special_tokens, system_prompt)
         ChatPolicy.__init__(self, tokens)
         config = self.model.config.get_text_config()
         self.window: int | None = getattr(config, "max_position_embeddings", None)

@@ -49,6 +49,7 @@ class VLLMPolicy(ChatPolicy):
         chat: None: where the tokenizer has a template.
         chat_args: arguments of the chat template.
         split_special_tokens: as in `HFPolicy`.
+        system_prompt: as in `HFPolicy`.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
 
     Raises:
@@ -64,6 +65,7 @@ class VLLMPolicy(ChatPolicy):
         chat: bool | None = None,
         chat_args: Mapping[str, Any] | None = None,
         split_special_tokens: bool = False,
+        system_prompt: str = "",
         engine: Mapping[str, Any] | None = None,
     ):
         self.sampling_params = sampling_params or SamplingParams()
@@ -81,7 +83,8 @@ class VLLMPolicy(ChatPolicy):
         ends = config.try_get_generation_config().get("eos_token_id") or ()
         reader = self.llm.get_tokenizer() if tokenizer is None else load_hf_tokenizer(tokenizer, None)
         ends = [ends] if isinstance(ends, int) else ends
-        super().__init__(ChatTokens(reader, chat, ends, chat_args, split_special_tokens))
+        tokens = ChatTokens(reader, chat, ends, chat_args, split_special_tokens, system_prompt)
+        super().__init__(tokens)
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit

@@ -35,6 +35,8 @@ def refusal(learner, flags, tmp_path, capsys):
         (grpo, "--group-size 1", "group_size"),
         (grpo, "--overlong 8 9", "overlong"),
         (grpo, '--methods ["Nobody"]', "Nobody"),
+        (grpo, "--env MemSearchQA-v0 --env-args template=no.txt", "'no.txt' does not exist"),
+        (grpo, "--system-prompt no.txt", "'no.txt' does not exist"),
         (sft, "--adamw beta=0.9", "beta"),
         (mt_ppo, "--steps 10 --critic-warmup 10", "critic_warmup"),
         (mt_ppo, "--turn-gamma 0.9 --gae turn", "turn_gamma is for gae both"),

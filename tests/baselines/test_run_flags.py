@@ -110,3 +110,26 @@ def sets(tmp_path, monkeypatch):
 )
 def test_a_trained_model_is_evaluated_on_other_tasks(sets, env, trained, evaluated, wanted):
     assert evaluation_args(env, trained, evaluated) == {**trained, **wanted}
+
+
+def test_a_run_records_the_texts_of_prompts_and_its_file_is_read_again(tmp_path):
+    ask, judge, system = (tmp_path / f"{name}.txt" for name in ("ask", "judge", "system"))
+    ask.write_text("{question}")
+    judge.write_text("{answer}")
+    system.write_text("Be brief.\n")
+    flags = [
+        *("--model", "m", "--env", "MemSearchQA-v0", "--env-args", f"template={ask}", "--out", str(tmp_path)),
+        *("--methods", "Judge", "url=http://127.0.0.1:1/v1", "model=j", f"template={judge}"),
+        *("--system-prompt", str(system)),
+    ]
+    args = grpo_args(flags)
+    before = args.plain()
+    assert before["prompts"].keys() == {"env_args", "methods.Judge", "system_prompt"}
+    assert args.chat_settings["system_prompt"] == "Be brief."
+    judge.write_text("Right? {answer}")
+    after = grpo_args(flags).plain()
+    assert [name for name, value in after["prompts"].items() if before["prompts"][name] != value] == [
+        "methods.Judge"
+    ]
+    (tmp_path / "args.json").write_text(json.dumps({"learner": "grpo", **after}))
+    assert grpo_args(["--resume", "--out", str(tmp_path)]).plain()["prompts"] == after["prompts"]

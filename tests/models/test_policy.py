@@ -176,6 +176,16 @@ def test_scorers_are_shown_what_the_policy_reads(chat):
     assert tokens.template == tokens.decode(tokens.prompt("{prompt}"))
 
 
+def test_a_system_message_opens_every_prompt_and_what_a_scorer_is_shown(chat):
+    tokens = chat(system_prompt="Use {braces}.")
+    start = "<|im_start|>system\nUse {braces}.<|im_end|>\n<|im_start|>user\n"
+    assert tokens.decode(tokens.prompt("Who?")).startswith(start + "Who?")
+    assert tokens.template.startswith(start + "{prompt}")
+    other = tokens.decode(tokens.prompt("Who?", [("system", "Be brief.")]))
+    assert other.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWho?")
+    assert "system" not in tokens.decode(tokens.feedback("No.", tokens.encode("Ada")))
+
+
 def test_a_thought_that_the_prompt_opens_is_closed_where_an_answer_is_scored(chat):
     tokens = chat(OPENS)
     assert tokens.template.endswith("{prompt}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
@@ -194,6 +204,7 @@ def test_a_demonstration_does_not_open_the_thought_again(chat):
         {"template": SWITCH, "chat_args": {"enable_thoughts": False}},
         {"template": SWITCH, "chat_args": {"messages": []}},
         {"template": None, "chat_args": {"enable_thinking": False}},
+        {"template": None, "system_prompt": "Be brief."},
         {"template": "{{ raise_exception('no system here') }}"},
         {"template": "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"},
     ],

@@ -105,15 +105,16 @@ class EpisodeRollout:
         eval_env_args: Mapping[str, Any] | None = None,
         **env_args: Any,
     ) -> None:
-        self._make_env, self._make_eval_env = (
-            maker(env, {**env_args, **different}) for different in ({}, eval_env_args or {})
-        )
-        evaluated, first = self._make_eval_env(), self._make_env()
-        self.n_eval_tasks = text_env_of(evaluated).n_tasks
-        evaluated.close()
+        self._make_env = self._make_eval_env = maker(env, env_args)
+        first = self._make_env()
         check_text_observations(first)
         self.rewrites = first.get_wrapper_attr("context") == "rewrite"
-        self.n_tasks = text_env_of(first).n_tasks
+        self.n_tasks = self.n_eval_tasks = text_env_of(first).n_tasks
+        if eval_env_args:
+            self._make_eval_env = maker(env, {**env_args, **eval_env_args})
+            evaluated = self._make_eval_env()
+            self.n_eval_tasks = text_env_of(evaluated).n_tasks
+            evaluated.close()
         self.methods = make_methods(methods) if methods else []
         self._scorer, self._concurrency = make_scorer(scorer), concurrency
         check_methods(self.methods, self._scorer, first.reset(seed=0)[1])

@@ -27,10 +27,11 @@ class PolicyOptions:
     Attributes:
         policy: gold, silent, random_text, lexical, careful, hf:MODEL (a folder, a hub name, or a model of
             `memenvs list`, as hf:smollm2, or hf:smollm2-reader, which reads), openai:URL (reads a key from
-            OPENAI_API_KEY), or your own as package.module:function. The function gets observation and info; a
-            function or class with one argument gets the environment at every episode and returns such a
-            function. `play` also takes me (you type the replies) and plays MemSokobanGrid-v0 with gold,
-            random or me; its default is lexical for chunked reading and gold elsewhere.
+            OPENAI_API_KEY), replay:RUN (the replies of an earlier run again), or your own as
+            package.module:function. The function gets observation and info; a function or class with one
+            argument gets the environment at every episode and returns such a function. `play` also takes me
+            (you type the replies) and plays MemSokobanGrid-v0 with gold, random or me; its default is lexical
+            for chunked reading and gold elsewhere.
         methods: reward methods: TAMTRL, InfoMem beta=0.1, package.module:Class for your own, or JSON as for
             the learners (`memenvs list` shows all).
         scorer: computes log-probabilities for the methods: lexical, hf:MODEL, vllm:MODEL, policy (the model

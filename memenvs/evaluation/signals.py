@@ -235,7 +235,7 @@ def signal_figures(
         run.name: _measure(run, folder, method, metric) for run, folder in zip(read, folders, strict=True)
     }
     values = np.concatenate([episode.values for episodes in measured.values() for episode in episodes])
-    edges = np.linspace(*((0, 1) if 0 <= values.min() and values.max() <= 1 else _ends(values)), ranges + 1)
+    edges = np.linspace(*_ends(values), ranges + 1, dtype=np.float64)
     names = ", ".join(measured)
     caption = (
         f"Signals of {method} in {names}: {len(values):,} turns of "
@@ -327,8 +327,10 @@ def _by_value(run: str, episodes: Sequence[_Measured], edges: Floats) -> list[Ra
 
 
 def _ends(values: Floats) -> tuple[float, float]:
-    """The least and the largest of some values; apart, where they are equal."""
+    """0 and 1 if no value is outside; otherwise the least and the largest, apart where they are equal."""
     low, high = float(values.min()), float(values.max())
+    if 0 <= low and high <= 1:
+        return 0.0, 1.0
     return (low, high) if low < high else (low - 0.5, high + 0.5)
 
 

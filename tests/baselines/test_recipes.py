@@ -84,6 +84,7 @@ PAPERS = {
     ("grpo", "mempo_search"): {  # MemPO 5.3, 5.4
         "env": "MemSearchQA-v0", "env_args": MEMPO,
         "reward": "mempo", "group_size": 16, "groups": 128, "lr": 1e-6,
+        "kl_coef": 0.001,  # eq. 10; the weight is that of MEM1's train_ppo.sh
         "max_new_tokens": 2048,  # a memory of 1024 tokens and more
     },
     ("grpo", "research_search"): {  # its public scripts/train/train.sh, re_search.py and vllm_rollout.py

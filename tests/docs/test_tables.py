@@ -158,8 +158,9 @@ def scaled(words):
             words[k + 1] = str(min(int(words[k + 1]), NUMBERS[word]))
     command = " ".join(words[:2])
     if command == "evaluate run":
-        words += ["--max-new-tokens", "4"] * ("--max-new-tokens" not in words)
-        words += ["--task", "0"] * any(word.startswith("hf:") for word in words)
+        kind, _, _ = words[words.index("--policy") + 1].partition(":")
+        words += ["--max-new-tokens", "4"] * (kind != "replay" and "--max-new-tokens" not in words)
+        words += ["--task", "0"] * (kind == "hf")
     return [*words, *TRAINED.get(command, "").split()]
 
 

@@ -237,7 +237,7 @@ def signals(signals: Signals, *, out: Path | None = None) -> None:
 def table(table: Table, *, out: Path | None = None) -> None:
     """Print evaluated runs as a paper's table, with a row for each method.
 
-    SHAPE is memagent, which has a column for each task set, or infomem, mempo, mt_grpo, mt_ppo,
+    SHAPE is memagent, which has a column for each task set, or infomem, mempo, mempo_tokens, mt_grpo, mt_ppo,
     mt_ppo_sokoban or tamtrl, which have the columns of their paper. A method is a folder that holds a folder
     of `evaluate run --out` for each task set: runs/tamtrl/eval_200. docs/evaluate.md says more.
 

@@ -22,7 +22,9 @@ from memenvs.evaluation.summary import (
 )
 from memenvs.rollout.scripted import TEACHERS
 
-ShapeName = Literal["memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo"]
+ShapeName = Literal[
+    "memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo", "mempo_tokens"
+]  # fmt: skip
 
 
 class Part(NamedTuple):
@@ -61,7 +63,7 @@ class Shape:
 
 SHAPES = msgspec.json.decode(Path(__file__).with_name("tables.json").read_bytes(), type=dict[str, Shape])
 """By name: MemAgent's files, MT-GRPO's Table 2, MT-PPO's Tables 2 and 5, TAMTRL's Table 1, InfoMem's Table 2,
-and the local search of MemPO's table of 4.4."""
+the local search of MemPO's table of 4.4, and its tokens by objectives (appendix A.1)."""
 
 
 @checked

@@ -129,7 +129,7 @@ def test_an_ablation_of_the_retriever_may_be_allowed(tmp_path, capsys):
     ("shape", "title"),
     [
         *[("mt_ppo", "Avg."), ("mt_ppo", "Avg. format"), ("tamtrl", "Average")],
-        *[("mempo", "Avg F1"), ("mempo", "Avg EM")],
+        *[("mempo", "Avg F1"), ("mempo", "Avg EM"), ("mempo_tokens", "Avg TT"), ("mempo_tokens", "Avg PT")],
     ],
 )
 def test_the_papers_rows_have_the_papers_averages(shape, title):
@@ -165,6 +165,21 @@ def test_mempos_table_divides_sums_by_objectives_and_counts_tokens_in_ten_thousa
     # 100 (1/2 + 1/4 + 1/6 + 1/8 + 1/10) / 5 = 22.83; 1,000 (2 + 4 + 6 + 8 + 10) / 5 = 0.60 x 10,000
     assert head[-4:] == ["Avg F1", "Avg EM", "Avg TT", "Avg PT"]
     assert mine[-4:] == ["22.83", "11.42", "0.60", "0.09"]
+    by_objectives = body(main_table("mempo_tokens", [tmp_path / "mine"]))[2]
+    assert by_objectives[1:] == [
+        "0.20",
+        "0.09",
+        "0.40",
+        "0.09",
+        "0.60",
+        "0.09",
+        "0.80",
+        "0.09",
+        "1.00",
+        "0.09",
+        "0.60",
+        "0.09",
+    ]
 
 
 def test_a_return_that_reward_methods_paid_is_no_outcome(tmp_path, capsys):

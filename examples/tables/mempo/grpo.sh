@@ -3,7 +3,7 @@
 . "$(dirname "$0")/table.sh"
 build_training
 record_traces
-memenvs evaluate run "${search[@]}" tasks="$DATA/train" memory_mode=react --policy replay:"$RUNS/traces" --out "$RUNS/traces-react"
+record "$RUNS/traces-react" replay:"$RUNS/traces" "${search[@]}" tasks="$DATA/train" memory_mode=react
 train sft --recipe mempo_sft --env-args memory_mode=react --teacher "$RUNS/traces-react/episodes.jsonl"
 train grpo --recipe mempo_search --env-args tasks="$DATA/train" retriever="$RETRIEVER" memory_mode=react "${template[@]}" \
   --reward outcome --methods FormatGate improper=0.0 partial=false

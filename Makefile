@@ -72,7 +72,7 @@ test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .v
 	$(ALONE) .venv-trainers/bin/python -m pytest tests/trainers tests/docs/test_recipes.py tests/docs/test_doctests.py
 	$(ALONE) .venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
 	$(ALONE) .venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
-	$(ALONE) .venv-verl/bin/python -m pytest -W default tests/trainers/test_verl.py tests/trainers/test_verl_run.py tests/trainers/test_verl_sft.py
+	$(ALONE) .venv-verl/bin/python -m pytest -W default tests/trainers/test_verl*.py
 	for name in trainers inspect verifiers verl; do \
 		$(ALONE) .venv-$$name/bin/python -W ignore tests/support/soak_adapters.py --seconds 15 || exit 1; done
 

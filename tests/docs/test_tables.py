@@ -2,24 +2,19 @@
 
 import itertools
 import json
-import os
 import re
 import shlex
-import subprocess
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chat_stub import ChatStub
 from page_command import parse
+from table_rows import ADDRESSES, ROOT, SCRIPTS, commands, each_script
 from tiny_model import save_tiny_model
 
 from memenvs.commands import main
 
-ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(file for file in (ROOT / "examples" / "tables").glob("*/*.sh") if file.name != "table.sh")
-each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda file: f"{file.parent.name}-{file.stem}")
 EMPTY = {"CorpusQA"}
 """Columns that stay empty; the page says why."""
 
@@ -164,13 +159,6 @@ def scaled(words):
     return [*words, *TRAINED.get(command, "").split()]
 
 
-def commands(script, **variables):
-    """The commands of a script, each in its words."""
-    environment = {**os.environ, "PRINT": "1", **{name: str(value) for name, value in variables.items()}}
-    shown = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=True)
-    return [shlex.split(line)[1:] for line in shown.stdout.splitlines()]
-
-
 @each_script
 def test_a_row_runs_from_the_official_file_to_its_cell(
     script, official, model, server, tmp_path, tmp_path_factory, monkeypatch, capsys
@@ -199,8 +187,7 @@ def test_a_row_runs_from_the_official_file_to_its_cell(
 
 @each_script
 def test_every_episode_of_a_row_s_environment_takes_another_prompt(script):
-    addresses = {name: "http://127.0.0.1:8000/v1" for name in ("RETRIEVER", "JUDGE", "TEACHER")}
-    for words in commands(script, TEMPLATE="prompt.txt", **addresses):
+    for words in commands(script, TEMPLATE="prompt.txt", **ADDRESSES):
         plays = " ".join(words[:2]) in ("evaluate run", "train grpo", "train mt_ppo")
         if plays and "--merge" not in words:
             assert "template=prompt.txt" in words
@@ -208,7 +195,6 @@ def test_every_episode_of_a_row_s_environment_takes_another_prompt(script):
 
 @each_script
 def test_a_row_trains_the_paper_s_model_with_flags_that_there_are(script, monkeypatch):
-    addresses = {name: "http://127.0.0.1:8000/v1" for name in ("RETRIEVER", "JUDGE", "TEACHER")}
-    for words in commands(script, **addresses):
+    for words in commands(script, **ADDRESSES):
         if "--merge" not in words:  # the step is known when verl has ended
             parse(shlex.join(["memenvs", *words]), monkeypatch)

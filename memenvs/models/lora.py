@@ -227,6 +227,8 @@ def _inject(model: PreTrainedModel, config: peft.LoraConfig) -> PreTrainedModel:
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft transposes the weights of Conv1D (GPT-2) by itself, and warns of it.
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
+        # peft 0.18 warns of the experts of a mixture, which it adapts nevertheless.
+        warnings.filterwarnings("ignore", message="Unsupported layer type")
         peft.inject_adapter_in_model(config, adapted, NAME)
     return adapted
 

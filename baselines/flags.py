@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import shlex
 import sys
@@ -38,6 +39,8 @@ RECIPES = Path(__file__).parent / "recipes"
 """Folder of the recipes that ship, one file for each setting of a paper."""
 ARGS = "args.json"
 """File of a run with all its flags."""
+LEARNERS = ("sft", "distill", "prm", "mt_ppo", "grpo")
+"""The learners, each a module beside this one."""
 RESUMABLE = frozenset(
     "recipe out resume save_every keep dtype gradient_checkpointing micro_batch_tokens num_envs "
     "save_episodes track vllm eval_every workers dry_run merge".split()
@@ -60,7 +63,8 @@ class TrainArgs:
     out: Path = Path("runs/last")
     """Folder for checkpoints and logs."""
     resume: bool = False
-    """Resume from the newest checkpoint in the folder, with the run's own flags (OUT/args.json)."""
+    """Resume from the newest checkpoint in the folder, with the run's own flags (OUT/args.json); `memenvs
+    train --resume --out OUT` finds the learner there too."""
     save_every: Count = 50
     """Steps between checkpoints (OUT/checkpoints/step-N); OUT/last links to the newest."""
     keep: Count = 3
@@ -317,6 +321,28 @@ def run_command(
     return 0
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the learner of the run whose flags a command line takes over: one that names no learner itself.
+
+    Args:
+        argv: the command line; None: that of this process.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        recipe = _value_in(argv, "--recipe")
+        file = Path(recipe) if recipe.endswith(".json") else _begun(argv)
+        if file is None:
+            raise ValueError(
+                f"no learner is given; choose one of {', '.join(LEARNERS)}, or add --resume to continue the "
+                "run in --out"
+            )
+        learner = read_run(file)["learner"]
+    except USER_ERRORS as error:
+        return report_error("memenvs train", error)
+    status: int = importlib.import_module(f"memenvs.baselines.{learner}").main(argv)
+    return status
+
+
 def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     """The arguments on a command line.
 
@@ -332,8 +358,8 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     defaults, hints = kind(), get_type_hints(kind)
     by_name = [name for name, hint in hints.items() if hint == dict[str, Any]]
     repeatable = [f"--{name}".replace("_", "-") for name in hints.keys() - {*by_name}]
-    recipe, begun = _value_in(argv, "--recipe"), Path(_value_in(argv, "--out") or defaults.out) / ARGS
-    if not recipe and ("--resume" in argv or _value_in(argv, "--merge")) and begun.is_file():
+    recipe, begun = _value_in(argv, "--recipe"), _begun(argv)
+    if not recipe and begun is not None and begun.is_file():
         recipe = str(begun)
     if recipe.endswith(".json"):
         defaults = run_args(kind, Path(recipe), prog)
@@ -343,7 +369,16 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     for name in by_name:
         if value := getattr(args, name):
             setattr(args, name, {**getattr(defaults, name), **value})
+    if begun is not None and not recipe and not args.model:
+        read_run(begun)
     return args
+
+
+def _begun(argv: Sequence[str]) -> Path | None:
+    """The file with the flags of the run that a command line resumes or merges; None if it does neither."""
+    if "--resume" not in argv and not _value_in(argv, "--merge"):
+        return None
+    return Path(_value_in(argv, "--out") or TrainArgs.out) / ARGS
 
 
 def _value_in(argv: Sequence[str], flag: str) -> str:
@@ -367,13 +402,11 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
     Raises:
         ValueError: there is no such file, it is of another learner, or it has other arguments.
     """
-    if not file.is_file():
-        raise ValueError(f"no file {file}; give the args.json of a run, or a recipe")
-    values = read_json(file, "give the args.json of a run")
-    learner = values.pop("learner", None) if isinstance(values, dict) else None
+    values = read_run(file)
+    learner = values.pop("learner")
     if learner != prog.rpartition(" ")[2]:
-        raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}")
-    of_call = ("out", "recipe", "resume", "dry_run", "merge", "prompts")
+        raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}; name that learner, or none")
+    of_call = ("out", "resume", "dry_run", "merge", "prompts")
     kept = {name: value for name, value in values.items() if name not in of_call}
     if unknown := sorted(kept.keys() - {field.name for field in fields(kind)}):
         raise ValueError(
@@ -383,6 +416,25 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
         return msgspec.convert(kept, kind, dec_hook=lambda of, value: of(value))
     except msgspec.ValidationError as error:
         raise ValueError(f"{file} holds other arguments: {error}; give the args.json of a run") from None
+
+
+def read_run(file: Path) -> dict[str, Any]:
+    """The flags of a run and its `learner`, as its `args.json` has them.
+
+    Raises:
+        ValueError: there is no such file, or it is not that of a run.
+    """
+    if not file.is_file():
+        raise ValueError(
+            f"no file {file}, so no run has begun there; give the folder or the args.json of a run"
+        )
+    values = read_json(file, "give the args.json of a run")
+    if values.get("learner") not in LEARNERS:
+        raise ValueError(
+            f"{file} is not the args.json of a run: its learner is {values.get('learner')!r}, none of "
+            f"{', '.join(LEARNERS)}"
+        )
+    return values
 
 
 def recipe_names() -> list[str]:

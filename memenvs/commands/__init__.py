@@ -30,6 +30,7 @@ class Command(NamedTuple):
 
 
 Table = Mapping[str, "Command | Table"]
+"""Commands by name; `--resume` is that of words that begin with an option."""
 
 COMMANDS: Table = {
     "list": Command(
@@ -69,6 +70,11 @@ COMMANDS: Table = {
     },
     "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
     "train": {
+        "--resume": Command(
+            "resume the run in --out, or repeat one by --recipe RUN/args.json, with its learner and flags",
+            "memenvs.baselines.flags:main",
+            "train",
+        ),
         "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main", "train"),
         "distill": Command(
             "train a model on the token distributions of a teacher that reads the evidence",
@@ -118,6 +124,8 @@ def _run(prog: str, table: Table, words: Sequence[str]) -> int:
         sys.stdout.write(overview(prog, table))
         return 0
     name, rest = words[0], words[1:]
+    if name.startswith("-") and "--resume" in table:
+        name, rest = "--resume", words
     if (entry := table.get(name)) is None:
         known = ", ".join(closest_first(name, table))
         return report_error(prog, f"no command {name!r}; choose one of {known}")

@@ -26,6 +26,7 @@ from memenvs.baselines.sft import SFTArgs, read_lessons
 from memenvs.baselines.update import evaluate_in
 from memenvs.baselines.verl import compose, n_tasks
 from memenvs.baselines.verl_sft import SFT
+from memenvs.commands import main
 from memenvs.core.episode_file import EpisodeWriter, read_episodes
 from memenvs.models import HFPolicy, SamplingParams
 
@@ -216,6 +217,15 @@ def test_a_begun_run_keeps_its_episodes(write, tmp_path):
     assert (out / "train.parquet").read_bytes() == before
 
 
+def test_a_run_resumes_without_the_learners_name_and_with_its_own_values_alone(write, capsys):
+    out = write(*SOKOBAN, *SMALL)
+    before = json.loads((out / "args.json").read_text())
+    assert main(["train", "--resume", "--dry-run", "--out", str(out)]) == 0
+    assert json.loads((out / "args.json").read_text()) == {**before, "resume": True}
+    assert main(["train", "--resume", "--dry-run", "--out", str(out), "--lr", "0.5"]) == 2
+    assert "lr" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_the_script_starts_torchrun_and_asks_for_the_first_of_several_machines(write, tmp_path):
     out = write(*SOKOBAN, *SMALL, "--nodes", "2", "--gpus", "1")
     stub = tmp_path / "torchrun"
@@ -250,7 +260,7 @@ def test_a_checkpoint_becomes_a_model_that_transformers_loads(write, model):
     transformers.AutoTokenizer.from_pretrained(model).save_pretrained(checkpoint / "huggingface")
     torch.save(trained.state_dict(), checkpoint / "model_world_size_1_rank_0.pt")
     (checkpoint / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 1}')
-    assert sft.main(["--out", str(out), "--merge", "7"]) == 0
+    assert main(["train", "--merge", "7", "--out", str(out)]) == 0
     weights = transformers.AutoModelForCausalLM.from_pretrained(out / "models" / "step-7").state_dict()
     for name, weight in trained.state_dict().items():
         torch.testing.assert_close(weights[name].float(), weight.bfloat16().float())

@@ -14,8 +14,10 @@ if [ -n "${PRINT-}" ]; then
   memenvs() { echo "memenvs$(printf ' %q' "$@")"; }
 fi
 
-# TEMPLATE and JUDGE_TEMPLATE are files with other prompts, for the environment and for the judge.
+# TEMPLATE and JUDGE_TEMPLATE are files with other prompts, for the environment and for the judge, and
+# SYSTEM_PROMPT one with a system message.
 template=(${TEMPLATE:+"template=$TEMPLATE"}) judge_template=(${JUDGE_TEMPLATE:+"template=$JUDGE_TEMPLATE"})
+system_prompt=(${SYSTEM_PROMPT:+--system-prompt "$SYSTEM_PROMPT"})
 
 # build NAME SOURCE FLAGS…: build the task set $DATA/NAME, unless it exists.
 build() {
@@ -31,13 +33,13 @@ train() {
   shift
   [ -z "${POLICY-}" ] || return 0
   if [ "$ENGINE" = verl ]; then
-    memenvs train "$learner" --model "$MODEL" "$@" --out "$out" \
+    memenvs train "$learner" --model "$MODEL" "$@" "${system_prompt[@]}" --out "$out" \
       --engine verl --gpus "$GPUS" --nodes "$NODES" "${flags[@]}"
     [ -n "${PRINT-}" ] || step=$(cat "$out/checkpoints/latest_checkpointed_iteration.txt")
     memenvs train "$learner" --merge "$step" --out "$out"
     MODEL=$out/models/step-$step
   else
-    memenvs train "$learner" --model "$MODEL" "$@" --out "$out" --resume "${flags[@]}"
+    memenvs train "$learner" --model "$MODEL" "$@" "${system_prompt[@]}" --out "$out" --resume "${flags[@]}"
     MODEL=$out/${CHECKPOINT:-last}/policy
   fi
 }
@@ -46,14 +48,14 @@ train() {
 record() {
   local out=$1 teacher=$2
   shift 2
-  [ -n "${POLICY-}" ] || memenvs evaluate run "$@" --policy "$teacher" --out "$out"
+  [ -n "${POLICY-}" ] || memenvs evaluate run "$@" "${system_prompt[@]}" --policy "$teacher" --out "$out"
 }
 
 # play COLUMN FLAGS…: evaluate POLICY, or else $MODEL, on the task set of a column.
 play() {
   local column=$1
   shift
-  memenvs evaluate run "$@" --policy "${POLICY:-hf:$MODEL}" --out "$RUNS/eval/$row/$column"
+  memenvs evaluate run "$@" "${system_prompt[@]}" --policy "${POLICY:-hf:$MODEL}" --out "$RUNS/eval/$row/$column"
 }
 
 # print_row: the row's cells, below those of the paper.

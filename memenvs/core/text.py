@@ -85,8 +85,9 @@ class Template:
 
         A placeholder may have the name that a paper prints (`OTHER_NAMES`), and `{{word}}` stands for
         `{word}`. Where every brace is doubled or a placeholder's, the text is one that a paper's code passes
-        to `str.format`: doubled braces and doubled backslashes become single ones. Braces around anything but
-        a word are plain text, and so are those of LaTeX commands.
+        to `str.format`: doubled braces and doubled backslashes become single ones, and lines that end in a
+        backslash are joined. Braces around anything but a word are plain text, and so are those of LaTeX
+        commands.
 
         Args:
             text: the other words, which must, and may, have the same placeholders.
@@ -293,7 +294,7 @@ def _format_parts(text: str, known: Mapping[str, str]) -> list[str] | None:
     parts = [""]
     try:
         for literal, field, spec, conversion in string.Formatter().parse(text):
-            parts[-1] += literal.replace("\\\\", "\\")
+            parts[-1] += literal.replace("\\\n", "").replace("\\\\", "\\")
             if field is not None:
                 if spec or conversion or field not in known:
                     return None

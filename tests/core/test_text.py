@@ -21,6 +21,7 @@ VALUES = {"question": "Q", "memory": "M", "chunk": "C", "turn": 1}
             '{{"name": "x", "args": {{"q": "y"}}}} {prompt}{memory}{chunk}',
             '{"name": "x", "args": {"q": "y"}} QMC',
         ),
+        ("Read \\\n{prompt}|{memory}|{chunk} {{}}", "Read Q|M|C {}"),
         # braces of JSON, LaTeX and prose
         ('{"name": "x", "args": {"q": {question}}} {memory}{chunk}', '{"name": "x", "args": {"q": Q}} MC'),
         (

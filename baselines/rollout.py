@@ -137,6 +137,7 @@ class PlayRun(Run):
             engine = {"dtype": str(policy.model.dtype).removeprefix("torch.")} | args.vllm
             settings = {**args.chat_settings, **self._sampling}
             self.sampler = models.VLLMPolicy(policy.adapter_of or args.model, engine=engine, **settings)
+            self.sampler.check_weights(policy)  # raises here, not after the first step
             if self._begun_from_adapter:
                 self.refresh_sampler()  # the engine has the weights without it
         elif args.model_plays:

@@ -152,7 +152,8 @@ def linear_layers(model: PreTrainedModel) -> dict[str, nn.Module]:
 
 def expert_weights(model: nn.Module) -> list[str]:
     """The weights of a mixture's experts, stacked in one parameter (E, …), by the ends of their names."""
-    names = [name.split(".") for name, weight in model.named_parameters() if weight.ndim == 3]
+    stacked = [name for name, weight in model.named_parameters() if weight.ndim == 3]
+    names = [name.replace(".base_layer", "").split(".") for name in stacked]
     return sorted({".".join(name[-2:]) for name in names if name[-2] == "experts"})
 
 

@@ -18,7 +18,7 @@ from memenvs.core.episode import Ids, Reply
 from memenvs.core.optional import Lazy
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import Tokenizer, load_hf_tokenizer
-from memenvs.models.lora import has_adapter
+from memenvs.models.lora import expert_weights, has_adapter
 from memenvs.models.packaged import is_adapter, resolve
 from memenvs.models.policy import Limit, SamplingParams, reply_limits
 
@@ -131,23 +131,35 @@ class VLLMPolicy(ChatPolicy):
         other._keys = {}
         return other
 
-    def load_weights(self, policy: HFPolicy) -> None:
-        """Sample with a policy's present weights from now on; its adapter, if it has one, is added to them.
-
-        They go through files, because the engine may run in other processes; what it remembers of prompts
-        that it has read is dropped.
+    def check_weights(self, policy: HFPolicy) -> None:
+        """Nothing where the engine can take a policy's weights.
 
         Raises:
-            ValueError: the engine runs on a CPU and ties the lm_head to the embeddings, and the policy has no
-                adapter, which leaves both as they are.
+            ValueError: the engine runs on a CPU and does not pack new weights: those of a mixture's experts,
+                and those of an lm_head that is tied to the embeddings, which an adapter leaves as they are.
         """
-        # vLLM 0.32 packs the lm_head on a CPU when it loads a model, and never again if it is the embeddings
-        on_cpu = vllm.platforms.current_platform.is_cpu()
-        if on_cpu and not has_adapter(policy.model) and policy.model.config.tie_word_embeddings:
+        if not vllm.platforms.current_platform.is_cpu():
+            return
+        # vLLM 0.32 packs the lm_head and the experts on a CPU when it loads a model. It never packs the
+        # lm_head again if it is the embeddings, and copies new experts over the packed ones as they are.
+        if not has_adapter(policy.model) and policy.model.config.tie_word_embeddings:
             raise ValueError(
                 "vLLM on a CPU keeps the old lm_head when a model with tied embeddings gets new weights; "
                 "sample with HFPolicy, on a GPU, or with a model whose tie_word_embeddings is false"
             )
+        if expert_weights(policy.model):
+            raise ValueError(
+                "vLLM on a CPU does not pack the experts of a mixture again when they get new weights; "
+                "sample with HFPolicy or on a GPU"
+            )
+
+    def load_weights(self, policy: HFPolicy) -> None:
+        """Sample with a policy's present weights from now on; its adapter, if it has one, is added to them.
+
+        They go through files, because the engine may run in other processes; what it remembers of prompts
+        that it has read is dropped. Raises as `check_weights` does.
+        """
+        self.check_weights(policy)
         with tempfile.TemporaryDirectory(prefix="memenvs-weights-") as fresh:
             policy.merged().model.save_pretrained(fresh)
             self.llm.collective_rpc("reload_weights", kwargs={"weights_path": fresh})

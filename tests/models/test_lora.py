@@ -23,6 +23,7 @@ from memenvs.models import HFPolicy, LoRA
 from memenvs.models.lora import (
     MergedModel,
     add_adapter,
+    expert_weights,
     has_adapter,
     model_reference,
     twin,
@@ -115,6 +116,9 @@ def test_the_weights_of_each_expert_change_by_a_product_of_the_rank(family, tiny
     name = save_mixture(tmp_path / "mixture", family, tiny_model)
     policy = learned(HFPolicy(str(name), chat=False, device="cpu", lora=LoRA(1)))
     whole, plain = policy.merged().model, without_adapter(policy.model)
+    assert (
+        expert_weights(policy.model) == expert_weights(plain) == ["experts.down_proj", "experts.gate_up_proj"]
+    )
     for part in ("gate_up_proj", "down_proj"):
         before, after = (getattr(m.model.layers[1].mlp.experts, part) for m in (plain, whole))
         ranks = torch.linalg.matrix_rank(after - before, rtol=1e-4)

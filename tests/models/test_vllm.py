@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from model_families import build
 from tiny_model import save_tiny_model
 
 pytest.importorskip("vllm", reason="no vLLM here: `make test-vllm`")
 
-from memenvs.models import HFPolicy, SamplingParams, VLLMPolicy
+from memenvs.models import HFPolicy, LoRA, SamplingParams, VLLMPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM and what it imports warn of their own business
 
@@ -148,6 +149,14 @@ def test_weights_are_loaded_after_an_update(policy, model, tiny_model):
     policy.load_weights(HFPolicy(str(tiny_model), chat=False, device="cpu"))
     assert [r.ids.tolist() for r in replies(policy)] == [r.ids.tolist() for r in before]
     assert [r.ids.tolist() for r in after] != [r.ids.tolist() for r in before]
+
+
+@pytest.mark.parametrize("lora", [None, LoRA(2)])
+def test_new_weights_of_a_mixture_are_refused_on_a_cpu(policy, tiny_model, lora):
+    size = {"head_dim": 16, "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2}
+    mixture = HFPolicy(build("Qwen3Moe", vocab_size=4096, **size), str(tiny_model), chat=False, lora=lora)
+    with pytest.raises(ValueError, match="does not pack the experts of a mixture again"):
+        policy.load_weights(mixture)
 
 
 def test_an_engine_that_gives_other_logprobs_is_refused(policy):

@@ -187,6 +187,9 @@ class PlayArgs(TrainArgs):
     """Environments played at once, rounded down to whole groups."""
     max_new_tokens: Count = 512
     """Maximum number of tokens in a reply."""
+    max_model_len: Count | None = None
+    """Maximum number of tokens in a prompt and its replies together; by default the model's window, which it
+    cannot exceed."""
     temperature: Positive = 1.0
     """Temperature of sampling and of all log-probabilities."""
     stop: tuple[str, ...] = ()

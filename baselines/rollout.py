@@ -119,8 +119,10 @@ class PlayRun(Run):
         return int(n_tasks)
 
     def load(self, model: str, *, value_head: bool = False, adapt: bool = False, **settings: Any) -> HFPolicy:
-        """Load a model with the run's sampling parameters."""
-        return super().load(model, value_head=value_head, adapt=adapt, **self._sampling, **settings)
+        """Load a model with the run's sampling parameters, and a window of `max_model_len`."""
+        policy = super().load(model, value_head=value_head, adapt=adapt, **self._sampling, **settings)
+        policy.window = min(filter(None, (policy.window, self.args.max_model_len)), default=None)
+        return policy
 
     @property
     def _sampling(self) -> dict[str, Any]:
@@ -135,6 +137,8 @@ class PlayRun(Run):
             if self.processes.size > 1:
                 raise ValueError("--vllm works in one process; leave it out with several")
             engine = {"dtype": str(policy.model.dtype).removeprefix("torch.")} | args.vllm
+            if args.max_model_len is not None:
+                engine = {"max_model_len": policy.window} | engine
             settings = {**args.chat_settings, **self._sampling}
             self.sampler = models.VLLMPolicy(policy.adapter_of or args.model, engine=engine, **settings)
             self.sampler.check_weights(policy)  # raises here, not after the first step

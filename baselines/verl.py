@@ -271,6 +271,7 @@ PLAY: Mapping[str, Place] = {
         num_envs="verl's servers say how many are played at once",
         methods="`methods` in `loops.yaml`",
         scorer="`scorer` in `loops.yaml`; `policy` asks verl's servers",
+        max_model_len="the most that `…rollout.max_model_len` and a row's lengths add up to",
         split_special_tokens="`split_special_tokens` in `loops.yaml`",
         system_prompt="`system_prompt` in `loops.yaml`, its text",
     ),
@@ -466,9 +467,10 @@ class Run:
 
     @property
     def window(self) -> int | None:
-        """Tokens that the model can read."""
+        """Tokens that the model can read, and the run lets it."""
         text: Any = self.config.get_text_config()
-        return getattr(text, "max_position_embeddings", None)
+        known = getattr(text, "max_position_embeddings", None), self.args.max_model_len
+        return min(filter(None, known), default=None)
 
     @functools.cached_property
     def parameters(self) -> int:

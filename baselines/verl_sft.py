@@ -93,6 +93,7 @@ SFT: Mapping[str, Place] = {
         eval_episodes="most tasks of `val.parquet`, at most a tenth of the teacher's",
         eval_env_args="nothing is played; `val.parquet` holds tasks of the teacher's that are not trained on",
         eval_temperature="nothing is sampled",
+        max_model_len="longer sequences are not in `train.parquet`",
         max_new_tokens="nothing is sampled",
         num_envs="nothing is sampled",
         vllm="nothing is sampled",

@@ -176,6 +176,19 @@ class TestHardSteps:
         (line,) = run(grpo, game, tmp_path / "run", **options)
         assert (line["failed"], line["skipped"]) == (16, 1.0)
 
+    @pytest.mark.parametrize("limits", [{}, {"max_model_len": 100}])
+    def test_no_sequence_outgrows_the_window_or_the_flag(self, longer, tmp_path, limits):
+        options = {"steps": 1, "groups": 2, "group_size": 2, "save_episodes": 4, **limits}
+        run(grpo, longer, tmp_path / "run", **options)
+        episodes = read_episodes(tmp_path / "run" / "episodes.jsonl")
+        lengths = [
+            turn.reply.prompt_tokens + turn.reply.tokens
+            for episode in episodes
+            for turn in episode.turns
+            if turn.reply.tokens
+        ]
+        assert max(lengths) <= limits.get("max_model_len", 128)
+
     def test_an_episode_that_outgrows_the_window_is_trained_on_to_its_last_reply(self, longer, tmp_path):
         (line,) = run(mt_ppo, longer, tmp_path / "run", steps=1, groups=4, group_size=2)
         assert line["overlong_prompts"] > 0

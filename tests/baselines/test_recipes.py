@@ -27,13 +27,13 @@ PAPERS = {
         "groups": 512, "group_size": 1, "minibatches": 512 // 256, "steps": 500, "lr": 1e-6,
         "lr_warmup": 0.285, "critic": "separate", "critic_lr": 1e-5, "critic_lr_warmup": 0.015,
         "clip": (0.2,), "kl_coef": 0.001, "kl_in": "reward", "loss_agg_mode": "seq-mean-token-mean",
-        "max_new_tokens": 500, "temperature": 1.0, "gradient_checkpointing": True,
+        "max_new_tokens": 500, "max_model_len": 4096, "temperature": 1.0, "gradient_checkpointing": True,
     },
     ("mt_ppo", "mt_ppo_sokoban"): {  # MT-PPO appendix E
         "env": "MemSokoban-v0",
         "env_args": {"max_turns": 3, "max_actions": 3, "max_steps": 100, "min_solution": 5,
                      "rewards": "mt_ppo"},
-        "reward": "turn", "steps": 300, "value_clip": None,
+        "reward": "turn", "steps": 300, "value_clip": None, "max_model_len": 4096,
     },
     ("grpo", "mt_grpo_tool"): {  # MT-GRPO 5.2, config_utils.py of its public code
         "env": "MemToolQA-v0", "env_args": {"k": 1}, "methods": ["ToolRewards"], "reward": "turn",

@@ -13,7 +13,7 @@ from groups import play_group
 from memenvs import evaluate
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.wrappers import Judge, RewardWrapper
-from memenvs.wrappers.judge import read_json, read_lines, transcript
+from memenvs.wrappers.judge import read_json, read_lines, read_verdict, transcript
 
 
 class Stub(ChatStub):
@@ -377,3 +377,126 @@ def test_a_request_takes_more_fields_and_leaves_others_out(endpoint):
     body = {"temperature": None, "max_tokens": None, "max_completion_tokens": 4096}
     credits(stub, body=body)
     assert set(stub.bodies[0]) == {"model", "messages", "max_completion_tokens"}
+
+
+C3 = """=== system ===
+Judge whether two answers are equal.
+=== user ===
+Query: {query}
+Candidates: {ground_truth_candidates}
+Answer: {answer}
+
+Reason: <brief reason>
+<answer>0 or 1</answer>"""
+
+
+def judged_by(endpoint, tmp_path, template, verdict, **settings):
+    """The request to a judge with a prompt in a file, its credits and its settings."""
+    file = tmp_path / "judge.txt"
+    file.write_text(template)
+    stub = endpoint(lambda prompt: (200, verdict))
+    played = episode()
+    played.turns[-1].info["privileged"]["question"] = "Where?"
+    method = judge(stub, template=str(file), **settings)
+    (found,) = method.assign_credit([played])
+    return stub.bodies[0]["messages"], found, method
+
+
+def test_a_paper_prompt_with_a_system_part_is_asked_and_read_in_its_own_form(endpoint, tmp_path):
+    verdict = "Reason: it said <answer>Rome</answer>, so no.\n<answer>0</answer>"
+    messages, (credit,), method = judged_by(endpoint, tmp_path, C3, verdict, level="outcome")
+    assert messages[0] == {"role": "system", "content": "Judge whether two answers are equal."}
+    assert messages[1]["content"].startswith('Query: Where?\nCandidates: [["Paris"]]\nAnswer: second\n')
+    assert (credit.turn, credit.value) == (1, 0.0)
+    # the settings hold the texts, so a run is made again without the file
+    (tmp_path / "judge.txt").unlink()
+    again = Judge(**json.loads(json.dumps(method.settings())))
+    assert again.template == method.template
+    assert again.template["system"] == messages[0]["content"]
+
+
+def test_the_placeholders_of_a_paper_that_scores_turns_are_filled(endpoint, tmp_path):
+    template = (
+        "{prompt_text}\n{turns_text}\n{ground_truth_text}\n{len(turns)} scores\n<score>\nTurn1: X.X\n</score>"
+    )
+    verdict = "<reasoning>…</reasoning>\n<score>\nTurn1: 0.2\nTurn2: -1.0\n</score>\nI hope this helps."
+    messages, found, _ = judged_by(endpoint, tmp_path, template, verdict, level="turn")
+    first, *record = messages[0]["content"].split("\n")
+    assert first == "the task"
+    assert record[0] == "["
+    assert record[-5:] == ['[["Paris"]]', "2 scores", "<score>", "Turn1: X.X", "</score>"]
+    assert [credit.value for credit in found] == [0.2, -1.0]
+
+
+def test_a_special_prompt_of_longmemeval_may_be_another(endpoint, tmp_path):
+    file = tmp_path / "judge.txt"
+    file.write_text("=== abstention ===\nDid it abstain? {answer}\n")
+    for task, asked in (("multi-session/1_abs", True), ("multi-session/1", False)):
+        (prompt,), _ = asked_about(endpoint, task, template=str(file))
+        assert (prompt == "Did it abstain? In 2019.") is asked
+
+
+@pytest.mark.parametrize(
+    ("verdict", "score"),
+    [
+        ("<answer>1</answer>", 1.0),
+        ("Reason: <answer>x</answer> is meant.\n**<answer> 0 </answer>**", 0.0),
+        ("<score>1.0</score> as <answer>Paris</answer> is right", 1.0),
+        ("<answer>1", 1.0),  # the closing tag was a stop string
+        ("Equal, so \\boxed{1}.", 1.0),
+        ("<answer>\\boxed{0}</answer>", 0.0),
+        ('Fine: {"score": 0.5}', 0.5),
+        ('```json\n{"reason": "the {same}", "score": 1}\n```', 1.0),
+        ("1", 1.0),
+        ("Yes.", 1.0),
+        ("no", 0.0),
+    ],
+)
+def test_an_outcome_is_read_from_tags_a_box_json_or_alone_with_prose_around(verdict, score):
+    assert read_verdict(verdict, None) == [(score, "")]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        ("<answer>2</answer>", "out of range"),
+        ("<answer>-1</answer>", "out of range"),
+        ("<answer>0.5</answer>", "out of range"),
+        ("\\boxed{7}", "out of range"),
+        ('{"score": 1.5}', "out of range"),
+        ('{"score": NaN}', "out of range"),
+        ('{"score": true}', "no number"),
+        ('{"score": "1"}', "no number"),
+        ("<answer>Paris</answer>", "unreadable"),
+        ("<answer></answer>", "unreadable"),
+        ("It is 1 or 0.", "unreadable"),
+        ("", "unreadable"),
+        ("{" * 100_000, "unreadable"),
+        ("<answer>" * 10_000, "unreadable"),
+    ],
+)
+def test_an_outcome_in_no_form_or_out_of_range_is_nan_with_the_reason(verdict, reason):
+    ((value, why),) = read_verdict(verdict, None)
+    assert math.isnan(value)
+    assert why.partition(":")[0] == reason
+
+
+@pytest.mark.parametrize(
+    ("verdict", "scores"),
+    [
+        ("So: <score>Turn1: 0.5\nTurn2: -0.5</score>.", [0.5, -0.5]),
+        ("Turn 1: 0\nTurn 2: 1", [0.0, 1.0]),
+        ('Both: {"scores": [0, 1]}', [0.0, 1.0]),
+        ("<answer>[0, 1]</answer>", [0.0, 1.0]),
+        ("<score>Turn1: 0.5</score>", None),
+        ("<answer>[0, 1, 1]</answer>", None),
+        ('{"scores": 1}', None),
+        ("<score>Turn1: 1.5\nTurn2: 2</score>", None),
+    ],
+)
+def test_scores_of_turns_are_read_with_prose_around(verdict, scores):
+    found = read_verdict(verdict, 2)
+    if scores is None:
+        assert all(math.isnan(value) and reason for value, reason in found)
+    else:
+        assert found == [(score, "") for score in scores]

@@ -202,6 +202,17 @@ class TestInfoMem:
         assert "\nm\n" in with_memory.prompt
         assert "m\n</memory>" not in without.prompt
 
+    @pytest.mark.parametrize("end", ["", "{query}. So it is."])
+    def test_query_pmi_takes_a_prompt_which_ends_before_the_question(self, tmp_path, end):
+        file = tmp_path / "query.txt"
+        file.write_text("From {memory} we answer " + end)
+        method = InfoMem(condition="query", template=str(file))
+        with_memory, without = method.requests(turn(end="terminated", memory="m", question="who?"))
+        assert (with_memory.prompt, without.prompt) == ("From m we answer ", "From  we answer ")
+        assert InfoMem(**method.settings()).template == file.read_text()
+        with pytest.raises(ValueError, match="condition='query'"):
+            InfoMem(template=str(file))
+
     def test_the_gain_is_a_difference_of_means_in_nats(self):
         scores = [np.array([HALF, HALF]), np.array([QUARTER, QUARTER])]
         assert InfoMem().signal(turn(end="terminated"), scores) == pytest.approx(math.log(2))

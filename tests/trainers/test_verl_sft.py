@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import subprocess
-from dataclasses import fields
 
 import pytest
 
@@ -25,7 +24,6 @@ from memenvs.baselines.flags import read_args
 from memenvs.baselines.sft import SFTArgs, read_lessons
 from memenvs.baselines.update import evaluate_in
 from memenvs.baselines.verl import compose, n_tasks
-from memenvs.baselines.verl_sft import SFT
 from memenvs.commands import main
 from memenvs.core.episode_file import EpisodeWriter, read_episodes
 from memenvs.models import HFPolicy, SamplingParams
@@ -192,10 +190,6 @@ def test_a_file_teaches_what_has_succeeded(write, tmp_path):
 def test_what_verl_cannot_learn_from_is_refused_in_a_line(write, flags, named):
     (line,) = write(*SOKOBAN, *SMALL, *flags).splitlines()
     assert named in line
-
-
-def test_every_flag_has_a_place_or_a_reason():
-    assert set(SFT) == {field.name for field in fields(SFTArgs)}
 
 
 def test_the_check_is_ten_lines(write, capsys):

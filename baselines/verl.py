@@ -69,6 +69,9 @@ A = "actor_rollout_ref.actor"
 R = "actor_rollout_ref.rollout"
 M = "actor_rollout_ref.model"
 
+PAID = {"turn": "the reward of each turn", "merged": "the sum of all rewards", "outcome": "the outcome"}
+"""What the rewards are that mt_ppo places."""
+
 Settings = Mapping[str, Any]
 """Settings by verl's names; a name that its configuration does not have begins with `+`."""
 
@@ -78,11 +81,13 @@ class Shape(NamedTuple):
 
     Attributes:
         rows: mean number of rows of an episode.
+        most_rows: most rows of an episode.
         prompt: most tokens of a fresh prompt.
         response: most tokens of what follows it in a row.
     """
 
     rows: float
+    most_rows: int
     prompt: int
     response: int
 
@@ -156,8 +161,12 @@ def _loss_agg(args: Any, shape: Shape) -> Settings:
 
 
 def _minibatches(args: Any, shape: Shape) -> Settings:
-    """Verl counts rows: an optimizer step reads `ppo_mini_batch_size * n` of them, a multiple of its GPUs."""
-    rows = round(args.groups * shape.rows / args.minibatches)
+    """Verl counts rows: an optimizer step reads `ppo_mini_batch_size * n` of them, a multiple of its GPUs.
+
+    It fills the last one up, so one optimizer step has to hold the most rows that a step can have.
+    """
+    rows_of_task = shape.most_rows if args.minibatches == 1 else shape.rows
+    rows = math.ceil(args.groups * rows_of_task / args.minibatches)
     unit = args.gpus * args.nodes // math.gcd(args.gpus * args.nodes, args.group_size)
     return {f"{A}.ppo_mini_batch_size": max(1, round(rows / unit)) * unit}
 
@@ -460,6 +469,11 @@ class Run:
         """The share of a GPU's memory that a vLLM server takes."""
         return 0.0
 
+    @property
+    def extras(self) -> list[str]:
+        """The extras of this package that verl's workers and trainer need."""
+        return [name for name in self.args.track if name != "tensorboard"]
+
     @functools.cached_property
     def config(self) -> Any:
         """The model's configuration."""
@@ -534,7 +548,7 @@ class Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.write_data()
         write_json(self.out / ARGS, {"learner": self.learner, **self.args.plain()})
-        write_text(self.out / REQUIREMENTS, "".join(f"{line}\n" for line in requirements()))
+        write_text(self.out / REQUIREMENTS, "".join(f"{line}\n" for line in requirements(self.extras)))
         write_text(self.out / SCRIPT, self.script())
 
     def write_data(self) -> None:
@@ -606,6 +620,13 @@ class PlayRun(Run):
     def sampler(self) -> float:
         """The share of a GPU's memory that a vLLM server takes."""
         return float(self.settings.get(f"{R}.gpu_memory_utilization", 0.5))
+
+    @property
+    def extras(self) -> list[str]:
+        """Also those of a judge, and of a search by vectors."""
+        judge = any(name == "Judge" for name, _ in self.methods)
+        vectors = str(self.env_args.get("retriever")).startswith("dense:")
+        return super().extras + ["endpoint"] * judge + ["search"] * vectors
 
     @property
     def gpus_a_server(self) -> int:
@@ -799,7 +820,7 @@ class PlayRun(Run):
             + (" (lexical in this check)" if self.scorer == "policy" else ""),
             f"credit: {args.reward}, not 0 in {moved} of {len(group)} rollouts"
             if self.credit is not None
-            else f"credit: GAE of verl's over rewards placed by {args.reward}",
+            else f"credit: verl's GAE over {PAID[args.reward]}",
         ]
 
 
@@ -867,16 +888,20 @@ def n_tasks(env: str, env_args: Mapping[str, Any]) -> int:
 
 
 def shape_of(episodes: Sequence[Episode], max_new_tokens: int, window: int | None) -> Shape:
-    """What episodes are to verl, with a tenth more for tasks that are longer, in steps of 256 tokens."""
-    sequences = [sequence for episode in episodes for sequence in episode.sequences()]
+    """What episodes are to verl.
+
+    Limits have room for other tasks: a tenth more of what is read, and 256 tokens of a fresh prompt.
+    """
+    by_episode = [episode.sequences() for episode in episodes]
+    sequences = [sequence for parts in by_episode for sequence in parts]
     prompt = max(len(sequence[0].reply.read) for sequence in sequences)
     feedback = [len(turn.reply.read) for sequence in sequences for turn in sequence[1:]]
     turns = max(len(sequence) for sequence in sequences)
     response = turns * max_new_tokens + math.ceil(1.1 * (turns - 1) * max(feedback, default=0))
-    prompt = 256 * math.ceil(1.1 * prompt / 256)
+    prompt = 256 + 256 * math.ceil(1.1 * prompt / 256)
     if window is not None:
         response = min(response, max(window - prompt, 1))
-    return Shape(len(sequences) / len(episodes), prompt, response)
+    return Shape(len(sequences) / len(episodes), max(map(len, by_episode)), prompt, response)
 
 
 def write_rows(file: Path, tasks: Sequence[int], agent: str, split: str) -> None:
@@ -909,8 +934,12 @@ def hydra_value(value: Any) -> str:
     return text if plain else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def requirements() -> list[str]:
-    """The packages of a run: verl and what its metadata pins for vLLM and FSDP."""
+def requirements(extras: Sequence[str] = ()) -> list[str]:
+    """The packages of a run: verl and what its metadata pins for vLLM and FSDP.
+
+    Args:
+        extras: extras of this package that the run needs, besides those to train in verl.
+    """
     listed = importlib.metadata.requires("verl") or []
 
     def pins(extra: str) -> Iterator[str]:
@@ -925,7 +954,8 @@ def requirements() -> list[str]:
                 yield requirement
 
     pinned = sorted({line for extra in EXTRAS for line in pins(extra)})
-    return [f"verl[{','.join(EXTRAS)}]=={importlib.metadata.version('verl')}", *pinned, "memenvs[train,verl]"]
+    own = ",".join(sorted({"train", "verl", *extras}))
+    return [f"verl[{','.join(EXTRAS)}]=={importlib.metadata.version('verl')}", *pinned, f"memenvs[{own}]"]
 
 
 def has_flash_attention() -> bool:
@@ -1004,7 +1034,15 @@ def report(run: Run) -> list[str]:
     peak = gigabytes[0] + max(gigabytes[1], gigabytes[2])
     kept = (args.keep + 1) * gigabytes[3] if args.save_every < run.steps else gigabytes[3]
     fits, room = peak <= card / 1e9, kept <= free / 1e9
-    offload = "" if fits else f"; it does NOT fit: add {run.offload}=True after run.sh, or GPUs"
+    advice = ""
+    if not fits:
+        others = max(gigabytes[1], gigabytes[2]) <= card / 1e9
+        fix = (
+            f"add {run.offload}=True after run.sh, or GPUs"
+            if others
+            else "a row is too long; shorten replies"
+        )
+        advice = f"; it does NOT fit: {fix}"
     attention = "flash-attn" if has_flash_attention() else "PyTorch's (sdpa) unless flash-attn is installed"
     beside = f"{gigabytes[2]:.1f} GB"
     if run.sampler:
@@ -1015,7 +1053,7 @@ def report(run: Run) -> list[str]:
         f"model: {needs.parameters / 1e9:.2f}B parameters on {args.nodes} x {args.gpus} GPUs, attention: "
         f"{attention}",
         f"memory a GPU (computed): {gigabytes[0]:.1f} GB of states and {beside} for a pass, of "
-        f"{card / 1e9:.0f} GB" + ("" if found else " (no card here)") + offload,
+        f"{card / 1e9:.0f} GB" + ("" if found else " (no card here)") + advice,
         f"checkpoints: {gigabytes[3]:.1f} GB each, {kept:.1f} GB at most, {free / 1e9:.0f} GB free"
         + ("" if room else "; they do NOT fit: lower --keep, or give another --out"),
         f"next: pip install -r {run.out / REQUIREMENTS} && bash {run.out / SCRIPT}",

@@ -1,7 +1,10 @@
 """`--engine verl` writes runs that the real verl composes and whose loops play."""
 
 import json
+import re
 import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +31,13 @@ OF_GRPO = [
     name
     for name in recipe_names()
     if not name.startswith("mt_ppo") and not name.endswith(("sft", "star", "kd"))
+]
+TABLES = Path(__file__).parents[2] / "examples" / "tables"
+SCRIPTS = [  # the rows of models that one GPU cannot train; the other rows train the recipes
+    path
+    for table in ("mempo", "mt_grpo", "mt_ppo")
+    for path in sorted((TABLES / table).glob("*.sh"))
+    if re.search(r"^train (grpo|mt_ppo)", path.read_text(), re.MULTILINE)
 ]
 SMALL = ["--env", "MemChunkQA-v0", "--env-args", "chunk_size=300", "n_documents=4", "--max-new-tokens", "64"]
 
@@ -114,6 +124,20 @@ def test_verl_composes_every_recipe_of_mt_ppo_with_a_critic(write, recipe):
     assert config.critic.cliprange_value == (args["value_clip"] or 1e6)
     assert config.algorithm.use_kl_in_reward == (args["kl_in"] == "reward")
     assert yaml.safe_load((out / "loops.yaml").read_text())[0]["placement"] == "turn"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_verl_composes_the_rows_of_7b_in_the_papers_tables(script, model, tmp_path, monkeypatch):
+    for name in ("RETRIEVER", "TEACHER"):
+        monkeypatch.setenv(name, "none:")
+    monkeypatch.setenv("PRINT", "1")
+    shown = subprocess.run(["bash", script], capture_output=True, text=True, check=True).stdout
+    commands = [shlex.split(line)[2:] for line in shown.splitlines()]
+    ((learner, *flags),) = [words for words in commands if words[0] in MAINS and "--merge" not in words]
+    assert flags[flags.index("--engine") + 1] == "verl"
+    flags = [re.sub(r"tasks=.*", "tasks=world-train", word) for word in flags if word != "retriever=none:"]
+    flags = [*flags, "--model", str(model), "--out", str(tmp_path / "run"), "--dry-run"]
+    assert MAINS[learner].main(flags) == 0
 
 
 def test_a_critic_is_refused_where_prompts_are_rewritten(write):

@@ -156,7 +156,7 @@ class ChatTokens(TokenText):
     def _warn_of_date(self, template: str) -> None:
         """Warn where prompts depend on the day, and say which argument of the template pins it."""
 
-        def dated(**pinned: str) -> bool:
+        def dated(**pinned: Any) -> bool:
             return self._render(chat, **pinned) != self._render(chat, **pinned, chat_template=undated)
 
         chat, undated = [("user", "?")], UNDATED + template

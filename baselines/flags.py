@@ -23,7 +23,7 @@ from memenvs.core.errors import USER_ERRORS
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
 from memenvs.core.terminal import reader_may_stop, report_error
-from memenvs.core.text import file_or_text, prompts_hash
+from memenvs.core.text import prompts_hash, read_system_prompt
 from memenvs.core.trackers import TrackerError, TrackerName
 from memenvs.wrappers.registry import read_methods
 
@@ -116,11 +116,10 @@ class TrainArgs:
     @property
     def chat_settings(self) -> dict[str, Any]:
         """How prompts are encoded, as `HFPolicy` takes it."""
-        system_prompt = file_or_text(self.system_prompt, "system_prompt")
         return {
             "chat_args": self.chat_args,
             "split_special_tokens": self.split_special_tokens,
-            "system_prompt": system_prompt,
+            "system_prompt": read_system_prompt(self.system_prompt),
         }
 
     @functools.cached_property

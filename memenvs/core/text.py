@@ -43,7 +43,7 @@ OTHER_NAMES = {
 
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{\s*([A-Za-z_]\w*(?:\(\s*\w+\s*\))?)\s*\}")
 _LATEX = re.compile(r"(?:\\[A-Za-z]+(?:\{[^{}]*\})*|[\^_])\Z")  # what makes the braces after it LaTeX's
-_HEADING = re.compile(r"===[ \t]*(\S+)[ \t]*===[ \t]*")
+_HEADING = re.compile(r"===[ \t]*([A-Za-z][\w-]*)[ \t]*===[ \t]*")
 
 
 class Template:
@@ -103,8 +103,9 @@ class Template:
         'Answer Why? in \\boxed{}.'
         """
         places = (*self.required, *self.optional)
-        known = {other: place for other, place in OTHER_NAMES.items() if place in places}
-        known |= {place: place for place in places}
+        known = {place: place for place in places}
+        others = {other: place for other, place in OTHER_NAMES.items() if place in places}
+        known |= {other: place for other, place in others.items() if other not in places}
         parts = _format_parts(text, known)
         if parts is None:
             parts, at = [""], 0
@@ -233,6 +234,16 @@ def prompts_hash(given: Mapping[str, str] | str) -> str:
     """
     texts = {"": given} if isinstance(given, str) else given
     return json_sha256({name: file_or_text(text, f"template {name}") for name, text in texts.items()})
+
+
+def read_system_prompt(given: str) -> str:
+    """The text of a system message, which has no placeholders, from a file or as it is; see `reworded`.
+
+    Raises:
+        ValueError: there is no such file, it is not UTF-8, or the text has a placeholder.
+    """
+    name = "system_prompt"
+    return Template("").reworded(file_or_text(given, name), name).fill()
 
 
 def read_prompt(path: str | Path) -> str:

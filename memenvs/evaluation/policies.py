@@ -19,7 +19,7 @@ from memenvs.core.data import Count, Positive, Whole, checked, decode, shown
 from memenvs.core.episode import Reply
 from memenvs.core.episode_file import read_lines
 from memenvs.core.servers import OpenAIClient, key_in
-from memenvs.core.text import file_or_text
+from memenvs.core.text import read_system_prompt
 from memenvs.data import bundled
 from memenvs.envs.search_qa import Rewritten, SearchQAEnv, read_reply, without
 from memenvs.evaluation.log import EPISODES, Pair, pair_of
@@ -404,7 +404,7 @@ def _opening(options: ModelOptions) -> dict[str, list[Message]]:
     """The messages of the system prompt and the examples as `opening`; empty where there are none."""
     messages: list[Message] = []
     if (text := options.system_prompt) is not None:
-        messages.append({"role": "system", "content": file_or_text(text, "system_prompt")})
+        messages.append({"role": "system", "content": read_system_prompt(text)})
     if options.examples is not None:
         lines = Path(options.examples).read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, start=1):

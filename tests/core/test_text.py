@@ -2,7 +2,14 @@
 
 import pytest
 
-from memenvs.core.text import Template, prompts_hash, read_prompt, read_prompts, replace_templates
+from memenvs.core.text import (
+    Template,
+    prompts_hash,
+    read_prompt,
+    read_prompts,
+    read_system_prompt,
+    replace_templates,
+)
 
 READ = Template("{question}{memory}{chunk}", required=("question", "memory", "chunk"), optional=("turn",))
 VALUES = {"question": "Q", "memory": "M", "chunk": "C", "turn": 1}
@@ -85,6 +92,7 @@ def test_headings_divide_a_file_into_the_prompts_of_its_parts(tmp_path):
         ({"write": "text"}, "unknown part 'write'; it may have 'read' and 'answer'"),
         ("Read {chunk}.", "'read' and 'answer'; begin each with a line such as === read ==="),
         ("=== read ===\nx\n=== read ===\ny", "=== read === twice"),
+        ("=======\nx {chunk}", "holds one prompt"),  # a rule of Markdown
         ("=== write ===\nx", "unknown part 'write'"),
         ({"read": "=== read ===\nx"}, "'read' begins with a heading"),
     ],
@@ -103,6 +111,15 @@ def test_another_encoding_is_refused(tmp_path, data):
     file.write_bytes(data)
     with pytest.raises(ValueError, match=r"ask.txt is not .*UTF-8"):
         read_prompt(file)
+
+
+def test_a_system_message_is_read_by_the_same_rules_and_has_no_placeholders(tmp_path):
+    file = tmp_path / "system.txt"
+    file.write_bytes(b'Use {"name": "x"} or {{x}}.\r\n')
+    assert read_system_prompt(str(file)) == 'Use {"name": "x"} or {x}.'
+    assert read_system_prompt("Be brief.") == "Be brief."
+    with pytest.raises(ValueError, match=r"unknown placeholder \{tool_descriptions\}"):
+        read_system_prompt("Tools: {tool_descriptions}")
 
 
 def test_a_text_is_a_text_and_equal_prompts_have_equal_hashes(tmp_path):

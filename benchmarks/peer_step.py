@@ -55,7 +55,7 @@ def ours(
     sequences = [np.concatenate([row, reply.ids]) for row, reply in zip(rows, replies, strict=True)]
     masks = [np.arange(len(ids)) >= len(row) for ids, row in zip(sequences, rows, strict=True)]
     for batch in policy.micro_batches(sequences, 8_192):
-        output = policy.forward([sequences[i] for i in batch], [masks[i] for i in batch], entropy=True)
+        output = policy.forward([sequences[i] for i in batch], [masks[i] for i in batch])
         old = flat_tensor([replies[i].logprobs for i in batch], output.logprobs)
         weights = flat_tensor([np.full(len(replies[i].ids), advantages[i]) for i in batch], output.logprobs)
         ratio = (output.logprobs - old).exp()

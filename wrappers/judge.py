@@ -341,9 +341,9 @@ def _line_scores(text: str, count: int) -> list[Score]:
 def read_verdict(verdict: str, count: int | None) -> list[Score]:
     r"""The scores of a verdict with prose around it.
 
-    It is the inside of the last `<score>…</score>`, otherwise of the last `<answer>…</answer>` (InfoMem
-    C.3), otherwise of the last `\boxed{…}`, otherwise the last JSON object of `score` or `scores`, otherwise
-    all of the text.
+    It is in the text after the last `</reasoning>`, or in all of it: the inside of the last
+    `<score>…</score>`, otherwise of the last `<answer>…</answer>` (InfoMem C.3), otherwise of the last
+    `\boxed{…}`, otherwise the last JSON object of `score` or `scores`, otherwise all of the text.
 
     Args:
         verdict: the judge's reply.
@@ -355,7 +355,7 @@ def read_verdict(verdict: str, count: int | None) -> list[Score]:
     >>> read_verdict('Both help: {"scores": [1, 0.5]}.', 2)
     [(1.0, ''), (0.5, '')]
     """
-    said = verdict.strip()
+    said = verdict.rpartition("</reasoning>")[2].strip()
     tagged = [(match[1].lower(), match[2]) for match in _TAGGED.finditer(said)]
     inside = next((text for tag in ("score", "answer") for name, text in tagged[::-1] if name == tag), None)
     text = said if inside is None else inside

@@ -442,6 +442,7 @@ def test_a_special_prompt_of_longmemeval_may_be_another(endpoint, tmp_path):
         ("<answer>1</answer>", 1.0),
         ("Reason: <answer>x</answer> is meant.\n**<answer> 0 </answer>**", 0.0),
         ("<score>1.0</score> as <answer>Paris</answer> is right", 1.0),
+        ("<reasoning>It wrote <score>1</score>.</reasoning> <answer>0</answer>", 0.0),
         ("<answer>1", 1.0),  # the closing tag was a stop string
         ("Equal, so \\boxed{1}.", 1.0),
         ("<answer>\\boxed{0}</answer>", 0.0),

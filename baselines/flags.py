@@ -262,8 +262,8 @@ class RewardArgs(StepArgs):
     """How the loss measures the divergence: "k3" is never negative and unbiased, and its gradient is that of
     KL(initial || policy); "k2" has the gradient of KL(policy || initial), however far apart the two are."""
     importance_cap: Positive | None = None
-    """Weigh the loss of a token by how much likelier it is for the policy in training than it was for the
-    sampler, at most this much, such as 2. It corrects for vLLM and bfloat16; by default it is off."""
+    """Weight the loss of a token by its probability under the policy in training divided by that under the
+    sampler, at most by this much, such as 2. This corrects for vLLM and bfloat16; off by default."""
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
 

@@ -53,9 +53,9 @@ class MTPPOArgs(EngineArgs, RewardArgs):
     """The time step of generalised advantage estimation: a token, a turn (Turn-PPO), or both, first over the
     turns and then inside each (VAGEN)."""
     gamma: Share = 1.0
-    """Discount per time step; of "both", per token."""
+    """Discount per time step; with gae both, per token."""
     turn_gamma: Share = 1.0
-    """Discount per turn, with gae both alone."""
+    """Discount per turn; only with gae both."""
     lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
     kl_in: Literal["loss", "reward"] = "loss"
@@ -73,8 +73,8 @@ class MTPPOArgs(EngineArgs, RewardArgs):
     critic_warmup: Whole = 0
     """Number of first steps in which only the critic learns."""
     value_clip: Positive | None = 0.2
-    """How far a value may move from the one when the tokens were sampled, in units of the reward; None does
-    not limit it, for rewards that are large beside it (Sokoban's +10)."""
+    """How far a value may move from what it was when the tokens were sampled, in units of the reward; None
+    sets no limit, for large rewards (Sokoban's +10)."""
     value_coef: Positive = 0.5
     """Weight of the critic's loss: relative to the policy's if shared, before clipping if separate."""
 

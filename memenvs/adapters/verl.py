@@ -233,8 +233,12 @@ def _chat_tokens(
     tokenizer: Any, chat_args: str, split_special_tokens: bool, system_prompt: str
 ) -> ChatTokens:
     """Made once a process, although verl asks for it at every rollout; `chat_args` is JSON."""
-    others = {"split_special_tokens": split_special_tokens, "system_prompt": system_prompt}
-    return ChatTokens(tokenizer, chat_args=json.loads(chat_args), **others)
+    return ChatTokens(
+        tokenizer,
+        chat_args=json.loads(chat_args),
+        split_special_tokens=split_special_tokens,
+        system_prompt=system_prompt,
+    )
 
 
 @cache

@@ -194,6 +194,14 @@ def test_every_episode_of_a_row_s_environment_takes_another_prompt(script):
 
 
 @each_script
+def test_a_policy_of_a_user_is_evaluated_and_nothing_is_trained(script):
+    made = commands(script, POLICY="openai:http://127.0.0.1:8000", **ADDRESSES)
+    assert not any(words[0] == "train" for words in made)
+    played = [words for words in made if words[:2] == ["evaluate", "run"]]
+    assert {words[words.index("--policy") + 1] for words in played} == {"openai:http://127.0.0.1:8000"}
+
+
+@each_script
 def test_a_row_trains_the_paper_s_model_with_flags_that_there_are(script, monkeypatch):
     for words in commands(script, **ADDRESSES):
         if "--merge" not in words:  # the step is known when verl has ended

@@ -47,6 +47,11 @@ class DistillArgs(StepArgs):
     divergence: Divergence = "forward"
     """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
 
+    @property
+    def model_plays(self) -> bool:
+        """Whether the student writes the replies, or is evaluated."""
+        return self.rollouts == "student" or self.eval_every > 0
+
     def check(self) -> None:
         """Check the teacher's flags too."""
         super().check()
@@ -83,6 +88,8 @@ class DistillRun(PlayRun):
                     f"{args.view}; give --view student and a --teacher-model"
                 )
         self.teacher = self.load_fixed(args.teacher_model)
+        if args.rollouts == "teacher":
+            self.teacher.check_can_sample()
         check_vocabulary(self.policy, self.teacher, args.teacher_model)
 
     @functools.cached_property

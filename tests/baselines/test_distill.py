@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from made_episodes import before
+from model_families import save_model_of_states
 from tiny_model import save_tiny_model
 
 pytest.importorskip("torch")
@@ -221,6 +222,21 @@ class TestTraining:
         )
         for name in ("divergence", "grad_norm"):
             assert cut[name] == pytest.approx(whole[name], rel=1e-4)
+
+    def test_a_student_that_cannot_sample_learns_from_the_teachers_rollouts(self, tiny_model, tmp_path):
+        model = save_model_of_states(tmp_path / "model", tiny_model)
+        options = {"view": "student", "teacher_model": str(tiny_model)}
+        args = arguments(model, tmp_path / "run", rollouts="teacher", **options)
+        _, (row,) = train(args)
+        assert row["grad_norm"] > 0
+        for refused in (
+            arguments(model, tmp_path / "other", **options),
+            arguments(
+                tiny_model, tmp_path / "x", rollouts="teacher", view="student", teacher_model=str(model)
+            ),
+        ):
+            with pytest.raises(ValueError, match="HFPolicy cannot sample"):
+                distill.prepare(refused)
 
     def test_rollouts_can_be_the_teachers(self, tiny_model, other, tmp_path):
         options = {"rollouts": "teacher", "view": "student", "teacher_model": other}

@@ -6,9 +6,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import transformers
 from made_episodes import before
-from model_families import build
+from model_families import save_model_of_states
 
 from memenvs import collect, evaluate
 from memenvs.baselines import sft
@@ -58,13 +57,10 @@ def test_the_turns_of_an_episode_that_appends_are_the_last_observation_in_pieces
 
 
 def test_a_model_that_cannot_sample_here_learns_from_a_teacher_and_is_served(tiny_model, tmp_path, capsys):
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
-    mixed = {"layer_types": ["conv", "full_attention"]}
-    build("Lfm2", vocab_size=len(tokenizer), **mixed).save_pretrained(tmp_path / "lfm2")
-    tokenizer.save_pretrained(tmp_path / "lfm2")
+    model = save_model_of_states(tmp_path / "model", tiny_model)
     flags = [
         "--model",
-        str(tmp_path / "lfm2"),
+        str(model),
         "--env",
         "MemSokoban-v0",
         "--out",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 SMALL = {
@@ -56,3 +57,13 @@ def build(family: str, **changes: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def save_model_of_states(folder: Path, tokenizer: str | Path) -> Path:
+    """Save a small model with a layer of convolutions, from whose cache HFPolicy cannot sample."""
+    import transformers
+
+    loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    build("Lfm2", vocab_size=len(loaded), layer_types=["conv", "full_attention"]).save_pretrained(folder)
+    loaded.save_pretrained(folder)
+    return folder

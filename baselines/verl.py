@@ -39,7 +39,8 @@ from memenvs.core.optional import require
 from memenvs.data import bundled_names
 from memenvs.models import SamplingParams
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.hf import SETTINGS
+from memenvs.models.hf import SETTINGS, named_ends
+from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.packaged import resolve
 from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
@@ -592,9 +593,9 @@ class PlayRun(Run):
         evaluated = evaluation_args(args.env, args.env_args, args.eval_env_args)
         self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated, known)
         self.train_tasks, self.val_tasks = self._tasks()
-        transformers: Any = require("transformers", "verl")
-        folder = model_path(args)
-        self.tokens = ChatTokens(transformers.AutoTokenizer.from_pretrained(folder), **args.chat_settings)
+        self.ends = named_ends(args.model)
+        tokenizer = load_hf_tokenizer(args.model, None)
+        self.tokens = ChatTokens(tokenizer, ends=self.ends, **args.chat_settings)
         self.methods, self.credit = self._credit()
         self.episodes = self._play()
         self.shape = shape_of(self.episodes, args.max_new_tokens, self.window)
@@ -766,6 +767,7 @@ class PlayRun(Run):
             "scorer": self.scorer,
             "credit": self.credit,
             "max_new_tokens": args.max_new_tokens,
+            "ends": self.ends,
         }
         if self.credit is None:
             loop["placement"] = args.reward

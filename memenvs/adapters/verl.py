@@ -88,6 +88,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         credit: what `memenvs.adapters.common.read_credit` reads.
         placement: without `credit`, where rewards are paid (`memenvs.credit.place_rewards`).
         max_new_tokens: most tokens of a reply; None: what `response_length` leaves.
+        ends: token ids that end a reply, as the model names them
+            (`memenvs.models.hf.named_ends`); the tokenizer's and the template's end one too.
         split_special_tokens: encode control tokens that an observation spells as ordinary text, as
             `memenvs.models.chat.ChatTokens` does.
         system_prompt: text of a system message before every fresh prompt.
@@ -111,6 +113,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         credit: Mapping[str, Any] | None = None,
         placement: Placement = "turn",
         max_new_tokens: int | None = None,
+        ends: Sequence[int] = (),
         split_special_tokens: bool = False,
         system_prompt: str = "",
         mask_truncated: bool = False,
@@ -135,7 +138,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if credit is None and (mask_truncated or overlong):
             raise ValueError("mask_truncated and overlong need credit; leave them out")
         chat_args = json.dumps(plain(self.apply_chat_template_kwargs))
-        self._tokens = _chat_tokens(self.tokenizer, chat_args, split_special_tokens, system_prompt)
+        self._tokens = _chat_tokens(
+            self.tokenizer, chat_args, tuple(ends), split_special_tokens, system_prompt
+        )
         self._mask_truncated, self._overlong = mask_truncated, plain(overlong)
         self._env, self._settings, self._episodes = env, settings, episodes
         self._max_new_tokens, self._placement = max_new_tokens, placement
@@ -163,6 +168,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         """The rows of each rollout of a group, in a thread beside the event loop."""
         info, step = row["extra_info"], row["global_steps"]
         (seed, task), training = read_draw(info), info["split"] == "train"
+        ends = sorted(self._tokens.ends)  # a base model's server does not know its template's end token
         names = [uuid4().hex for _ in range(size)]  # the turns of an episode go to one server
         outputs: list[list[Any]] = [[] for _ in range(size)]
 
@@ -171,7 +177,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             output = await self.server_manager.generate(
                 request_id=names[index],
                 prompt_ids=prompt.tolist(),
-                sampling_params={**sampling_params, "max_tokens": room},
+                sampling_params={**sampling_params, "max_tokens": room, "stop_token_ids": ends},
             )
             outputs[index].append(output)
             return Sampled(output.token_ids, output.log_probs)
@@ -230,12 +236,13 @@ def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[
 
 @cache
 def _chat_tokens(
-    tokenizer: Any, chat_args: str, split_special_tokens: bool, system_prompt: str
+    tokenizer: Any, chat_args: str, ends: tuple[int, ...], split_special_tokens: bool, system_prompt: str
 ) -> ChatTokens:
     """Made once a process, although verl asks for it at every rollout; `chat_args` is JSON."""
     return ChatTokens(
         tokenizer,
         chat_args=json.loads(chat_args),
+        ends=ends,
         split_special_tokens=split_special_tokens,
         system_prompt=system_prompt,
     )

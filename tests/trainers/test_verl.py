@@ -37,6 +37,7 @@ from memenvs.adapters.common import open_env, read_credit
 from memenvs.baselines.advantages import group_advantages
 from memenvs.baselines.mt_ppo import token_advantages
 from memenvs.core.episode_file import read_episodes
+from memenvs.credit import overlong_penalty
 from memenvs.models.chat import ChatTokens
 from memenvs.rollout.collect import collect
 from memenvs.wrappers.registry import make_methods, make_scorer
@@ -62,13 +63,17 @@ class MadeUpScorer(PairScorer):
         return found
 
 
-def by_our_learner(tokenizer, entry, seed, replies):
+def by_our_learner(tokenizer, entry, seed, replies, overlong=None):
     """The advantages that our own learner gives the sampled tokens of these rollouts of one task."""
     tokens, methods = ChatTokens(tokenizer), make_methods(entry["methods"])
     scorer = make_scorer(MadeUpScorer(tokenizer, None, None), tokens.template)
     policy, settings = Replay(tokens, replies), entry["settings"]
     episodes = collect(entry["env"], policy, [seed], len(replies), methods, scorer, env_args=settings)
     assert len({episode.outcome for episode in episodes}) > 1
+    if overlong is not None:
+        lengths = [episode.tokens for episode in episodes]
+        for episode, penalty in zip(episodes, overlong_penalty(lengths, *overlong), strict=True):
+            episode.length_penalty = float(penalty)
     return group_advantages(episodes, policy, *read_credit(entry["credit"], methods))
 
 
@@ -133,12 +138,13 @@ def make(monkeypatch, tokenizer):
     return made
 
 
-def assert_as_our_learner(worker, tokenizer, entry):
+def assert_as_our_learner(worker, tokenizer, entry, overlong=None):
     """Every token's advantage is what our own learner gives it on the same episodes."""
     found = worker.advantages()
     for uid, seed in SEEDS.items():
         members = sorted(who for who in found if who[0] == uid and len(found[who]))
-        wanted = by_our_learner(tokenizer, entry, seed, [worker.replies(who) for who in members])
+        replies = [worker.replies(who) for who in members]
+        wanted = by_our_learner(tokenizer, entry, seed, replies, overlong)
         assert max(np.abs(values).max() for values in wanted) > 0.1
         for who, values in zip(members, wanted, strict=True):
             np.testing.assert_allclose(found[who], values, rtol=1e-6, atol=1e-6)
@@ -182,6 +188,21 @@ class TestCredit:
         worker.play()
         assert len({len(worker.replies(who)) for who in worker.rows}) > 1
         assert_as_our_learner(worker, tokenizer, entry)
+
+    def test_long_episodes_are_charged_as_in_our_learner(self, make, tokenizer, reader):
+        entry = {**READING, "methods": ["InfoMem"], "scorer": "policy", "credit": {"reward": "outcome"}}
+        worker, _ = make(reader, {**entry, "overlong": [24, 16]})
+        worker.play()
+        assert_as_our_learner(worker, tokenizer, entry, overlong=(24, 16))
+
+    def test_truncated_replies_are_left_out_of_the_loss(self, make, tokenizer, reader):
+        worker, _ = make(reader, {**TAMTRL, "max_new_tokens": 6, "mask_truncated": True})
+        worker.play()
+        rows = [row for rows in worker.rows.values() for _, row in rows]
+        ends = ChatTokens(tokenizer).ends
+        for row in rows:
+            assert bool(row["response_mask"].any()) == (row["responses"].tolist()[-1] in ends)
+        assert 0 < sum(bool(row["response_mask"].any()) for row in rows) < len(rows)
 
     def test_a_scorer_by_name_reads_prompts_without_a_chat_template(self, make, reader):
         worker, servers = make(reader, {**TAMTRL, "scorer": "lexical"})

@@ -144,3 +144,13 @@ def test_control_tokens_of_a_chat_endpoint_are_not_ours_to_split():
 def test_prompts_as_tokens_are_no_conversation(trained):
     with Completions([]) as stub, pytest.raises(ValueError, match="leave --conversation and --tools out"):
         choose_policy(f"openai:{stub.url}/v1", ModelOptions(tokens=trained[1], conversation=True))
+
+
+def test_a_system_message_is_saved_with_a_policy(tiny_model, tmp_path):
+    from memenvs.models.hf import load_chat_tokens
+
+    policy = HFPolicy(str(tiny_model), device="cpu", system_prompt="Be brief.")
+    policy.save(tmp_path / "policy")
+    again = HFPolicy.load(tmp_path / "policy", device="cpu")
+    assert again.encode("Who?").tolist() == policy.encode("Who?").tolist()
+    assert "Be brief." in load_chat_tokens(tmp_path / "policy").template

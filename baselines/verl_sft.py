@@ -157,10 +157,12 @@ class SFTRun(Run):
                 f"a step learns from {args.batch_size} sequences, and there are {len(self.train)}; lower "
                 "--batch-size, or give more episodes"
             )
-        samples = [sample for _, sample in (*self.train, *self.val)]
+        by_episode = [episode.samples for episode in self.episodes]
+        samples = [sample for parts in by_episode for sample in parts]
         prompt = max(int(np.argmax(sample.response_mask)) for sample in samples)
         longest = max(len(sample.ids) for sample in samples)
-        self.shape = Shape(len(samples) / len(self.episodes), prompt, longest - prompt)
+        rows, most_rows = len(samples) / len(by_episode), max(map(len, by_episode))
+        self.shape = Shape(rows=rows, most_rows=most_rows, prompt=prompt, response=longest - prompt)
 
     def _split(self) -> tuple[list[tuple[str, Sample]], list[tuple[str, Sample]]]:
         """The rows to learn from and those of tasks that are held out, each with its task."""

@@ -17,8 +17,10 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401
-from memenvs.envs.sokoban import BUNDLED, open_levels
+from memenvs.data import bundled
+from memenvs.envs.sokoban import BUNDLED
 from memenvs.sokoban.board import BOX, XSB, to_text
+from memenvs.sokoban.levels import LevelSet
 
 BOARDS, STEPS, REPEATS = 1024, 300, 5
 NAMES = ("up", "down", "left", "right")
@@ -35,7 +37,7 @@ def main() -> None:
     line("text, GEM, resets left out", lambda: text_rate(False), lambda: gem_rate(False))
     for levels in (BUNDLED, args.levels):
         if levels:
-            height, width = open_levels(levels, None).boards[0].shape
+            height, width = read_levels(levels).boards[0].shape
             name = f"{BOARDS} boards of {height}x{width}, Jumanji: steps/s"
             line(name, lambda levels=levels: grid_rate(levels), lambda levels=levels: jumanji_rate(levels))
 
@@ -49,6 +51,11 @@ def line(name: str, ours: Callable[[], float], theirs: Callable[[], float]) -> N
         return
     a, b = (max(rates) for rates in zip(*pairs, strict=True))
     print(f"| {name} | {a:,.0f} | {b:,.0f} | {a / b:.1f} |", flush=True)
+
+
+def read_levels(name: str) -> LevelSet:
+    """All levels of a set by bundled name or by file."""
+    return LevelSet.load(bundled(f"{name}.npz") if name == BUNDLED else name, None)
 
 
 def text_rate(count_resets: bool) -> float:
@@ -96,7 +103,7 @@ def jumanji_rate(levels: str) -> float:
     from jumanji.environments.routing.sokoban.types import State
     from jumanji.wrappers import VmapAutoResetWrapper
 
-    boards = open_levels(levels, None).boards
+    boards = read_levels(levels).boards
     texts = [text for text in map(partial(to_text, vocabulary=XSB), boards[:256]) if not {*text} & {*"*+"}]
     rules.GRID_SIZE = boards.shape[1]
     rules.N_BOXES = reward.N_BOXES = int(np.count_nonzero(boards[0] & BOX))

@@ -296,7 +296,8 @@ def data_hashes(env: Any) -> dict[str, str]:
         ConnectionError: a retrieval server is unreachable.
     """
     hashes = {"tasks": env.task_set()[1]}
-    hashes |= {name: json_sha256(texts) for name, texts in env.named_texts().items()}
+    named_texts = getattr(env, "named_texts", dict)()
+    hashes |= {name: json_sha256(texts) for name, texts in named_texts.items()}
     if (retriever := getattr(env, "retriever", None)) is not None:
         hashes["retriever"] = fingerprint(retriever)
     return {name: digest for name, digest in hashes.items() if digest}

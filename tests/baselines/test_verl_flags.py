@@ -8,8 +8,9 @@ import pytest
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.mt_ppo import MTPPOArgs
 from memenvs.baselines.sft import SFTArgs
-from memenvs.baselines.verl import LEARNERS, flag_table
+from memenvs.baselines.verl import LEARNERS, absolute, flag_table
 from memenvs.baselines.verl_sft import SFT
+from memenvs.core.arguments import env_parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers" / "verl.md"
 ARGS = {"grpo": GRPOArgs, "mt_ppo": MTPPOArgs, "sft": SFTArgs}
@@ -24,3 +25,16 @@ def test_every_flag_has_a_place_in_verl_or_a_reason(learner):
 def test_the_page_has_the_table_of_the_code():
     section = PAGE.read_text().partition("\n## Flags\n")[2].partition("\n## ")[0]
     assert "\n".join(line for line in section.splitlines() if line.startswith("|")) == flag_table(TABLES)
+
+
+def test_files_become_absolute_and_choices_metrics_and_bundled_names_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("research", "f1", "world-train", "data", "index"):
+        (tmp_path / name).mkdir()
+    stay = {"form": "research", "metric": "f1", "tasks": "world-train", "k": 3, "tokenizer": "general"}
+    known = env_parameters("MemSearchQA-v0")
+    assert absolute(stay, known) == stay
+    moved = absolute({"tasks": "data", "retriever": "lexical:index"}, known)
+    assert moved == {"tasks": f"{tmp_path}/data", "retriever": f"lexical:{tmp_path}/index"}
+    served = {"retriever": "http://127.0.0.1:8000"}
+    assert absolute(served, known) == served

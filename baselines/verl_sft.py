@@ -273,8 +273,8 @@ class SFTRun(Run):
             f"rows: {rows:,} to train on, {len(self.val):,} for validation, {self.shape.rows:.1f} an "
             f"episode, to {self.shape.prompt + self.shape.response:,} tokens",
             f"loss: the mean over {learned:,} tokens of replies, of {tokens:,} that are read",
-            f"steps: {self.steps:,} of {args.batch_size} rows in {args.epochs} passes, of which each drops "
-            f"{rows - self.steps // args.epochs * args.batch_size}",
+            f"steps: {self.steps:,} of {args.batch_size} rows; passes: {args.epochs}, each without the "
+            f"{rows - self.steps // args.epochs * args.batch_size} rows that do not fill a batch",
         ]
 
 

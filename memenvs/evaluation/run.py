@@ -296,7 +296,7 @@ def data_hashes(env: Any) -> dict[str, str]:
         ConnectionError: a retrieval server is unreachable.
     """
     hashes = {"tasks": env.task_set()[1]}
-    named_texts = getattr(env, "named_texts", dict)()
+    named_texts: dict[str, Any] = getattr(env, "named_texts", dict)()
     hashes |= {name: json_sha256(texts) for name, texts in named_texts.items()}
     if (retriever := getattr(env, "retriever", None)) is not None:
         hashes["retriever"] = fingerprint(retriever)

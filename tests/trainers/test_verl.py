@@ -270,7 +270,8 @@ class TestCritic:
         entry = {**SEARCH, "methods": ["SearchRewards"], "placement": placement}
         worker, _ = make(searcher, entry, overrides=["algorithm.adv_estimator=gae"])
         worker.play()
-        rows = [row for ((_, row),) in worker.rows.values()]
+        members = sorted(worker.rows)  # prompts end in any order
+        rows = [row for who in members for _, row in worker.rows[who]]
         mask, rewards = (
             pad_sequence([row[name].float() for row in rows], batch_first=True)
             for name in ("response_mask", "rm_scores")
@@ -280,7 +281,7 @@ class TestCritic:
 
         tokens, episodes = ChatTokens(tokenizer), []
         for uid, seed in SEEDS.items():
-            replies = [worker.replies(who) for who in worker.rows if who[0] == uid]
+            replies = [worker.replies(who) for who in members if who[0] == uid]
             policy, methods = Replay(tokens, replies), make_methods(entry["methods"])
             settings = entry["settings"]
             episodes += collect(entry["env"], policy, [seed], len(replies), methods, env_args=settings)

@@ -157,12 +157,12 @@ class EngineArgs(TrainArgs):
     """What trains: the readable loop of this package, which holds a whole model on each GPU, or verl, which
     shards it (docs/scale.md)."""
     gpus: Count = 8
-    """With verl, GPUs of a node."""
+    """With verl, GPUs per node."""
     nodes: Count = 1
-    """With verl, machines."""
+    """With verl, number of nodes."""
     dry_run: bool = False
-    """With verl, check the run and write its folder, and start nothing."""
-    merge: Whole = 0
+    """With verl, check the run and write its folder without starting it."""
+    merge: Count | None = None
     """With verl, make the checkpoint of this step a model that transformers and vLLM load
     (OUT/models/step-N), with the run's own flags (OUT/args.json)."""
 
@@ -171,7 +171,8 @@ class EngineArgs(TrainArgs):
         super().check()
         for flag in ("dry_run", "merge"):
             if self.engine == "memenvs" and getattr(self, flag):
-                raise ValueError(f"{flag} is for --engine verl; add it, or leave {flag} out")
+                name = f"--{flag}".replace("_", "-")
+                raise ValueError(f"{name} is for --engine verl; add it, or leave {name} out")
 
 
 @dataclass

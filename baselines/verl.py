@@ -39,7 +39,7 @@ from memenvs.core.optional import require
 from memenvs.data import bundled_names
 from memenvs.models import SamplingParams
 from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.hf import SETTINGS, named_ends
+from memenvs.models.hf import SETTINGS, model_card, named_ends
 from memenvs.models.loading import load_hf_tokenizer
 from memenvs.models.packaged import resolve
 from memenvs.rollout.collect import Loop, maker
@@ -57,6 +57,8 @@ AS_PAID = "memenvs_as_paid"
 CHECKPOINTS, LOOPS, SCRIPT, REQUIREMENTS = "checkpoints", "loops.yaml", "run.sh", "requirements.txt"
 HYDRA = "hydra"
 """The folder of what Hydra, which reads verl's settings, logs of each start."""
+HYDRA_WORDS = ("null", "true", "false", "nan", "inf")
+"""Words that Hydra reads as other things than texts."""
 FAR = 1e6
 """A bound that nothing reaches, where verl has a limit and the run has none."""
 CARD = 80e9
@@ -166,10 +168,12 @@ def _minibatches(args: Any, shape: Shape) -> Settings:
 
     It fills the last one up, so one optimizer step has to hold the most rows that a step can have.
     """
-    rows_of_task = shape.most_rows if args.minibatches == 1 else shape.rows
-    rows = math.ceil(args.groups * rows_of_task / args.minibatches)
     unit = args.gpus * args.nodes // math.gcd(args.gpus * args.nodes, args.group_size)
-    return {f"{A}.ppo_mini_batch_size": max(1, round(rows / unit)) * unit}
+    if args.minibatches == 1:
+        units = math.ceil(args.groups * shape.most_rows / unit)
+    else:
+        units = max(1, round(args.groups * shape.rows / args.minibatches / unit))
+    return {f"{A}.ppo_mini_batch_size": units * unit}
 
 
 def micro_batch(args: Any, shape: Shape) -> int:
@@ -415,7 +419,7 @@ class Run:
     Attributes:
         out: the run's folder.
         shape: what an episode is to verl.
-        offload: verl's setting that moves what is sharded to the host's memory.
+        offload: verl's settings that move what is sharded to the host's memory.
 
     Args:
         args: the arguments.
@@ -431,7 +435,7 @@ class Run:
     table: Mapping[str, Place]
 
     shape: Shape = field(init=False)
-    offload: ClassVar[str]
+    offload: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
         args = self.args
@@ -440,7 +444,8 @@ class Run:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
         for flag, place in self.table.items():
             if place.refuses is not None and place.refuses(args):
-                raise ValueError(f"--engine verl cannot use {flag} {getattr(args, flag)!r}: {place.where}")
+                name, reason = flag.replace("_", "-"), place.where.replace("`", "")
+                raise ValueError(f"--engine verl cannot use --{name} {getattr(args, flag)!r}: {reason}")
         self.out = args.out.resolve()
         self._check_begun()
         self.env_args = absolute(args.env_args, env_parameters(args.env))
@@ -585,7 +590,7 @@ class Run:
 class PlayRun(Run):
     """A run of a learner that plays in verl's agent loops."""
 
-    offload = f"{A}.fsdp_config.offload_policy"
+    offload = (f"{A}.fsdp_config.offload_policy", f"{C}.fsdp.offload_policy")
 
     def open(self) -> None:
         """Check the tasks, and play a group of the first one."""
@@ -601,11 +606,11 @@ class PlayRun(Run):
         self.shape = shape_of(self.episodes, args.max_new_tokens, self.window)
         if self.learner == "mt_ppo" and self.shape.rows > 1:
             raise ValueError(
-                "verl's GAE runs inside a row, and where prompts are rewritten an episode is a row a turn; "
-                "take an environment whose prompts grow (memory_mode=react), or leave --engine verl out"
+                "verl's GAE runs within a row, and an episode whose prompts are rewritten has a row for each "
+                "turn; use an environment whose prompts grow (memory_mode=react), or leave --engine verl out"
             )
         if self.learner == "mt_ppo" and any(np.any(episode.turn_advantages) for episode in self.episodes):
-            raise ValueError("verl's GAE adds no credits that are advantages; leave their method out")
+            raise ValueError("verl's GAE cannot add a method's advantages; leave that method out")
 
     @property
     def trained(self) -> int:
@@ -752,7 +757,8 @@ class PlayRun(Run):
         """Write the numbers of the tasks, and the agent loops."""
         write_rows(self.out / "train.parquet", self.train_tasks, "memenvs", "train")
         write_rows(self.out / "val.parquet", self.val_tasks, "memenvs_test", "test")
-        write_text(self.out / LOOPS, require("yaml", "verl").safe_dump(self.loops, sort_keys=False))
+        loops = unresolved(self.loops)
+        write_text(self.out / LOOPS, require("yaml", "verl").safe_dump(loops, sort_keys=False))
 
     @property
     def loops(self) -> list[dict[str, Any]]:
@@ -924,16 +930,29 @@ def write_rows(file: Path, tasks: Sequence[int], agent: str, split: str) -> None
 def hydra_value(value: Any) -> str:
     """A value as Hydra's command line reads it.
 
-    >>> hydra_value([0.9, 0.95]), hydra_value({"eps": 1e-8}), hydra_value("a b"), hydra_value(True)
-    ('[0.9,0.95]', '{eps:1e-08}', "'a b'", 'True')
+    >>> hydra_value([0.9, 0.95]), hydra_value({"eps": 1e-8}), hydra_value("a b"), hydra_value("7")
+    ('[0.9,0.95]', '{eps:1e-08}', "'a b'", "'7'")
     """
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{name}:{hydra_value(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ",".join(map(hydra_value, value)) + "]"
-    text = "null" if value is None else str(value)
-    plain = not isinstance(value, str) or re.fullmatch(r"[\w./:-]+", text)
-    return text if plain else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if not isinstance(value, str):
+        return "null" if value is None else str(value)
+    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in HYDRA_WORDS:
+        return value
+    # Of a quoted text Hydra reads the backslashes before a quotation mark as escapes, and no others.
+    escaped = re.sub(r"(\\*)('|$)", lambda end: 2 * end[1] + ("\\'" if end[2] else ""), unresolved(value))
+    return f"'{escaped}'"
+
+
+def unresolved(value: Any) -> Any:
+    """A value whose texts OmegaConf leaves as they are, which resolves `${…}` otherwise."""
+    if isinstance(value, Mapping):
+        return {name: unresolved(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [unresolved(inner) for inner in value]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
 
 
 def requirements(extras: Sequence[str] = ()) -> list[str]:
@@ -1026,6 +1045,11 @@ def sizes(run: Run, card: float) -> Sizes:
     )
 
 
+def install_command(run: Run) -> str:
+    """The command that installs the packages of a run."""
+    return f"pip install -r {shlex.quote(str(run.out / REQUIREMENTS))}"
+
+
 def report(run: Run) -> list[str]:
     """What the check of a run found, in ten lines for a person."""
     args, torch = run.args, require("torch", "verl")
@@ -1034,15 +1058,16 @@ def report(run: Run) -> list[str]:
     needs, free = sizes(run, card), shutil.disk_usage(run.out).free
     gigabytes = [value / 1e9 for value in needs[1:]]
     peak = gigabytes[0] + max(gigabytes[1], gigabytes[2])
-    kept = (args.keep + 1) * gigabytes[3] if args.save_every < run.steps else gigabytes[3]
+    kept = min(args.keep + 1, math.ceil(run.steps / args.save_every)) * gigabytes[3]
     fits, room = peak <= card / 1e9, kept <= free / 1e9
     advice = ""
     if not fits:
         others = max(gigabytes[1], gigabytes[2]) <= card / 1e9
+        offload = " ".join(f"{name}=True" for name in run.offload[: run.trained])
         fix = (
-            f"add {run.offload}=True after run.sh, or GPUs"
+            f"append {offload} to the run.sh command, or use more GPUs"
             if others
-            else "a row is too long; shorten replies"
+            else "a row is too long; shorten prompts or replies"
         )
         advice = f"; it does NOT fit: {fix}"
     attention = "flash-attn" if has_flash_attention() else "PyTorch's (sdpa) unless flash-attn is installed"
@@ -1054,11 +1079,11 @@ def report(run: Run) -> list[str]:
         *run.findings(),
         f"model: {needs.parameters / 1e9:.2f}B parameters on {args.nodes} x {args.gpus} GPUs, attention: "
         f"{attention}",
-        f"memory a GPU (computed): {gigabytes[0]:.1f} GB of states and {beside} for a pass, of "
+        f"memory per GPU (computed): {gigabytes[0]:.1f} GB of states and {beside} for a pass, of "
         f"{card / 1e9:.0f} GB" + ("" if found else " (no card here)") + advice,
         f"checkpoints: {gigabytes[3]:.1f} GB each, {kept:.1f} GB at most, {free / 1e9:.0f} GB free"
         + ("" if room else "; they do NOT fit: lower --keep, or give another --out"),
-        f"next: pip install -r {run.out / REQUIREMENTS} && bash {run.out / SCRIPT}",
+        f"next: {install_command(run)} && bash {shlex.quote(str(run.out / SCRIPT))}",
     ]
 
 
@@ -1083,7 +1108,7 @@ def merge(args: Any) -> int:
     add_adapter(model)
     sampling = SamplingParams(args.temperature, stop=args.stop)
     write_json(model / SETTINGS, {**asdict(sampling), **args.chat_settings})  # as `HFPolicy.save` does
-    write_text(model / "README.md", model_card(args))
+    write_text(model / "README.md", model_card(args.plain(), sampling, licence=hub_licence(args.model)))
     commands, unknown = evaluation_command(args, str(model), served=True)
     other = ", with tasks that it has not trained on in place of …" if unknown else ""
     sys.stdout.write(f"the model is in {model}; serve it and evaluate it{other}:\n{commands}\n")
@@ -1101,27 +1126,12 @@ def add_adapter(model: Path) -> None:
     shutil.rmtree(adapter)
 
 
-def model_card(args: Any) -> str:
-    """The card of a run's model: its base, the licence that the base names, and what it was trained in."""
-    named = re.search(r"^license:\s*(\S+)", base_card(args.model), re.MULTILINE)
-    licence = f"license: {named[1]}\n" if named else ""
-    settings = json.dumps(args.env_args, ensure_ascii=False)
-    return (
-        f"---\nbase_model: {args.model}\n{licence}tags: [memenvs, verl]\n---\n\n"
-        f"Trained from `{args.model}` for {args.merge} steps by verl in `{args.env}` of memenvs, with the "
-        f"arguments `{settings}`. "
-        + ("" if named else "The licence is the base model's. ")
-        + "All flags of the run are in its `args.json`.\n"
-    )
-
-
-def base_card(model: str) -> str:
-    """The card of a model, in its folder or on the hub; empty where none can be read."""
-    folder = Path(str(resolve(model)))
+def hub_licence(model: str) -> str:
+    """The licence that a model's card on the hub names; empty for a folder, or where no card can be read."""
+    if Path(str(resolve(model))).is_dir():
+        return ""
     try:
-        if not folder.is_dir():
-            return str(require("huggingface_hub", "verl").ModelCard.load(model))
-        return (folder / "README.md").read_text("utf-8")
+        return str(require("huggingface_hub", "verl").ModelCard.load(model).data.license or "")
     except (OSError, ValueError):
         return ""
 
@@ -1144,8 +1154,10 @@ def start(args: EngineArgs, make_run: Callable[[], Run]) -> int:
     if args.dry_run:
         return 0
     if run.sampler and importlib.util.find_spec("vllm") is None:
-        raise ValueError(f"vllm is not installed here; pip install -r {run.out / REQUIREMENTS}")
-    return subprocess.run(["bash", str(run.out / SCRIPT)], check=False).returncode
+        raise ValueError(f"vllm is not installed here; {install_command(run)}")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    started = subprocess.run(["bash", str(run.out / SCRIPT)], env={**os.environ, "PATH": path}, check=False)
+    return started.returncode
 
 
 def start_player(args: EngineArgs, learner: str) -> int:

@@ -136,7 +136,7 @@ class SFTRun(Run):
     """
 
     args: SFTArgs
-    offload = "engine.offload_policy"
+    offload = ("engine.offload_policy",)
 
     def __init__(self, args: SFTArgs) -> None:
         super().__init__(args, "sft", SFT)

@@ -333,33 +333,11 @@ class HFPolicy(SequenceReader, ChatPolicy):
             settings = {"chat": self.chat, **self._tokens.settings}
             value_head = {"value_head": self.value_head is not None}
             write_json(fresh / SETTINGS, {**asdict(self.sampling_params), **settings, **value_head})
-            write_text(fresh / "README.md", self._card(run or {}))
+            card = model_card(run or {}, self.sampling_params, chat=self.chat, adapter_of=self.adapter_of)
+            write_text(fresh / "README.md", card)
             if self.value_head is not None:
                 weights = self.value_head.state_dict()
                 save_file(weights, fresh / VALUE_HEAD)
-
-    def _card(self, run: Mapping[str, Any]) -> str:
-        """The model card, what hubs show of the folder; it names no folder of this machine."""
-        origin, licence = _origin(str(run.get("model") or self.adapter_of or ""))
-        fields = {"base_model": origin if "/" in origin else "", "license": licence}
-        trained, env = "", "--env MemChunkQA-v0"
-        if "env" in run:
-            settings = {name: _elsewhere(value) for name, value in run.get("env_args", {}).items()}
-            env = f"--env {run['env']}"
-            env += f" --env-args {shlex.quote(json.dumps(settings))}" if settings else ""
-            methods = " ".join(map(str, map(_elsewhere, run.get("methods", ()))))
-            by = f" with the reward methods {methods}" if methods else ""
-            trained = f"`memenvs train` trained it on {run['env']}{by}. "
-        return CARD.read_text(encoding="utf-8").format(
-            front="".join(f"{name}: {value}\n" for name, value in fields.items() if value),
-            library="peft" if self.adapter_of else "transformers",
-            what="An adapter for" if self.adapter_of else "A language model that began as",
-            origin=origin or "another model",
-            trained=trained,
-            env=env,
-            temperature=self.sampling_params.temperature,
-            form="in its chat template" if self.chat else "without a chat template",
-        )
 
     def merged(self) -> HFPolicy:
         """A policy whose model has the adapter added to its weights, or the same model; no value head."""
@@ -474,6 +452,46 @@ def named_ends(model: str | Path) -> list[int]:
     except OSError:
         ends = transformers.AutoConfig.from_pretrained(base).eos_token_id
     return [] if ends is None else ends if isinstance(ends, list) else [ends]
+
+
+def model_card(
+    run: Mapping[str, Any],
+    sampling: SamplingParams,
+    *,
+    chat: bool = True,
+    adapter_of: str | None = None,
+    licence: str = "",
+) -> str:
+    """A model card, what hubs show of a model's folder; it names no folder of this machine.
+
+    Args:
+        run: arguments of the training.
+        sampling: how replies were sampled.
+        chat: whether prompts are in the chat template.
+        adapter_of: the model that an adapter belongs to; None: a whole model.
+        licence: the base model's, where its folder does not name it.
+    """
+    origin, known = _origin(str(run.get("model") or adapter_of or ""))
+    fields = {"base_model": origin if "/" in origin else "", "license": known or licence}
+    trained, env = "", "--env MemChunkQA-v0"
+    if "env" in run:
+        settings = {name: _elsewhere(value) for name, value in run.get("env_args", {}).items()}
+        env = f"--env {run['env']}"
+        env += f" --env-args {shlex.quote(json.dumps(settings))}" if settings else ""
+        methods = " ".join(map(str, map(_elsewhere, run.get("methods", ()))))
+        by = f" with the reward methods {methods}" if methods else ""
+        engine = f", for {run['merge']} steps in verl" if run.get("merge") else ""
+        trained = f"`memenvs train` trained it on {run['env']}{by}{engine}. "
+    return CARD.read_text(encoding="utf-8").format(
+        front="".join(f"{name}: {value}\n" for name, value in fields.items() if value),
+        library="peft" if adapter_of else "transformers",
+        what="An adapter for" if adapter_of else "A language model that began as",
+        origin=origin or "another model",
+        trained=trained,
+        env=env,
+        temperature=sampling.temperature,
+        form="in its chat template" if chat else "without a chat template",
+    )
 
 
 def _origin(model: str) -> tuple[str, str]:

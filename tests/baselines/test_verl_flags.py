@@ -8,7 +8,7 @@ import pytest
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.mt_ppo import MTPPOArgs
 from memenvs.baselines.sft import SFTArgs
-from memenvs.baselines.verl import LEARNERS, absolute, flag_table
+from memenvs.baselines.verl import LEARNERS, Shape, absolute, flag_table
 from memenvs.baselines.verl_sft import SFT
 from memenvs.core.arguments import env_parameters
 
@@ -25,6 +25,14 @@ def test_every_flag_has_a_place_in_verl_or_a_reason(learner):
 def test_the_page_has_the_table_of_the_code():
     section = PAGE.read_text().partition("\n## Flags\n")[2].partition("\n## ")[0]
     assert "\n".join(line for line in section.splitlines() if line.startswith("|")) == flag_table(TABLES)
+
+
+@pytest.mark.parametrize(("gpus", "group_size", "rows"), [(8, 5, 32), (3, 8, 27), (8, 8, 27)])
+def test_the_only_optimizer_step_has_room_for_every_row(gpus, group_size, rows):
+    args = GRPOArgs(groups=9, group_size=group_size, gpus=gpus)
+    shape = Shape(rows=2.5, most_rows=3, prompt=100, response=100)
+    (size,) = LEARNERS["grpo"]["minibatches"].settings(args, shape).values()
+    assert size == rows  # of 9 tasks with 3 rows each, in whole shares of the GPUs
 
 
 def test_files_become_absolute_and_choices_metrics_and_bundled_names_stay(tmp_path, monkeypatch):

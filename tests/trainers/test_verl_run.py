@@ -13,6 +13,7 @@ import peft
 import pyarrow.parquet as pq
 import torch
 import yaml
+from omegaconf import OmegaConf
 from tiny_model import save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
@@ -22,7 +23,7 @@ from verl_stub import compose
 from memenvs.adapters.common import read_credit
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.flags import recipe_flags, recipe_names
-from memenvs.baselines.verl import add_adapter
+from memenvs.baselines.verl import add_adapter, hydra_value, unresolved
 from memenvs.core.optional import import_object
 from memenvs.wrappers.registry import make_methods
 
@@ -141,7 +142,7 @@ def test_verl_composes_the_rows_of_7b_in_the_papers_tables(script, model, tmp_pa
 
 
 def test_a_critic_is_refused_where_prompts_are_rewritten(write):
-    assert "a row a turn" in write("mt_ppo", *SMALL)
+    assert "memory_mode=react" in write("mt_ppo", *SMALL)
 
 
 def test_the_check_is_ten_lines(write, capsys):
@@ -160,14 +161,42 @@ def test_rows_name_each_task_once_and_never_one_of_the_others(write):
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--reward", "turn", "--tree-turns", "1"], "tree_turns"),
-        (["--lr-end", "0.5"], "lr_end"),
-        (["--stop", "x"], "stop"),
+        (["--reward", "turn", "--tree-turns", "1"], "--tree-turns 1"),
+        (["--lr-end", "0.5"], "--lr-end 0.5"),
+        (["--stop", "x"], "--stop"),
         (["--groups", "900"], "--groups"),
     ],
 )
 def test_what_verl_cannot_carry_is_refused_in_a_line(write, flags, named):
     assert named in write("grpo", *SMALL, *flags)
+
+
+def test_verl_reads_every_text_as_it_is():
+    texts = [
+        "a b, {c}",
+        "é",
+        "007",
+        "1e5",
+        "true",
+        "Null",
+        "C:\\data\\x",
+        "a\\",
+        "it's \\' so",
+        "${x}",
+        "\\${x}",
+        "a=b:c",
+        "",
+    ]
+    nested = {"a": texts, "b": [0.5, None, True]}
+    config = compose([f"+texts={hydra_value(texts)}", f"+nested={hydra_value(nested)}"])
+    assert OmegaConf.to_container(config.texts, resolve=True) == texts
+    assert OmegaConf.to_container(config.nested, resolve=True) == nested
+
+
+def test_the_loops_read_every_text_as_it_is(tmp_path):
+    loops = [{"settings": {"prompts": {"main": "${x} for ${y:z}"}}, "methods": [["A", {"b": "\\${x}"}]]}]
+    (tmp_path / "loops.yaml").write_text(yaml.safe_dump(unresolved(loops)))
+    assert OmegaConf.to_container(OmegaConf.load(tmp_path / "loops.yaml"), resolve=True) == loops
 
 
 def test_a_run_that_was_written_with_other_flags_is_not_overwritten(write):
@@ -185,13 +214,19 @@ def test_a_checkpoint_becomes_a_model_that_transformers_loads(model, tmp_path, c
     AutoTokenizer.from_pretrained(model).save_pretrained(actor / "huggingface")
     torch.save(trained.state_dict(), actor / "model_world_size_1_rank_0.pt")
     (actor / "fsdp_config.json").write_text('{"FSDP_version": 2, "world_size": 1}')
+    (model / "README.md").write_text("---\nbase_model: some/base\nlicense: mit\n---\n")
+    assert grpo.main(["--out", str(out), "--merge", "0"]) == 2
+    assert "merge" in capfd.readouterr().err
     assert grpo.main(["--out", str(out), "--merge", "8"]) == 2
     assert "no checkpoint of step 8; it has 7" in capfd.readouterr().err
     assert grpo.main(["--out", str(out), "--merge", "7"]) == 0
     merged = out / "models" / "step-7"
     assert f"vllm serve {merged}" in capfd.readouterr().out
     assert json.loads((merged / "policy.json").read_text())["temperature"] == 1.0
-    assert f"base_model: {model}" in (merged / "README.md").read_text()
+    card = (merged / "README.md").read_text()
+    assert "\nbase_model: some/base\nlicense: mit\n" in card
+    assert "--env MemChunkQA-v0" in card
+    assert str(model.parent) not in card
     weights = AutoModelForCausalLM.from_pretrained(merged).state_dict()
     for name, weight in trained.state_dict().items():
         torch.testing.assert_close(weights[name].float(), weight.bfloat16().float())

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 
 import pytest
 
@@ -181,7 +182,7 @@ def test_a_file_teaches_what_has_succeeded(write, tmp_path):
         (["--teacher", "self"], "episodes.jsonl"),
         (["--no-shuffle"], "shuffle"),
         (["--temperature", "0.7"], "temperature"),
-        (["--lr-end", "0.5"], "lr_end"),
+        (["--lr-end", "0.5"], "--lr-end 0.5"),
         (["--batch-size", "5"], "a multiple of 2"),
         (["--batch-size", "400"], "there are"),
         (["--eval-every", "3"], "--eval-every"),
@@ -244,6 +245,16 @@ def test_the_script_starts_torchrun_and_asks_for_the_first_of_several_machines(w
     assert words[5:7] == ["-m", "verl.trainer.sft_trainer"]
     assert words[7 : 7 + len(overrides(out))] == overrides(out)
     assert words[-1] == "trainer.save_freq=7"
+
+
+def test_a_run_starts_with_the_python_that_wrote_it(model, tmp_path, monkeypatch):
+    for name, text in (("python", "exit 1"), ("torchrun", f"touch {tmp_path}/started")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    flags = ["--model", str(model), "--out", str(tmp_path / "run"), "--engine", "verl", *SOKOBAN, *SMALL]
+    assert sft.main(flags) == 0
+    assert (tmp_path / "started").exists()
 
 
 def test_a_checkpoint_becomes_a_model_that_transformers_loads(write, model):

@@ -360,7 +360,7 @@ def read_verdict(verdict: str, count: int | None) -> list[Score]:
     inside = next((text for tag in ("score", "answer") for name, text in tagged[::-1] if name == tag), None)
     text = said if inside is None else inside
     boxed = boxed_content(text)
-    text = (text if boxed is None else boxed).strip()
+    text = (text if boxed is None else boxed).strip(" \n\t*`")  # also without Markdown's bold type
     value = _last_json(text)
     if count is None:
         if isinstance(value, dict):
@@ -385,14 +385,19 @@ def read_verdict(verdict: str, count: int | None) -> list[Score]:
 
 
 def _last_json(text: str) -> Any:
-    """The last JSON object with `score` or `scores`, or the list that is the text; None without one."""
-    for start in reversed([match.start() for match in re.finditer(r"\{", text)][-64:]):
+    """The last JSON object with `score` or `scores` that is in no other, or the list that is the text."""
+    last, end = None, 0
+    for start in [match.start() for match in re.finditer(r"\{", text)][-64:]:
+        if start < end:
+            continue
         try:
-            value, _ = json.JSONDecoder().raw_decode(text, start)
+            value, stop = json.JSONDecoder().raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict) and not {"score", "scores"}.isdisjoint(value):
-            return value
+        if not {"score", "scores"}.isdisjoint(value):
+            last, end = value, stop
+    if last is not None:
+        return last
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

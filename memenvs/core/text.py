@@ -9,9 +9,10 @@ import string
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from memenvs.core.files import json_sha256
+from memenvs.core.spaces import replace_surrogates
 
 KNOWN_TAGS = (
     *("think", "search", "answer", "information", "mem"),
@@ -42,7 +43,9 @@ OTHER_NAMES = {
 """Placeholders as papers and their code print them, and what they are called here."""
 
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{\s*([A-Za-z_]\w*(?:\(\s*\w+\s*\))?)\s*\}")
-_LATEX = re.compile(r"(?:\\[A-Za-z]+(?:\{[^{}]*\})*|[\^_])\Z")  # what makes the braces after it LaTeX's
+_LATEX = re.compile(  # what makes the braces after it LaTeX's
+    r"(?:\\[A-Za-z]+(?:\[[^\[\]{}]*\]|\{(?:[^{}]|\{[^{}]*\})*\})*[ \t]*|[\^_])\Z"
+)
 _HEADING = re.compile(r"===[ \t]*([A-Za-z][\w-]*)[ \t]*===[ \t]*")
 
 
@@ -86,8 +89,8 @@ class Template:
         A placeholder may have the name that a paper prints (`OTHER_NAMES`), and `{{word}}` stands for
         `{word}`. Where every brace is doubled or a placeholder's, the text is one that a paper's code passes
         to `str.format`: doubled braces and doubled backslashes become single ones, and lines that end in a
-        backslash are joined. Braces around anything but a word are plain text, and so are those of LaTeX
-        commands.
+        backslash are joined. Braces around anything but a word are plain text, and so are those of a LaTeX
+        command around a word that is no placeholder.
 
         Args:
             text: the other words, which must, and may, have the same placeholders.
@@ -118,9 +121,10 @@ class Template:
                     continue
                 parts[-1] += f"{{{escaped}}}" if escaped else match[0]
                 if word and match[0] == f"{{{word}}}" and not _LATEX.search(text[: match.start()]):
+                    may = f"may have {_listed(known)}" if known else "has no placeholders"
                     raise ValueError(
-                        f"the {name!r} template has an unknown placeholder {{{word}}}; it may have "
-                        f"{_listed(known) or 'none'}, and {{{{{word}}}}} stands for the text {{{word}}}"
+                        f"the {name!r} template has an unknown placeholder {{{word}}}; it {may}. Write "
+                        f"{{{{{word}}}}} for the text {{{word}}}"
                     )
             parts[-1] += text[at:]
         template = copy.copy(self)
@@ -175,7 +179,8 @@ def read_prompts(
     Args:
         given: texts, or files, by the names of the parts; or a file, or the text of one. A file is UTF-8; the
             break of its last line is not part of the prompt. If it begins with a heading, `=== PART ===`,
-            each heading begins the prompt of a part; otherwise the file is the main prompt.
+            each heading begins the prompt of a part; otherwise the file is the main prompt. The text of a
+            part by its name may have lines of this form, if it does not begin with the heading of a part.
         parts: names of the parts.
         main: names of the main prompts.
 
@@ -197,14 +202,17 @@ def read_prompts(
             texts = {next(iter(main)): texts[""]}
     else:
         texts = {name: file_or_text(text, f"template {name!r}") for name, text in given.items()}
-        if several := [name for name, text in texts.items() if "" not in _sections(text)]:
+        if several := [name for name, text in texts.items() if _first_heading(text) in parts]:
             raise ValueError(
-                f"template {several[0]!r} begins with a heading; give the whole as template=FILE"
+                f"template {several[0]!r} begins with the heading of a part; give the whole as template=FILE"
             )
     for name in texts:
         if name not in parts:
-            known = " and ".join(map(repr, parts))
-            raise ValueError(f"template has an unknown part {name!r}; it may have {known}")
+            remedy = f"; if the line === {name} === is part of a prompt, give each prompt by its part's name"
+            raise ValueError(
+                f"template has an unknown part {name!r}; the parts are {', '.join(map(repr, parts))}"
+                + (remedy if isinstance(given, str) else "")
+            )
     return texts
 
 
@@ -226,14 +234,19 @@ def warn_of_tags(name: str, text: str, read: Collection[str], known: Collection[
         )
 
 
-def prompts_hash(given: Mapping[str, str] | str) -> str:
-    """A hash of the texts that `read_prompts` reads.
+def prompts_hash(given: Any) -> str:
+    """A hash of the texts that `read_prompts` reads; what is no text is hashed as it is.
 
     Raises:
         ValueError: there is no such file, or it is not UTF-8.
     """
-    texts = {"": given} if isinstance(given, str) else given
-    return json_sha256({name: file_or_text(text, f"template {name}") for name, text in texts.items()})
+    texts = given if isinstance(given, Mapping) else {"": given}
+    return json_sha256(
+        {
+            name: file_or_text(text, f"template {name}".rstrip()) if isinstance(text, str) else text
+            for name, text in texts.items()
+        }
+    )
 
 
 def read_system_prompt(given: str) -> str:
@@ -277,13 +290,13 @@ def file_or_text(given: str, where: str, is_prompt: bool = False) -> str:
         if "{" not in given and (is_prompt or is_word):
             what = "is a folder" if os.path.isdir(path) else "does not exist"
             raise ValueError(f"{where}: {_short(given)} {what}; give a file, or the text of the prompt")
-    return _line_feeds(given)
+    return _line_feeds(replace_surrogates(given))
 
 
 def _sections(text: str) -> dict[str, str]:
     """The prompts of a text with headings, by their names; of one without headings as ""."""
     lines = text.split("\n")
-    if not (start := next((line for line in lines if line.strip()), "")) or not _HEADING.fullmatch(start):
+    if not _first_heading(text):
         return {"": text}
     sections: dict[str, list[str]] = {}
     name = ""
@@ -296,6 +309,13 @@ def _sections(text: str) -> dict[str, str]:
         elif name:
             sections[name].append(line)
     return {name: "\n".join(lines) for name, lines in sections.items()}
+
+
+def _first_heading(text: str) -> str:
+    """The name in the heading that a text begins with; empty if it begins with none."""
+    start = next((line for line in text.split("\n") if line.strip()), "")
+    heading = _HEADING.fullmatch(start)
+    return heading[1] if heading else ""
 
 
 def _format_parts(text: str, known: Mapping[str, str]) -> list[str] | None:

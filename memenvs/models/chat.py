@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import warnings
@@ -27,6 +28,7 @@ UNDATED = (
     "{%- macro strftime_now(format) -%}{{ format }}{%- endmacro -%}"  # before a template: it has no date
 )
 OPENING, CLOSING = "<think>", "\n</think>\n\n"
+THOUGHTS = (OPENING, CLOSING.strip())  # tokens of a thought
 
 
 class TokenText:
@@ -142,8 +144,7 @@ class ChatTokens(TokenText):
                 raise ValueError(f"{what} no argument {name!r}; leave it out of chat_args")
         if system_prompt and not self.chat:
             raise ValueError("prompts are plain text here, without a system message; leave system_prompt out")
-        added = self.backend.get_added_tokens_decoder().items() if split_special_tokens else ()
-        self._split = frozenset(number for number, token in added if token.special)
+        self._split = self._control_tokens() if split_special_tokens else frozenset()
         self._warn_of_date(template)
         self._first = _bos(tokenizer)
         own_ends = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
@@ -152,6 +153,21 @@ class ChatTokens(TokenText):
             own_ends.append(closing)  # a base model's own end token is often another than its template's
         self._end = own_ends[-1] if own_ends else None
         self.ends |= frozenset(own_ends)
+
+    def _control_tokens(self) -> frozenset[int]:
+        """The ids of the tokens that are special, or that the template writes around messages.
+
+        DeepSeek's tokens that begin a user's or an assistant's message are not special. Neither is `<think>`,
+        but it belongs to replies, and prompts may ask for it. Gemma has tokens of white space.
+        """
+        talk = [("user", "?"), ("assistant", REPLY), ("user", "?")]
+        written = set(self.encode(self._render(talk)).tolist()) if self.chat else set()
+        return frozenset(
+            number
+            for number, token in self.backend.get_added_tokens_decoder().items()
+            if token.special
+            or (number in written and token.content not in THOUGHTS and token.content.strip(" \t\n▁"))
+        )
 
     def _warn_of_date(self, template: str) -> None:
         """Warn where prompts depend on the day, and say which argument of the template pins it."""
@@ -293,7 +309,10 @@ class ChatTokens(TokenText):
     @functools.cached_property
     def _ordinary(self) -> Tokenizer:
         """The backend without control tokens."""
-        backend = Tokenizer.from_str(self.backend.to_str())
+        settings = json.loads(self.backend.to_str())
+        for token in settings["added_tokens"]:
+            token["special"] |= token["id"] in self._split
+        backend = Tokenizer.from_str(json.dumps(settings))
         backend.encode_special_tokens = True
         return backend
 

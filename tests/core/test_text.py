@@ -35,6 +35,11 @@ VALUES = {"question": "Q", "memory": "M", "chunk": "C", "turn": 1}
             r"\boxed{answer} \frac{a}{b} x^{n} a_{i} {question}{memory}{chunk}",
             r"\boxed{answer} \frac{a}{b} x^{n} a_{i} QMC",
         ),
+        (
+            r"\boxed {answer} \boxed[1]{x} \frac{\sqrt{a}}{b} {question}{memory}{chunk}",
+            r"\boxed {answer} \boxed[1]{x} \frac{\sqrt{a}}{b} QMC",
+        ),
+        (r"\boxed{question} turn_{turn} {memory}{chunk}", r"\boxedQ turn_1 MC"),  # placeholders
         ("{} {0} {the answer} {…} {question}{memory}{chunk}", "{} {0} {the answer} {…} QMC"),
         ('{"a": 1} {{answer}} {question}{memory}{chunk}', '{"a": 1} {answer} QMC'),
     ],
@@ -89,12 +94,12 @@ def test_headings_divide_a_file_into_the_prompts_of_its_parts(tmp_path):
         ("no such name", "'no such name' does not exist"),
         (".", "'.' is a folder"),
         ({"read": "missing.txt"}, "'missing.txt' does not exist"),
-        ({"write": "text"}, "unknown part 'write'; it may have 'read' and 'answer'"),
+        ({"write": "text"}, "unknown part 'write'; the parts are 'read', 'answer'"),
         ("Read {chunk}.", "'read' and 'answer'; begin each with a line such as === read ==="),
         ("=== read ===\nx\n=== read ===\ny", "=== read === twice"),
         ("=======\nx {chunk}", "holds one prompt"),  # a rule of Markdown
         ("=== write ===\nx", "unknown part 'write'"),
-        ({"read": "=== read ===\nx"}, "'read' begins with a heading"),
+        ({"read": "=== read ===\nx"}, "'read' begins with the heading of a part"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(given, said, tmp_path, monkeypatch):
@@ -103,6 +108,20 @@ def test_what_cannot_be_read_is_refused_in_one_line(given, said, tmp_path, monke
         read_prompts(given, ["read", "answer"], ["read", "answer"])
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_prompt_may_have_lines_that_look_like_headings_where_its_part_is_named(tmp_path):
+    file = tmp_path / "ask.txt"
+    file.write_text("=== Task ===\n{question}\n=== Task ===\n")
+    with pytest.raises(ValueError, match="=== Task === twice"):
+        read_prompts(str(file), ["ask"], ["ask"])
+    assert read_prompts({"ask": str(file)}, ["ask"], ["ask"]) == {
+        "ask": "=== Task ===\n{question}\n=== Task ==="
+    }
+
+
+def test_a_lone_surrogate_does_not_reach_an_observation():
+    assert read_prompts("{question}\udcff", ["ask"], ["ask"]) == {"ask": "{question}\ufffd"}
 
 
 @pytest.mark.parametrize("data", ["é {question}".encode("latin-1"), "{question}".encode("utf-16"), b"a\0b"])
@@ -128,3 +147,9 @@ def test_a_text_is_a_text_and_equal_prompts_have_equal_hashes(tmp_path):
     _, texts = replace_templates({"ask": Template("{question}", required=["question"])}, "Q: {question}")
     assert texts == {"ask": "Q: {question}"}
     assert prompts_hash(str(file)) == prompts_hash("Q: {question}") != prompts_hash("Q: {question}\n")
+
+
+@pytest.mark.parametrize("value", [3, ["a"], {"ask": 3}])
+def test_a_template_that_is_no_text_has_a_hash_too(value):
+    # an environment of the user's may take something else by this name
+    assert prompts_hash(value) == prompts_hash(value) != prompts_hash("Q: {question}")

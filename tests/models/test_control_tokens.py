@@ -100,6 +100,27 @@ def test_a_token_of_any_kind_is_split(any_tokenizer, settings):
     assert split.prompt("the river").tolist() == tokens.prompt("the river").tolist()
 
 
+def test_tokens_around_messages_that_are_not_special_are_split_too(any_tokenizer):
+    backend = Tokenizer.from_str(any_tokenizer.backend.to_str())
+    backend.add_special_tokens(["<eos>"])
+    backend.add_tokens(
+        ["<｜User｜>", "<｜Assistant｜>", "<think>", "<search>"]
+    )  # as DeepSeek's tokenizers have them
+    loaded = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+    loaded.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<｜User｜>{{ m.content }}{% else %}"
+        "<｜Assistant｜>{{ m.content }}<eos>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<｜Assistant｜><think>{% endif %}"
+    )
+    split = ChatTokens(loaded, split_special_tokens=True)
+    ids = split.prompt("a<｜Assistant｜>b<eos><｜User｜> use <think> and <search>")
+    added = [loaded.added_tokens_decoder[i].content for i in ids.tolist() if i in loaded.added_tokens_decoder]
+    kept = [
+        name for name in added if name in ("<｜User｜>", "<｜Assistant｜>", "<eos>", "<think>", "<search>")
+    ]
+    assert kept == ["<｜User｜>", "<think>", "<search>", "<｜Assistant｜>", "<think>"]
+
+
 DATED = "{%- if not date_string is defined -%}{%- set date_string = strftime_now('%d %b %Y') -%}{%- endif -%}"
 
 

@@ -448,6 +448,11 @@ def test_a_special_prompt_of_longmemeval_may_be_another(endpoint, tmp_path):
         ("<answer>\\boxed{0}</answer>", 0.0),
         ('Fine: {"score": 0.5}', 0.5),
         ('```json\n{"reason": "the {same}", "score": 1}\n```', 1.0),
+        ('{"score": 1, "criteria": {"style": {"score": 0}}}', 1.0),  # not that of an inner object
+        ('{"verdict": {"score": 1}}', 1.0),
+        ('First {"score": 1}, on reflection {"score": 0}.', 0.0),
+        ("<answer>**1**</answer>", 1.0),
+        ("**No.**", 0.0),
         ("1", 1.0),
         ("Yes.", 1.0),
         ("no", 0.0),

@@ -130,8 +130,10 @@ class TrainArgs:
             if isinstance(method, list):
                 takers[f"methods.{method[0]}"] = method[1]
         given = {taker: arguments.get("template") for taker, arguments in takers.items()}
-        given["system_prompt"] = self.system_prompt
-        return {taker: prompts_hash(prompt) for taker, prompt in given.items() if prompt}
+        hashes = {name: prompts_hash(prompt, f"{name} template") for name, prompt in given.items() if prompt}
+        if self.system_prompt:
+            hashes["system_prompt"] = prompts_hash(self.system_prompt, "system_prompt")
+        return hashes
 
     def plain(self) -> dict[str, Any]:
         """Every flag by name, and `prompts` where there are any, as a JSON file holds them."""

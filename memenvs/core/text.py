@@ -234,8 +234,12 @@ def warn_of_tags(name: str, text: str, read: Collection[str], known: Collection[
         )
 
 
-def prompts_hash(given: Any) -> str:
+def prompts_hash(given: Any, where: str = "template") -> str:
     """A hash of the texts that `read_prompts` reads; what is no text is hashed as it is.
+
+    Args:
+        given: texts or files, as for `read_prompts`.
+        where: the setting that holds them, for errors.
 
     Raises:
         ValueError: there is no such file, or it is not UTF-8.
@@ -243,7 +247,9 @@ def prompts_hash(given: Any) -> str:
     texts = given if isinstance(given, Mapping) else {"": given}
     return json_sha256(
         {
-            name: file_or_text(text, f"template {name}".rstrip()) if isinstance(text, str) else text
+            name: file_or_text(text, f"{where} {name!r}" if name else where)
+            if isinstance(text, str)
+            else text
             for name, text in texts.items()
         }
     )

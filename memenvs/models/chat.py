@@ -173,9 +173,14 @@ class ChatTokens(TokenText):
         """Warn where prompts depend on the day, and say which argument of the template pins it."""
 
         def dated(**pinned: Any) -> bool:
-            return self._render(chat, **pinned) != self._render(chat, **pinned, chat_template=undated)
+            try:
+                return self._render(chat, **pinned) != self._render(chat, **pinned, chat_template=undated)
+            except (TypeError, ValueError):  # the argument is not a text
+                return True
 
         chat, undated = [("user", "?")], UNDATED + template
+        if self.system_prompt:
+            chat.insert(0, ("system", self.system_prompt))
         if "strftime_now" not in template or not dated():
             return
         names = [name for name in DATE.findall(template) if not dated(**{name: "26 Jul 2024"})]

@@ -130,6 +130,10 @@ DATED = "{%- if not date_string is defined -%}{%- set date_string = strftime_now
         (DATED + "{{ date_string }}", "pin it with chat_args date_string="),
         (DATED.replace("date_string", "today") + "{{ today }}", "pin it with chat_args today="),
         ("{{ strftime_now('%Y') }}", "use a template without it"),
+        (
+            "{%- if not year is defined %}{% set year = strftime_now('%Y') | int %}{% endif %}{{ year + 1 }}",
+            "use a template without it",
+        ),
         ("{%- set today = strftime_now('%Y') -%}{{ today }}", "use a template without it"),
         ("{%- set form = '%d.%m.%Y' -%}{{ strftime_now(form) }}", "use a template without it"),
     ],
@@ -138,6 +142,14 @@ def test_a_template_that_writes_the_date_warns_and_names_what_pins_it(tokenizer,
     tokenizer.chat_template = template + CHAT_TEMPLATE
     with pytest.warns(UserWarning, match=f"writes the current date into prompts.*{remedy}"):
         ChatTokens(tokenizer)
+
+
+def test_a_date_beside_a_system_message_warns_where_there_is_one(tokenizer):
+    beside = "{% if messages[0].role == 'system' %}{{ strftime_now('%Y') }}{% endif %}"
+    tokenizer.chat_template = beside + CHAT_TEMPLATE
+    ChatTokens(tokenizer)
+    with pytest.warns(UserWarning, match="writes the current date"):
+        ChatTokens(tokenizer, system_prompt="Be brief.")
 
 
 def test_a_date_that_is_pinned_or_not_written_is_no_warning(tokenizer):

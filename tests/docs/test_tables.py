@@ -206,3 +206,11 @@ def test_a_row_trains_the_paper_s_model_with_flags_that_there_are(script, monkey
     for words in commands(script, **ADDRESSES):
         if "--merge" not in words:  # the step is known when verl has ended
             parse(shlex.join(["memenvs", *words]), monkeypatch)
+
+
+@pytest.mark.parametrize("script", [file for file in SCRIPTS if file.parent.name == "tamtrl"])
+def test_verl_gets_only_what_it_trains(script):
+    for words in commands(script, ENGINE="verl", **ADDRESSES):
+        if "--engine" in words:
+            assert words[1] in ("grpo", "mt_ppo", "sft")
+            assert "tamtrl_star" not in words  # a model that is its own teacher

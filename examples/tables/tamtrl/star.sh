@@ -2,5 +2,5 @@
 # STaR: on the model's own right episodes.
 . "$(dirname "$0")/table.sh"
 build_training
-train sft --recipe tamtrl_star "${reading[@]}" tasks="$DATA/train"
+ENGINE= train sft --recipe tamtrl_star "${reading[@]}" tasks="$DATA/train"
 evaluate

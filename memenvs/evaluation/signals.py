@@ -242,13 +242,14 @@ def signal_figures(
         f"{sum(map(len, measured.values())):,} episodes. Shares by step are of a run's episodes, shares by "
         "value of its turns with a signal."
     )
+    left_out = [f"Failed episodes of {run.name}, left out: {run.failed}." for run in read if run.failed]
     return SignalFigures(
         method,
         metric,
         tuple(measured),
         tuple(row for run, episodes in measured.items() for row in _by_step(run, episodes)),
         tuple(row for run, episodes in measured.items() for row in _by_value(run, episodes, edges)),
-        " ".join([caption, *allowed]),
+        " ".join([caption, *left_out, *allowed]),
     )
 
 
@@ -271,7 +272,7 @@ def _measure(run: EvaluatedRun, folder: Path, method: str, metric: str) -> list[
         if metric not in episode.metrics:
             listed = ", ".join(closest_first(metric, episode.metrics))
             raise ValueError(f"{run.name} has no metric {metric!r}; its metrics: {listed}")
-        known |= episode.measured.keys()
+        known |= {name for name, values in episode.measured.items() if values}
         name = next((name for name in episode.measured if _plain(name) == wanted), "")
         steps = _steps(episode, name)
         episodes.append(_Measured(episode.metrics[metric], steps, episode.measured.get(name, [])))

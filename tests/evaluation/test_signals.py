@@ -32,7 +32,7 @@ def made(folder, signals, scores, **changes):
     file.unlink()
     with EpisodeWriter(file) as writer:
         for episode, values, score in zip(episodes, signals, scores, strict=True):
-            for turn, value in zip(episode.turns[::2], values, strict=True):
+            for turn, value in zip(episode.turns[::2], values, strict=bool(values)):
                 turn.signals["mempo"] = value
             episode.measured, episode.metrics["em"] = {"mempo": values}, score
             writer.write(episode)
@@ -96,3 +96,16 @@ def test_runs_without_the_signal_and_other_settings_are_refused(runs, tmp_path):
     with pytest.raises(ValueError, match=r"env_args\.k is 1 in"):
         signal_figures("MemPO", [runs[0], other])
     assert "env_args.k is 1 in" in signal_figures("MemPO", [runs[0], other], allow=["env_args.k"]).caption
+
+
+def test_a_run_that_measured_nothing_has_no_signals(tmp_path):
+    with pytest.raises(ValueError, match="no signals of MemPO; it has none"):
+        signal_figures("MemPO", [made(tmp_path, [[]], [0.0])])
+
+
+def test_episodes_that_are_not_in_the_file_count_as_failed(tmp_path):
+    folder = made(tmp_path, [[0.1, 0.2], [0.3, 0.4]], [0.0, 1.0])
+    file = folder / "episodes.jsonl"
+    kept, _ = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(kept)
+    assert ": 1." in signal_figures("MemPO", [folder]).caption

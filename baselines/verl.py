@@ -595,6 +595,11 @@ class PlayRun(Run):
     def open(self) -> None:
         """Check the tasks, and play a group of the first one."""
         args, known = self.args, env_parameters(self.args.env)
+        gpus, size = args.gpus * args.nodes, (args.vllm or {}).get("tensor_parallel_size", 1)
+        if not isinstance(size, int) or size < 1 or gpus % size:
+            raise ValueError(
+                f"--vllm tensor_parallel_size must divide the number of GPUs, {gpus}, got {size!r}"
+            )
         evaluated = evaluation_args(args.env, args.env_args, args.eval_env_args)
         self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated, known)
         self.train_tasks, self.val_tasks = self._tasks()

@@ -165,6 +165,7 @@ def test_rows_name_each_task_once_and_never_one_of_the_others(write):
         (["--lr-end", "0.5"], "--lr-end 0.5"),
         (["--stop", "x"], "--stop"),
         (["--groups", "900"], "--groups"),
+        (["--vllm", "tensor_parallel_size=3"], "tensor_parallel_size"),
     ],
 )
 def test_what_verl_cannot_carry_is_refused_in_a_line(write, flags, named):

@@ -99,6 +99,7 @@ class TokenPolicy(Protocol):
 
     def check_can_sample(self) -> None:
         """Raise a `ValueError` where the model can be trained or scored here, but not sampled."""
+        return None
 
     def encode(self, observation: str) -> Ids:
         """A fresh prompt (T,), in the chat template where the policy has one."""

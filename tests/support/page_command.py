@@ -22,7 +22,7 @@ def parse(command, monkeypatch):
     monkeypatch.setattr(memenvs.wrappers.prm, "check_checkpoint", lambda folder: None)  # of a run of the page
     if words[0] == "train":
         named = not words[1].startswith("-")  # otherwise the folder of a run does
-        name, flags = (words[1], words[2:]) if named else ("grpo", words[1:])
+        name, flags = (words[1], words[2:]) if named else ("grpo", [*words[1:], "--model=a"])
         learner = importlib.import_module(f"memenvs.baselines.{name}")
         args = read_args(get_type_hints(learner.train)["args"], flags, f"memenvs train {name}")
         if named:

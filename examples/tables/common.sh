@@ -19,9 +19,11 @@ fi
 template=(${TEMPLATE:+"template=$TEMPLATE"}) judge_template=(${JUDGE_TEMPLATE:+"template=$JUDGE_TEMPLATE"})
 system_prompt=(${SYSTEM_PROMPT:+--system-prompt "$SYSTEM_PROMPT"})
 
-# build NAME SOURCE FLAGS…: build the task set $DATA/NAME, unless it exists.
+# build NAME SOURCE FLAGS…: build the task set $DATA/NAME, unless it exists. With POLICY no set to train on,
+# which is called train or …_train, is needed.
 build() {
   local out=$DATA/$1
+  [[ -n ${POLICY-} && $1 =~ (^|_)train$ ]] && return 0
   shift
   [ -e "$out/card.json" ] || memenvs build "$@" --out "$out"
 }

@@ -197,6 +197,7 @@ def test_every_episode_of_a_row_s_environment_takes_another_prompt(script):
 def test_a_policy_of_a_user_is_evaluated_and_nothing_is_trained(script):
     made = commands(script, POLICY="openai:http://127.0.0.1:8000", **ADDRESSES)
     assert not any(words[0] == "train" for words in made)
+    assert not any(words[0] == "build" and words[-1].endswith("train") for words in made)
     played = [words for words in made if words[:2] == ["evaluate", "run"]]
     assert {words[words.index("--policy") + 1] for words in played} == {"openai:http://127.0.0.1:8000"}
 

@@ -244,4 +244,4 @@ def test_an_adapter_beside_a_merged_model_is_added_to_its_weights(model, tmp_pat
     add_adapter(merged)
     assert not (merged / "lora_adapter").exists()
     now = AutoModelForCausalLM.from_pretrained(merged)
-    torch.testing.assert_close(now(ids).logits, adapted(ids).logits)
+    torch.testing.assert_close(now(ids).logits, adapted(ids).logits, rtol=1e-3, atol=1e-4)

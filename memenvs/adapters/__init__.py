@@ -1,1 +1,1 @@
-"""The environments in other people's trainers: one file or folder a trainer, imported by its own name."""
+"""The environments in other trainers: one file or folder a trainer, imported by its own name."""

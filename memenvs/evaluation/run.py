@@ -137,7 +137,7 @@ def evaluate(
         stack.push(lambda kind, *_: trackers.close(failed=kind is not None))
         missing = [pair for pair in pairs if pair not in log.episodes]
         done, failed = len(pairs) - len(missing), 0
-        _say(f"{len(pairs)} episodes: {done} kept, {len(missing)} to play")
+        _say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
         if missing:
             started = time.monotonic()
             if workers == 1:

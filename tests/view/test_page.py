@@ -164,7 +164,7 @@ def test_an_episode_shows_evidence_memory_credit_and_pay(page, report):
     (coloured, *_) = page.all(".credit[title*=tamtrl]")
     assert "rgb" in coloured.get_attribute("style")
     table = page.text(".card thead")
-    for name in ("outcome, replaced", "tamtrl", "infomem", "signal of tamtrl", "return so far"):
+    for name in ("outcome, replaced", "tamtrl", "infomem", "tamtrl signal", "return so far"):
         assert name in table
 
 

@@ -140,7 +140,7 @@ function amounts(record) {
   return [
     ...components.filter((name) => !isReplaced(name)).map((name) => [name, signed, component(name)]),
     ...methodsOf(record).map((name) => [name, signed, turns.map((turn) => creditSum(turn, name))]),
-    ...named("signals").map((name) => ["signal of " + name, number, turns.map((turn) => turn.signals.get(name))]),
+    ...named("signals").map((name) => [name + " signal", number, turns.map((turn) => turn.signals.get(name))]),
     ["reward", signed, turns.map((turn) => turn.reward)],
     ["return so far", signed, turns.map((turn) => (total += turn.reward || 0))],
     ...components.filter(isReplaced).map((name) => [name + ", replaced", signed, component(name)]),

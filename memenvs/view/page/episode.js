@@ -114,7 +114,7 @@ function episode(i) {
       el("button", { click: () => go(before), disabled: !(before >= 0), "aria-label": "Previous episode" }, "← previous"),
       el("button", { click: () => go(after), disabled: !(after < rows.length), "aria-label": "Next episode" }, "next →"),
       el("button", { click: () => nextFailure(i) }, "next failure"),
-      group.length > 1 ? link({ view: "g", at: i }, "its group of " + group.length) : null, colourTool(record, most, redraw),
+      group.length > 1 ? link({ view: "g", at: i }, "group (" + group.length + ")") : null, colourTool(record, most, redraw),
       el("button", { click: unfold }, "unfold"), el("button", { click: save, "aria-label": "Save the episode as JSON" }, "JSON"), finding.node);
     show("Episode " + i + (record.task ? ", " + record.task : ""), tools,
       el("section", { class: "card", "aria-label": "Episode" }, el("h2", {}, "Episode " + i + (record.task ? " · " + record.task : "")), headline(i, record),

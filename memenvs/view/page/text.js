@@ -182,7 +182,9 @@ function diff(before, after) {
 function memoryNode(before, after, open) {
   const pieces = diff(before, after);
   const n = (kind) => pieces.filter((piece) => piece[0] === kind).reduce((all, piece) => all + words(piece[1]).length, 0);
-  const said = "memory: " + count(n("ins"), "word") + " added, " + n("del") + " removed, " + n("") + " kept";
+  const [added, removed, kept] = [n("ins"), n("del"), n("")];
+  const said = added || removed
+    ? "memory: " + count(added, "word") + " added, " + removed + " removed, " + kept + " kept" : kept ? "memory unchanged" : "memory empty";
   const nodes = pieces.map(([kind, text]) => (kind ? el(kind, {}, plain(text)) : plain(text)));
   return el("details", { class: "memory", open }, el("summary", {}, said),
     el("div", { class: "text", dir: "auto" }, nodes.length ? nodes : "(empty)"));

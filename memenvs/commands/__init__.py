@@ -37,6 +37,9 @@ COMMANDS: Table = {
         "show environments, task sets, metrics, reward methods, scorers and policies",
         "memenvs.commands.list:show",
     ),
+    "new": Command(
+        "write an environment of your own to begin with, and its test", "memenvs.commands.new:new"
+    ),
     "play": Command("play an episode with a policy or by hand, and show it", "memenvs.commands.play:play"),
     "view": Command(
         "show episodes in a browser or on the terminal, or curves of training runs",

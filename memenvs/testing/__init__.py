@@ -3,11 +3,9 @@
 In a test file, with pytest and hypothesis installed (the extra `testing`):
 
     import pytest
-    import recall  # registers Recall-v0
-
     from memenvs.testing import *
 
-    pytestmark = pytest.mark.parametrize("env_id", ["Recall-v0"])
+    pytestmark = pytest.mark.parametrize("env_id", ["recall:Recall-v0"])
 
 Every test asks `gym.make(env_id)`; an environment with arguments is registered with them. A test of your own
 with the same name takes the place of one here. `play` plays an episode and returns its steps.

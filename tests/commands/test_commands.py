@@ -78,6 +78,7 @@ def test_the_module_of_the_builders_is_the_command_build():
     ("command", "option"),
     [
         ("list", "NAME"),
+        ("new", "NAME"),
         ("play", "--policy"),
         ("view", "--curves"),
         ("evaluate run", "--temperature"),

@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m $(INSTALL) -c constraints.txt
 ALONE := .ci/alone
 
 .PHONY: demo demo-lm soak test test-lm test-research test-trainers test-track test-vllm test-lowest test-newest lint \
-	types layers unit docs docs-links dist audit licences pins bench bundled clean
+	types layers unit outputs docs docs-links dist audit licences pins bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -43,6 +43,9 @@ kills: .venv/.dev  ## kill what writes files, and fail its disk, at every write;
 
 test-research: .venv/.dev  ## what reproduces the papers, in research/; its slow tests run without the -m
 	$(ALONE) $(BIN)/python -m pytest -n 2 research -m "not slow"
+
+outputs: .venv/.dev  ## run the code of the pages and write what it prints into their `output` blocks
+	WRITE_OUTPUTS=1 $(ALONE) $(BIN)/python -m pytest -q tests/docs/test_readme.py tests/docs/test_tutorials.py
 
 # Every page is rewritten, because pages are made of docstrings too, whose changes Sphinx does not see.
 docs: .venv/.docs  ## the site in build/html, offline; warnings and links that lead nowhere are errors

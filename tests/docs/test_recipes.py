@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
-from pages import PAGES, blocks
+from pages import PAGES, blocks, run_python
 
 RECIPES = [block for page in PAGES for block in blocks(page) if block.language == "python" and block.needs]
 
@@ -14,4 +14,4 @@ def test_a_snippet_runs_where_what_it_needs_is_installed(recipe, tmp_path, monke
     if find_spec(recipe.needs) is None:
         pytest.skip(f"{recipe.needs} is not installed")
     monkeypatch.chdir(tmp_path)
-    exec(compile(recipe.body, "recipe", "exec"), {"__name__": "__main__"})
+    run_python(recipe, {"__name__": "__main__"})

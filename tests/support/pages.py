@@ -1,5 +1,7 @@
-"""The pages of the documentation: their code blocks, and how a reader runs the commands."""
+"""The pages of the documentation: their code blocks, what these print, and how a reader runs the commands."""
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -10,7 +12,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-TUTORIALS = [DOCS / "quickstart.md", *sorted((DOCS / "tutorials").glob("*_*.md"))]
+TUTORIALS = sorted((DOCS / "tutorials").glob("*_*.md"))
+WHOLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "rewards.md", *TUTORIALS]
+"""Pages that run from top to bottom: a block may use the names of those before it."""
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -28,33 +32,76 @@ class Block(NamedTuple):
         language: `python` and `console` run; `py` and `sh` are shown.
         needs: a module without which the block cannot run (```` ```python MODULE ````), or "".
         body: its text.
-        id: the page and the line.
+        page: its page.
+        line: the number of its first line.
+        output: the `output` block that follows, which shows what it prints; None if there is none.
     """
 
     language: str
     needs: str
     body: str
-    id: str
+    page: Path
+    line: int
+    output: str | None = None
+
+    @property
+    def id(self):
+        """The page and the line."""
+        return f"{self.page.name}-{self.line}"
 
 
 def blocks(page):
-    """The fenced blocks of a page, in order."""
-    text = page.read_text(encoding="utf-8")
-    return [
-        Block(*match.groups(), f"{page.name}-{text[: match.start()].count(chr(10)) + 1}")
-        for match in FENCE.finditer(text)
-    ]
+    """The fenced blocks of a page, in order; an `output` block is part of the one before it."""
+    text, found = page.read_text(encoding="utf-8"), []
+    for match in FENCE.finditer(text):
+        language, needs, body = match.groups()
+        if language == "output":
+            assert found[-1].language in ("python", "console"), f"{found[-1].id} does not run"
+            found[-1] = found[-1]._replace(output=body)
+        else:
+            found.append(Block(language, needs, body, page, text[: match.start()].count("\n") + 1))
+    return found
 
 
-def run_commands(block, folder):
+def run_python(block, names):
+    """Execute a block in the namespace `names`; it must print what its page says."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block.body, block.id, "exec"), names)
+    _check_output(block, printed.getvalue())
+
+
+def _check_output(block, printed):
+    """Compare with the page, or with WRITE_OUTPUTS in the environment (`make outputs`) write it there."""
+    if block.output is None:
+        return
+    output = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
+    if "WRITE_OUTPUTS" in os.environ and output != block.output:
+        text = block.page.read_text(encoding="utf-8")
+        before, code, after = text.partition(f"{block.body}```\n")
+        after = after.replace(f"```output\n{block.output}```", f"```output\n{output}```", 1)
+        block.page.write_text(before + code + after, encoding="utf-8")
+    else:
+        assert output == block.output, f"{block.id} prints something else; `make outputs` writes it"
+
+
+def run_console(block, folder):
+    """Run the commands of a block in a folder; they must print what their page says."""
+    _check_output(block, run_commands(block.body, folder))
+
+
+def run_commands(text, folder):
     """Run the lines that begin with "$ " in a folder, by the scripts that the installation made."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for line in block.splitlines():
+    printed = ""
+    for line in text.splitlines():
         if line.startswith("$ "):
             program, *words = shlex.split(line[2:])
             command = [Path(sys.executable).with_name(program), *words]
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{line}\n{done.stderr}"
+            printed += done.stdout
+    return printed
 
 
 def headings(page):

@@ -1,12 +1,15 @@
-"""sb3-contrib's MaskablePPO on `MemSokobanGrid-v0`: trained on one split of the levels, tested on another.
+"""MaskablePPO and DQN on `MemSokobanGrid-v0`: trained on one split of the levels, tested on another.
 
-It draws only moves that change something (`action_masks`).
+MaskablePPO draws only moves that change something (`action_masks`). DQN explores all moves; in a test its
+values choose among those that change something.
 
 pip install -e ".[sb3]"
-python examples/sb3_sokoban.py --steps 3000000 --curve curve.json
+python examples/sb3_sokoban.py --steps 3000000 --curve curve.json --save sokoban.zip
+python examples/sb3_sokoban.py --algorithm dqn --moves 5 --steps 60000
 """
 
 import argparse
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -17,6 +20,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 from sb3_contrib import MaskablePPO
+from stable_baselines3 import DQN
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -58,13 +63,15 @@ class Features(BaseFeaturesExtractor):
         return self.layers(planes.float())
 
 
-def make_model(seed: int, **kwargs: Any) -> MaskablePPO:
+POLICY_KWARGS = {"features_extractor_class": Features, "net_arch": [], "normalize_images": False}
+
+
+def make_ppo(seed: int, **kwargs: Any) -> MaskablePPO:
     """MaskablePPO with settings for a few minutes on a CPU; `kwargs` are the environment's."""
-    envs = make_vec_env(ENV, n_envs=BOARDS, seed=seed, env_kwargs={**ENV_KWARGS, **kwargs})
     return MaskablePPO(
         "MlpPolicy",
-        envs,
-        policy_kwargs={"features_extractor_class": Features, "net_arch": [], "normalize_images": False},
+        make_vec_env(ENV, n_envs=BOARDS, seed=seed, env_kwargs={**ENV_KWARGS, **kwargs}),
+        policy_kwargs=POLICY_KWARGS,
         n_steps=32,
         batch_size=512,
         n_epochs=6,
@@ -74,6 +81,31 @@ def make_model(seed: int, **kwargs: Any) -> MaskablePPO:
         seed=seed,
         device="cpu",
     )
+
+
+def make_dqn(seed: int, **kwargs: Any) -> DQN:
+    """DQN with returns of three steps and an update for every four steps; `kwargs` are the environment's."""
+    return DQN(
+        "MlpPolicy",
+        make_vec_env(ENV, n_envs=16, seed=seed, env_kwargs={**ENV_KWARGS, **kwargs}),
+        policy_kwargs=POLICY_KWARGS,
+        learning_rate=5e-4,
+        buffer_size=100_000,
+        learning_starts=2000,
+        batch_size=128,
+        gamma=0.95,
+        n_steps=3,
+        train_freq=1,  # of all 16 boards
+        gradient_steps=4,
+        target_update_interval=2000,
+        exploration_fraction=0.3,
+        exploration_final_eps=0.05,
+        seed=seed,
+        device="cpu",
+    )
+
+
+MAKERS: dict[str, Callable[..., BaseAlgorithm]] = {"ppo": make_ppo, "dqn": make_dqn}
 
 
 def success(choose: Callable[[np.ndarray, np.ndarray], np.ndarray], split: str, **kwargs: Any) -> float:
@@ -91,9 +123,13 @@ def success(choose: Callable[[np.ndarray, np.ndarray], np.ndarray], split: str, 
     return float(solved.mean())
 
 
-def likeliest(model: MaskablePPO) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """The model's most likely moves of those that change something."""
-    return lambda observations, masks: model.predict(observations, action_masks=masks, deterministic=True)[0]
+def best_moves(model: BaseAlgorithm, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """The model's most likely or most valuable moves (N,) of those that change something."""
+    if isinstance(model, MaskablePPO):
+        return model.predict(observations, action_masks=masks, deterministic=True)[0]
+    with torch.no_grad():
+        values = model.q_net(torch.as_tensor(observations)).numpy()
+    return np.where(masks, values, -np.inf).argmax(-1)
 
 
 class Curve(BaseCallback):
@@ -102,11 +138,12 @@ class Curve(BaseCallback):
     Args:
         every: steps between two measurements.
         enough: success at which training stops.
+        **kwargs: the environment's.
     """
 
-    def __init__(self, every: int, enough: float) -> None:
+    def __init__(self, every: int, enough: float, **kwargs: Any) -> None:
         super().__init__()
-        self.every, self.enough = every, enough
+        self.every, self.enough, self.kwargs = every, enough, kwargs
         self.points: list[tuple[int, float, float]] = []  # steps, seconds, success
 
     def _on_training_start(self) -> None:
@@ -120,17 +157,11 @@ class Curve(BaseCallback):
 
     def _measure(self) -> None:
         seconds = time.perf_counter() - self._started
-        self.points.append((self.num_timesteps, seconds, success(likeliest(self.model), "validation")))
+        solved = success(functools.partial(best_moves, self.model), "validation", **self.kwargs)
+        self.points.append((self.num_timesteps, seconds, solved))
         print(
             f"{self.num_timesteps:>9,} steps {seconds:6.0f} s  success {self.points[-1][2]:.3f}", flush=True
         )
-
-
-def train(seed: int, steps: int, every: int, enough: float) -> tuple[MaskablePPO, Curve]:
-    """Train until `steps` or until `enough` of the validation levels are solved."""
-    model, curve = make_model(seed), Curve(every, enough)
-    model.learn(steps, callback=curve)
-    return model, curve
 
 
 def draw(path: Path) -> None:
@@ -142,7 +173,7 @@ def draw(path: Path) -> None:
         percent = [100 * share for share in solved]
         axis.plot([s / 1e6 for s in steps], percent, marker="o", ms=3, label=f"seed {seed}", **line_style(k))
     axis.set(xlabel="million steps", ylabel="validation levels solved, %", ylim=(0, 100))
-    axis.set_title("MaskablePPO on MemSokobanGrid-v0, 6x6, one box", fontsize=10)
+    axis.set_title("MemSokobanGrid-v0, 6x6, one box", fontsize=10)
     axis.legend(frameon=False, loc="lower right")
     plain_axis(axis)
     save_figure(figure, path.with_suffix(".png"))
@@ -155,15 +186,23 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=1_000_000, help="maximum number of training steps")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--algorithm", choices=sorted(MAKERS), default="ppo")
+    parser.add_argument("--moves", type=int, default=9, help="most moves of a level's shortest solution")
+    parser.add_argument("--every", type=int, default=100_000, help="steps between two measurements")
+    parser.add_argument("--save", type=Path, help="file for the model, .zip; of the last seed")
     parser.add_argument("--enough", type=float, default=0.95, help="success at which training stops")
     parser.add_argument("--curve", type=Path, help="write the curves into this JSON and draw them beside it")
     args = parser.parse_args()
-    runs = {}
+    runs, levels = {}, {"max_solution": args.moves}
     for seed in args.seeds:
-        model, curve = train(seed, args.steps, 100_000, args.enough)
+        model = MAKERS[args.algorithm](seed, **levels)
+        curve = Curve(args.every, args.enough, **levels)
+        model.learn(args.steps, callback=curve)
         steps, seconds, _ = curve.points[-1]
-        solved = success(likeliest(model), "test")
+        solved = success(functools.partial(best_moves, model), "test", **levels)
         print(f"seed {seed}: {solved:.3f} of the test levels after {steps:,} steps, {seconds:.0f} s")
+        if args.save:
+            model.save(args.save)
         runs[seed] = {"test": solved, "points": curve.points}  # a point: steps, seconds, success
         if args.curve:
             args.curve.write_text(json.dumps(runs) + "\n")

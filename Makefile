@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m $(INSTALL) -c constraints.txt
 ALONE := .ci/alone
 
 .PHONY: demo demo-lm soak test test-lm test-research test-trainers test-track test-vllm test-lowest test-newest lint \
-	types layers unit outputs docs docs-links dist audit licences pins bench bundled clean
+	types layers unit outputs docs docs-clipped docs-links dist audit licences pins bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
@@ -51,6 +51,9 @@ outputs: .venv/.dev  ## run the code of the pages and write what it prints into 
 docs: .venv/.docs  ## the site in build/html, offline; warnings and links that lead nowhere are errors
 	$(ALONE) $(BIN)/python -m sphinx -E -W --keep-going -q -d build/doctrees docs build/html
 	$(BIN)/python docs/check_site.py build/html
+
+docs-clipped: docs .venv/.browser  ## is a block of code on the site cut off? asked of Chromium
+	$(BIN)/python docs/check_site.py build/html --clipped
 
 docs-links: .venv/.docs  ## ask for every address of another host; needs the network
 	$(BIN)/python -m sphinx -q -b linkcheck -d build/doctrees docs build/links

@@ -1,14 +1,17 @@
 """Check a built site: every internal link and anchor leads somewhere, nothing is loaded from another host.
 
-python docs/check_site.py build/html
+`python docs/check_site.py build/html`. With `--clipped` it also opens every page in Chromium, 1400 pixels
+wide, and names the blocks of code that are cut off; this needs the extra dev-browser.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
@@ -57,11 +60,42 @@ def problems(site: Path) -> Iterator[str]:
                 yield f"{name}: {address} has no such anchor"
 
 
+CLIPPED = """
+return [...document.querySelectorAll("pre")].filter((block) => block.scrollWidth > block.clientWidth + 1)
+    .map((block) => block.textContent.trim().split("\\n").sort((a, b) => b.length - a.length)[0])
+"""
+"""JavaScript: the longest line of each block that is wider than its place."""
+
+
+def clipped(site: Path, driver: Any, width: int = 1400) -> Iterator[str]:
+    """A line for each block of code that is cut off in a window of `width` pixels."""
+    driver.set_window_size(width, 900)
+    for path in sorted(site.resolve().rglob("*.html")):
+        name = path.relative_to(site.resolve())
+        if name.parts[0] not in ("source", "_modules"):  # files of the repository, which keep their lines
+            driver.get(path.as_uri())
+            for line in driver.execute_script(CLIPPED):
+                yield f"{name}: cut off at {width} pixels: {line}"
+
+
 def main() -> int:
     """Check the site that is named."""
-    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "index.html").exists():
-        sys.exit("usage: python docs/check_site.py FOLDER, one that `make docs` built")
-    found = list(problems(Path(sys.argv[1])))
+    match sys.argv[1:]:
+        case [folder, *options] if (Path(folder) / "index.html").exists() and options in ([], ["--clipped"]):
+            site = Path(folder)
+        case _:
+            sys.exit("usage: python docs/check_site.py FOLDER [--clipped], one that `make docs` built")
+    found = list(problems(site))
+    if options:
+        sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+        from browser import chromium  # type: ignore[import-not-found]
+
+        with tempfile.TemporaryDirectory() as profile:
+            driver = chromium(profile)
+            try:
+                found += clipped(site, driver)
+            finally:
+                driver.quit()
     sys.stderr.writelines(f"{line}\n" for line in found)
     return 1 if found else 0
 

@@ -28,6 +28,7 @@ extensions = [
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]
 copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
 
 # Docstrings are Google's, with code in single backticks.
 default_role = "literal"

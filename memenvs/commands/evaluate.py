@@ -173,7 +173,7 @@ def compare(comparison: Comparison, *, out: Path | None = None, format: TableFor
 
     RUNS are folders that `evaluate run --out` wrote; the first is the baseline. --allow takes env, env_args,
     n_tasks, data, methods, scorer, seed, memenvs and samples, or one value, as env_args.chunk_size. Folders
-    of `evaluate suite` are compared part by part. docs/evaluate.md says what is compared.
+    of `evaluate suite` are compared part by part. docs/compare.md says what is compared.
 
     Examples:
       memenvs evaluate compare runs/lexical runs/qwen3-4b
@@ -239,7 +239,7 @@ def table(table: Table, *, out: Path | None = None) -> None:
 
     SHAPE is memagent, which has a column for each task set, or infomem, mempo, mempo_tokens, mt_grpo, mt_ppo,
     mt_ppo_sokoban or tamtrl, which have the columns of their paper. A method is a folder that holds a folder
-    of `evaluate run --out` for each task set: runs/tamtrl/eval_200. docs/evaluate.md says more.
+    of `evaluate run --out` for each task set: runs/tamtrl/eval_200. docs/tables.md says more.
 
     Examples:
       memenvs evaluate table memagent runs/base runs/tamtrl

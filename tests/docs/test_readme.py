@@ -53,7 +53,7 @@ def commands():
             if block.language not in ("", "sh"):
                 continue
             for line in block.body.replace("\\\n", " ").splitlines():
-                if re.match(r"memenvs \w", line):
+                if re.match(r"memenvs (?!train --)\w", line):  # `train --merge` reads the folder of a run
                     yield pytest.param(page, line, id=f"{page.name}-{' '.join(line.split()[2:6])}")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from browser import chromium
 
 import memenvs
 from memenvs.core.arguments import env_parameters
@@ -125,6 +126,22 @@ def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):
     ]
 
 
+def test_a_block_of_code_that_is_cut_off_is_found_and_one_that_wraps_is_not(tmp_path):
+    (tmp_path / "index.html").write_text(
+        f"<pre style='overflow: auto'>short\n{'long ' * 100}</pre>"
+        f"<pre style='overflow: auto; white-space: pre-wrap'>{'long ' * 100}</pre>"
+    )
+    try:
+        driver = chromium(tmp_path / "profile")
+    except ImportError as error:
+        pytest.skip(f"{error}; selenium is in the extra dev-browser")
+    try:
+        (line,) = check_site.clipped(tmp_path, driver)
+    finally:
+        driver.quit()
+    assert line.startswith("index.html: cut off at 1400 pixels: long long")
+
+
 def test_the_citation_file_is_of_this_version_and_licence():
     cited = pytest.importorskip("yaml").safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -148,8 +165,10 @@ ADAPTERS = sorted((ROOT / "memenvs" / "adapters").glob("[a-z]*.py"))
 @pytest.mark.parametrize(
     "adapter",
     [
-        path for path in ADAPTERS if path.stem not in ("common", "servers", "verl_sft")
-    ],  # which is on the page of verl
+        path
+        for path in ADAPTERS  # that of MCP is on the page of retrieval, verl_sft on that of verl
+        if path.stem not in ("common", "servers", "mcp", "verl_sft")
+    ],
     ids=lambda path: path.stem,
 )
 def test_an_adapter_has_a_page_and_a_row_with_the_version_that_its_gate_says_was_tested(adapter):

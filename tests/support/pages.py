@@ -94,7 +94,7 @@ def run_commands(text, folder):
     """Run the lines that begin with "$ " in a folder, by the scripts that the installation made."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     printed = ""
-    for line in text.splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         if line.startswith("$ "):
             program, *words = shlex.split(line[2:])
             command = [Path(sys.executable).with_name(program), *words]

@@ -72,3 +72,15 @@ def test_links_between_files_lead_somewhere(page):
         target = page.parent / place if place else page
         assert target.exists(), place
         assert not anchor or anchor in headings(target), f"{place}#{anchor}"
+
+
+def test_a_page_that_shows_another_output_fails_and_is_rewritten_on_demand(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(6 * 7)\n```\n\nIt prints:\n\n```output\n41\n```\n")
+    with pytest.raises(AssertionError):
+        run_python(*blocks(page), {})
+    monkeypatch.setenv("WRITE_OUTPUTS", "1")
+    run_python(*blocks(page), {})
+    monkeypatch.delenv("WRITE_OUTPUTS")
+    run_python(*blocks(page), {})
+    assert page.read_text().endswith("```output\n42\n```\n")

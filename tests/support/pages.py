@@ -13,7 +13,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*_*.md"))
-WHOLE = [ROOT / "README.md", DOCS / "quickstart.md", DOCS / "rewards.md", *TUTORIALS]
+WHOLE = [
+    ROOT / "README.md",
+    *(DOCS / name for name in ("quickstart.md", "rewards.md", "environments.md")),
+    *TUTORIALS,
+]
 """Pages that run from top to bottom: a block may use the names of those before it."""
 PAGES = [
     ROOT / "README.md",

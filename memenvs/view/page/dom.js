@@ -54,6 +54,13 @@ function signed(value) {
   return value === 0 ? "0" : (value > 0 ? "+" : "−") + number(Math.abs(value));
 }
 
+// Three decimals, or one from 100 on, as the tables of an evaluation have them.
+function decimals(value, sign = "") {
+  const digits = Math.abs(value) < 100 ? 3 : 1, text = Math.abs(value).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return (value < 0 && /[1-9]/.test(text) ? "-" : sign) + text;
+}
+function span(low, high) { return decimals(low) + " to " + decimals(high); }
+
 function count(n, what) { return n.toLocaleString("en") + " " + what + (n === 1 ? "" : "s"); }
 function sum(values) { return values.reduce((total, value) => total + (value || 0), 0); }
 function mean(values) { return values.length ? sum(values) / values.length : null; }
@@ -66,6 +73,7 @@ function deviation(values) {
 // A value of the index, of episode i.
 function cell(i, name) { return name in column ? rows[i][column[name]] : null; }
 function runOf(i) { return index.runs[index.run[i]]; }
+function made(r) { return new Map(Object.entries(index.made[r])); }
 function failed(i) { return cell(i, "end") === "failed" || (cell(i, "success") !== null && cell(i, "success") < 1); }
 
 const numericColumns = {};
@@ -111,12 +119,12 @@ function body(i) {
 }
 
 // The address holds what is shown: #e12?q=success<1&turn=3 is the fourth turn of episode 12 under a filter.
-const BLANK = { view: "", at: 0, q: "", sort: "", score: "", columns: "", colour: "", find: "", turn: "" };
+const BLANK = { view: "", at: 0, q: "", sort: "", score: "", columns: "", colour: "", find: "", turn: "", runs: "", strip: "", compare: "" };
 const place = { ...BLANK };
 
 function address(changes) {
   const next = { ...place, ...changes }, given = new URLSearchParams();
-  for (const name of ["q", "sort", "score", "columns", "colour", "find", "turn"]) if (next[name]) given.set(name, next[name]);
+  for (const name of ["q", "sort", "score", "columns", "colour", "find", "turn", "runs", "strip", "compare"]) if (next[name]) given.set(name, next[name]);
   return "#" + (next.view ? next.view + next.at : "") + (given.size ? "?" + given : "");
 }
 

@@ -60,23 +60,50 @@ function otherRuns(i) {
       el("tbody", {}, others.slice(0, 64).map(line)))));
 }
 
-// A button a turn: whether it read evidence, how much of it the memory keeps, and its reward.
-function strip(record, steps) {
-  const rewards = record.turn_rewards, most = Math.max(...rewards.map((value) => Math.abs(value || 0)), 0);
+// The amount that the strip shows: the reader's choice, otherwise the reward, or a signal where every reward is 0.
+function stripAmount(record, lines) {
+  const chosen = lines.find(([name]) => name === place.strip), isSignal = ([name]) => record.turns.some((turn) => [...turn.signals.keys()].some((own) => name === own + " signal"));
+  const reward = lines.find(([name]) => name === "reward");
+  return chosen || (!reward[2].some(Boolean) && lines.find(isSignal)) || reward;
+}
+
+// The turn at which values fall furthest, if it is by half of their range or more; otherwise -1.
+function largestFall(values) {
+  const known = values.map((value, k) => [k, value]).filter(([, value]) => typeof value === "number"), all = known.map(([, value]) => value);
+  let least = (Math.max(...all) - Math.min(...all)) / 2, at = -1;
+  known.slice(1).forEach(([k, value], before) => {
+    const fall = known[before][1] - value;
+    if (fall > 0 && fall >= least) { at = k; least = fall; }
+  });
+  return at;
+}
+
+// A button a turn: whether it read evidence, how much of it the memory keeps, and an amount: its reward or a signal.
+function strip(record, steps, lines) {
+  const [name, form, values] = stripAmount(record, lines), most = Math.max(...values.map((value) => Math.abs(value || 0)), 0);
+  const fall = name.endsWith(" signal") ? largestFall(values) : -1;
   const keeps = steps.some((step) => step.kept !== null), reads = steps.some((step) => step.seen);
   const buttons = steps.map((step, k) => {
     const said = ["turn " + (k + 1), step.seen ? "reads evidence" : "", step.kept === null ? "" : "keeps " + number(100 * step.kept, 2) + "% of it",
-      step.answer ? "the answer is in memory" : "", "reward " + signed(rewards[k])].filter(Boolean).join(", ");
+      step.answer ? "the answer is in memory" : "", name + " " + form(values[k]), k === fall ? "largest fall" : ""].filter(Boolean).join(", ");
     const bar = el("span", { class: "bar" }, el("span", { class: "level" + (step.answer ? " whole" : "") }));
     bar.firstChild.style.height = 100 * (step.kept || 0) + "%";
-    const reward = el("span", { class: "reward" }, signed(rewards[k] === null ? null : Number(rewards[k].toPrecision(2))));
-    reward.style.backgroundColor = shade(rewards[k] || 0, most);
-    return el("button", { class: "step", title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
+    const amount = el("span", { class: "reward" }, (k === fall ? "▼ " : "") + form(typeof values[k] === "number" ? Number(values[k].toPrecision(2)) : null));
+    amount.style.backgroundColor = shade(values[k] || 0, most);
+    return el("button", { class: "step" + (k === fall ? " fall" : ""), title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
       el("span", { class: "shown", "aria-hidden": "true" },
-        el("span", {}, k + 1), reads ? el("span", { class: "seen" }, step.seen ? "●" : "·") : null, keeps ? bar : null, reward));
+        el("span", {}, k + 1), reads ? el("span", { class: "seen" }, step.seen ? "●" : "·") : null, keeps ? bar : null, amount));
   });
-  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", "number: reward"];
-  return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons), el("div", { class: "quiet" }, told.filter(Boolean).join(" · ")));
+  const select = el("select", { "aria-label": "Amount of each turn" }, lines.map(([own]) => el("option", { value: own, selected: own === name }, own)));
+  select.addEventListener("change", () => {
+    remember({ strip: select.value });
+    main.querySelector(".strip").replaceWith(strip(record, steps, lines));
+    current(Number(place.turn || 0), false);
+    main.querySelector(".strip select").focus({ preventScroll: true });
+  });
+  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", fall < 0 ? "" : "▼ largest fall"];
+  return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons),
+    el("div", { class: "legend" }, el("label", {}, "number ", select), el("span", { class: "quiet" }, told.filter(Boolean).join(" · "))));
 }
 
 function turnCard(record, k, before, by, most, paid) {
@@ -119,7 +146,7 @@ function episode(i) {
     show("Episode " + i + (record.task ? ", " + record.task : ""), tools,
       el("section", { class: "card", "aria-label": "Episode" }, el("h2", {}, "Episode " + i + (record.task ? " · " + record.task : "")), headline(i, record),
         record.error ? el("p", { class: "failure" }, record.error) : null, details(i, record), otherRuns(i)),
-      cards.length ? [strip(record, progress(record)), cards] : el("p", {}, "No turn was played."));
+      cards.length ? [strip(record, progress(record), paid), cards] : el("p", {}, "No turn was played."));
     main.focus({ preventScroll: true });
     finding.start();
     if (place.turn) current(Number(place.turn), true);

@@ -11,7 +11,8 @@ function sideBySide(i) {
     const first = records[0], by = colourOf(first), most = Math.max(...records.map((record) => strongest(record, by)));
     const returns = records.map((record) => sum(record.turn_rewards)), middle = mean(returns), spread = deviation(returns);
     const turns = Math.max(...records.map((record) => record.turns.length)), each = [...Array(turns).keys()];
-    const name = (m) => (isGroup ? "episode " + members[m] : runOf(members[m]));
+    const samples = (k) => rows.filter((_, other) => index.tasks[other] === index.tasks[k] && index.run[other] === index.run[k]).length;
+    const name = (m) => (isGroup ? "episode " + members[m] : runOf(members[m]) + (samples(members[m]) === 1 ? "" : ", sample " + ((cell(members[m], "member") || 0) + 1)));
     const line = (label, value) => el("tr", {}, el("th", { scope: "row" }, label), records.map((record, m) => el("td", { class: "side-value" }, value(record, m))));
     const learned = records.some((record) => each.some((k) => meanAdvantage(record, k) !== null));
     const lines = [
@@ -24,15 +25,22 @@ function sideBySide(i) {
       learned ? each.map((k) => line("learner's advantage, turn " + (k + 1), (record) => (k < record.turns.length ? signed(meanAdvantage(record, k)) : ""))) : null,
     ];
     const head = el("tr", {}, el("td", {}), members.map((k, m) => el("th", {}, link({ view: "e", at: k }, name(m)))));
-    const memories = records.map(() => "");
-    const rounds = each.map((k) => [el("h3", {}, "Turn " + (k + 1)), el("div", { class: "side", tabindex: "0", role: "region", "aria-label": "Turn " + (k + 1) }, records.map((record, m) => {
+    const memories = records.map(() => ""), steps = records.map(progress);
+    const card = (record, m, k) => {
       const turn = record.turns[k], was = memories[m];
-      if (turn && turn.memory !== null) memories[m] = turn.memory;
+      if (!turn) return el("section", { class: "card quiet", "aria-label": "Turn " + (k + 1) + " of " + name(m) }, "had ended");
+      if (turn.memory !== null) memories[m] = turn.memory;
+      const { seen, kept } = steps[m][k];
+      const read = [seen ? el("span", { class: "seen" }, "● reads evidence") : "", kept === null ? "" : "keeps " + number(100 * kept, 2) + "%", "reward " + signed(turn.reward)].filter(Boolean);
       return el("section", { class: "card", "aria-label": "Turn " + (k + 1) + " of " + name(m) },
-        el("div", { class: "quiet" }, name(m) + (turn ? ", reward " + signed(turn.reward) : "")),
-        turn ? [replyNode(turn, k, by, most), turn.memory || (turn.memory !== null && was) ? memoryNode(was, turn.memory, false) : null] : el("p", { class: "quiet" }, "had ended"));
-    }))]);
-    const title = isGroup ? "Group of " + all.length : "The same task in " + all.length + " runs";
+        el("div", { class: "quiet" }, read.flatMap((part, n) => (n ? [" · ", part] : [part]))), evidenceNode(record, turn),
+        replyNode(turn, k, by, most), turn.memory || (turn.memory !== null && was) ? memoryNode(was, turn.memory, false) : null);
+    };
+    const rounds = el("div", { class: "side", tabindex: "0", role: "region", "aria-label": "Turns side by side" },
+      members.map((k, m) => el("div", { class: "name" }, link({ view: "e", at: k }, name(m)))),
+      each.map((k) => [el("h3", {}, "Turn " + (k + 1)), records.map((record, m) => card(record, m, k))]));
+    rounds.style.gridTemplateColumns = "repeat(" + members.length + ", minmax(var(--column), 1fr))";
+    const title = isGroup ? "Group of " + all.length : "The same task in " + count(new Set(all.map((k) => index.run[k])).size, "run");
     show(title, el("div", { class: "tools" }, colourTool(first, most, () => sideBySide(i))),
       el("div", { class: "card" }, el("h2", {}, title + (first.task ? " · " + first.task : "")),
         first.question ? labelled("question", isBoards(first) ? withBoards(first.question) : plain(first.question)) : null,
@@ -41,6 +49,14 @@ function sideBySide(i) {
     window.scrollTo(0, 0);
     main.focus({ preventScroll: true });
   }).catch(trouble);
+}
+
+// The evidence that a turn read, folded: its sentences in the chunk, or the passages that came back.
+function evidenceNode(record, turn) {
+  const text = turn.prompt !== null && turn.chunk ? turn.prompt.slice(...turn.chunk.map(placesIn(turn.prompt))) : turn.feedback;
+  const spans = text ? evidenceIn(record, text, turn.evidence) : [];
+  return spans.length ? el("details", { class: "evidence" }, el("summary", {}, "evidence"),
+    el("div", { class: "text", dir: "auto" }, spans.map(([a, b], n) => [n ? " … " : "", el("mark", {}, text.slice(a, b))]))) : null;
 }
 
 // The first episode of the next group, or of the one before.

@@ -216,18 +216,30 @@ def compare(
         before = np.array([base.means[name][task] for task in tasks])
         for run in others:
             after = np.array([run.means[name][task] for task in tasks])
-            differs = ~np.isclose(after, before, RTOL, ATOL)  # samples summed in another order
-            wins, losses = int(((after > before) & differs).sum()), int(((after < before) & differs).sum())
-            interval = paired_interval(before, after, share=name not in COUNTS)
-            means = float(before.mean()), float(after.mean())
-            rows.append(
-                MetricDifference(name, run.name, *means, interval, wins, len(tasks) - wins - losses, losses)
-            )
+            rows.append(paired_difference(name, run.name, before, after))
     finished = [run.measured for run in known]
     tasks_in_all = len(set.intersection(*finished))
     left_out = len(set.union(*finished)) - tasks_in_all
     caption = " ".join([_caption(known, tasks_in_all, left_out), *allowed])
     return PairedComparison(known, tuple(rows), tasks_in_all, caption)
+
+
+def paired_difference(metric: str, run: str, before: Array, after: Array) -> MetricDifference:
+    """How far a run is from the baseline in a metric.
+
+    Args:
+        metric: its name.
+        run: name of the run.
+        before: (n,) the baseline's mean of each task.
+        after: (n,) the run's.
+    """
+    differs = ~np.isclose(after, before, RTOL, ATOL)  # samples summed in another order
+    wins, losses = int(((after > before) & differs).sum()), int(((after < before) & differs).sum())
+    interval = paired_interval(before, after, share=metric not in COUNTS)
+    ties = len(before) - wins - losses
+    return MetricDifference(
+        metric, run, float(before.mean()), float(after.mean()), interval, wins, ties, losses
+    )
 
 
 def paired_interval(before: Array, after: Array, *, share: bool = False) -> Interval:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import math
 import secrets
@@ -16,17 +17,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import read_lines
 from memenvs.core.files import names_apart, whole_folder, write_text
+from memenvs.evaluation.compare import paired_difference
 from memenvs.evaluation.summary import metric_interval
 from memenvs.tasks.metrics import extract_answer
+from memenvs.view.provenance import run_settings
 
 EPISODES = "episodes.jsonl"
 MAX_FILE = 32 * 2**20  # characters of episodes in one file, all read before the table is shown
 BLOCK = 20  # episodes that are loaded together
 
-SCRIPTS = ("dom", "line", "text", "credit", "read", "table", "find", "episode", "side", "main")
+SCRIPTS = ("dom", "line", "text", "credit", "read", "compare", "table", "find", "episode", "side", "main")
 MAX_TEXT = 160  # characters of a question or an answer in the table
 
 _FIRST = (
@@ -34,6 +39,12 @@ _FIRST = (
     *("turns", "end", "return", "success"),
 )
 """The first columns of the table."""
+
+
+_COMPARED = ("success", "em", "sub_em", "f1", "accuracy", "outcome", "return")
+"""The metrics in which runs are compared."""
+
+MAX_PAIRED = 30_000  # tasks of all comparisons together, which take some seconds to resample
 
 
 class Report(NamedTuple):
@@ -124,14 +135,22 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     names += sorted({name for fact in facts for name in fact} - set(_FIRST))
     if len(runs) == 1:
         names.remove("run")
+    numbers = _numbered(tasks, len(lines))
+    means = _task_means(facts, run_of, numbers)
+    trained = {run for fact, run in zip(facts, run_of, strict=True) if fact["step"] is not None}
     index = {
-        "intervals": _intervals(facts, run_of, _numbered(tasks, len(lines))),
+        "intervals": [
+            {name: [*metric_interval(name, [*by_task.values()])] for name, by_task in metrics.items()}
+            for metrics in means
+        ],
+        "differences": _differences({run: means[run] for run in range(len(means)) if run not in trained}),
         "columns": names,
         "rows": [[fact.get(name) for name in names] for fact in facts],
         "runs": runs,
+        "settings": [run_settings(file) for file in files],
         "run": run_of,
         "groups": _numbered(groups, len(lines)),
-        "tasks": _numbered(tasks, len(lines)),
+        "tasks": numbers,
         "block": BLOCK,
     }
     return Report(index, lines)
@@ -216,10 +235,10 @@ def _numbered(members: Mapping[Any, Sequence[int]], count: int) -> list[int]:
     return numbers
 
 
-def _intervals(
+def _task_means(
     facts: Sequence[Mapping[str, Any]], run_of: Sequence[int], tasks: Sequence[int]
-) -> list[dict[str, list[float]]]:
-    """For each run the mean, low and high of its metrics over tasks, as an evaluation has them.
+) -> list[dict[str, dict[int, float]]]:
+    """For each run the mean of each metric over the episodes of each task, by metric and number of the task.
 
     Args:
         facts: what the table shows of each episode; a failed one is in no mean.
@@ -234,11 +253,33 @@ def _intervals(
                 values[run].setdefault(name, {}).setdefault(task, []).append(value)
     return [
         {
-            name: [*metric_interval(name, [sum(scores) / len(scores) for scores in by_task.values()])]
+            name: {task: sum(scores) / len(scores) for task, scores in by_task.items()}
             for name, by_task in metrics.items()
         }
         for metrics in values
     ]
+
+
+def _differences(runs: Mapping[int, dict[str, dict[int, float]]]) -> list[dict[str, Any]]:
+    """The differences of each pair of runs over the tasks that both have, as `evaluate compare` gives them.
+
+    Only metrics of `_COMPARED` are compared, and pairs are left out once `MAX_PAIRED` is reached.
+
+    Args:
+        runs: the means of evaluations by metric and task, by the number of the run.
+    """
+    pairs, paired = [], 0
+    for name in _COMPARED:
+        for base, run in itertools.combinations([run for run in runs if name in runs[run]], 2):
+            tasks = [task for task in runs[base][name] if task in runs[run][name]]
+            paired += len(tasks)
+            if not tasks or paired > MAX_PAIRED:
+                continue
+            before, after = (np.array([runs[r][name][task] for task in tasks]) for r in (base, run))
+            row = paired_difference(name, "", before, after)
+            plain = {**row._asdict(), "difference": [*row.difference]}
+            pairs.append({**plain, "base": base, "run": run, "tasks": len(tasks)})
+    return pairs
 
 
 def _texts(episode: Episode) -> dict[str, str]:

@@ -11,6 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from memenvs.evaluation.log import COST
 from memenvs.view.report import find_files, write_report
 
 _LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?")
@@ -44,9 +45,10 @@ class ReportServer(ThreadingHTTPServer):
     def refresh(self) -> None:
         """Write the report again if its files have changed."""
         with self._lock:
-            stamps = [
-                (file, file.stat().st_mtime_ns, file.stat().st_size) for file in find_files(self._paths)
-            ]
+            files = find_files(self._paths)
+            costs = [file.with_name(COST) for file in files]
+            read = [*files, *(cost for cost in costs if cost.exists())]
+            stamps = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in read]
             if stamps != self._stamps:
                 write_report(self._paths, Path(self._folder.name, "report"))
                 self._stamps = stamps

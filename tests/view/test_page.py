@@ -8,8 +8,12 @@ import pytest
 from browser import chromium
 from viewer_runs import EVIL, play_runs, read_with, replied, write
 
+from memenvs import evaluate
 from memenvs.core.episode import Credit
 from memenvs.core.episode_file import EpisodeWriter, read_episodes
+from memenvs.core.files import read_json
+from memenvs.evaluation.compare import compare
+from memenvs.evaluation.summary import Interval, show_number
 from memenvs.view import write_report
 
 
@@ -100,7 +104,7 @@ def column(page, name):
 
 def header(page, name):
     """The button that sorts by a column."""
-    return next(one for one in page.all("thead button") if one.text.split()[0] == name)
+    return next(one for one in page.all("table:not(.runs) thead button") if one.text.split()[0] == name)
 
 
 def test_the_table_shows_question_target_answer_and_score_and_filters_and_sorts(page, report):
@@ -129,9 +133,103 @@ def test_the_table_shows_question_target_answer_and_score_and_filters_and_sorts(
 def test_each_run_has_its_mean_score_and_interval(page, report):
     page.open(report).one("table.runs")
     first = page.text("table.runs tbody tr:first-child")
-    assert "0.5 0.5 to 0.5" in first  # both episodes are of one task, and tasks are resampled
+    assert "0.500 0.500 to 0.500" in first  # both episodes are of one task, and tasks are resampled
     page.all("table.runs a")[0].click()
     page.wait(lambda: len(page.all("tr.row")) == 2)
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A report of three evaluations of the same tasks: their folder, and the page."""
+    folder, reading = tmp_path_factory.mktemp("evaluated"), {"tasks": "world-test", "n_documents": 6}
+    for name, policy, more in (
+        ("best", "careful", {}),
+        ("grows", "lexical", {"memory_mode": "react"}),
+        ("plain", "lexical", {}),
+    ):
+        arguments = {"env_args": {**reading, **more}, "tasks": "0:6", "samples": 2, "out": folder / name}
+        evaluate("MemChunkQA-v0", policy, methods=["TAMTRL"], scorer="lexical", **arguments)
+    write_report([folder], folder / "r.html")
+    return folder, folder / "r.html"
+
+
+def test_the_runs_say_what_made_them_and_sort_by_it(page, evaluated):
+    page.open(evaluated[1]).one("table.runs")
+    rows = [row.text for row in page.all("table.runs tbody tr")]
+    assert ["careful" in row for row in rows] == [True, False, False]
+    assert ["react" in row for row in rows] == [False, True, False]  # the others have the default
+    assert all("rewrite" in row for row in (rows[0], rows[2]))
+    assert all("TAMTRL" in row for row in rows)
+    summary = read_json(evaluated[0] / "best" / "results.json")["metrics"]["success"]
+    assert Interval(summary["mean"], summary["low"], summary["high"]).span() in rows[0]
+
+    def sort_by(name):
+        next(one for one in page.all("table.runs thead button") if one.text.startswith(name)).click()
+        return [row.text.split()[0] for row in page.all("table.runs tbody tr")]
+
+    assert sort_by("success")[0] == "best"
+    assert sort_by("success")[-1] == "best"
+    assert sort_by("memory")[0] == "grows"
+    page.open(evaluated[1], page.view()).one("table.runs")
+    assert page.all("table.runs tbody tr")[0].text.startswith("grows")
+    page.open(evaluated[1], "#?q=run%3Dgrows").one(".settings summary").click()
+    settings = page.text(".settings")
+    for setting in ("env_args.memory_mode", "env_args.n_documents", "seed"):
+        assert setting in settings
+
+
+def test_ticked_runs_are_compared_with_a_baseline_and_what_got_worse_is_a_link(page, evaluated):
+    page.open(evaluated[1]).one("[aria-label='Compare best']").click()
+    page.one("[aria-label='Compare grows']").click()
+    folders = [evaluated[0] / name for name in ("best", "grows")]
+    (row,) = compare(folders, metrics=["success"], allow=["env_args"]).differences
+    shown = page.text(".compared tbody tr:first-child")
+    for text in (
+        show_number(row.difference.mean, "+"),
+        row.difference.span(),
+        f"{row.wins}/{row.ties}/{row.losses}",
+    ):
+        assert text in shown
+    assert "memory mode is react, not rewrite" in page.text(".compared .failure")
+    assert len(page.all(".worse tbody tr")) == row.losses > 0
+    page.open(evaluated[1], page.view()).one(".worse a").click()
+    page.wait(lambda: "The same task in 3 runs" in page.text())
+    page.open(evaluated[1], "#?compare=1,0").one(".compared")  # the other one is the baseline
+    (back,) = compare(folders[::-1], metrics=["success"], allow=["env_args"]).differences
+    shown = page.text(".compared tbody tr:first-child")
+    assert show_number(back.difference.mean, "+") in shown
+    assert back.difference.span() in shown
+
+
+def test_a_filter_hides_runs_without_a_match_and_names_unknown_fields(page, evaluated):
+    page.open(evaluated[1], "#?q=policy%3Dcareful").wait(lambda: len(page.all("tr.row")) == 12)
+    assert len(page.all("table.runs tbody tr")) == 1
+    page.open(evaluated[1]).one("#filter").send_keys("succes<1")
+    page.wait(lambda: "succes" in page.text("[role=alert]"))
+    assert "did you mean success" in page.text("[role=alert]")
+    assert not any(table.is_displayed() for table in page.all("table"))
+    page.one("#filter").clear()
+    page.one("#filter").send_keys("success<")  # no value yet
+    page.wait(lambda: page.text("[role=alert]") == "")
+    assert len(page.all("table.runs tbody tr")) == 3
+
+
+def test_the_strip_of_a_failure_shows_the_signals_and_where_they_fall(page, tmp_path):
+    lost = replied("a", "b", "c", "d")
+    for turn, value in zip(lost.turns, (0.3, 0.975, 0.00009, 0.00008), strict=True):
+        turn.signals = {"tamtrl": value}
+    write(tmp_path / "e.jsonl", [lost])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    page.open(tmp_path / "r.html", "#e0").one(".turn")
+    said = [step.get_attribute("title") for step in page.all(".step")]
+    assert "tamtrl signal 0.975" in said[1]
+    assert ["largest fall" in one for one in said] == [False, False, True, False]
+    page.browser.execute_script(
+        "const select = document.querySelector('.strip select'); select.value = 'reward';"
+        "select.dispatchEvent(new Event('change'))"
+    )
+    assert "reward 0" in page.all(".step")[1].get_attribute("title")
+    assert "strip=reward" in page.view()
 
 
 def test_the_address_keeps_filter_order_and_turn(page, report):
@@ -194,7 +292,20 @@ def test_the_same_task_in_other_runs_is_shown_side_by_side(page, runs, tmp_path)
     page.open(tmp_path / "r.html", "#e0").one(".turn")
     page.browser.execute_script("document.querySelector('a[href^=\"#t0\"]').click()")
     page.wait(lambda: "The same task in 2 runs" in page.text())
-    assert [card.text.split(",")[0] for card in page.all(".side .card")[:2]] == ["gold", "silent"]
+    assert [name.text for name in page.all(".side .name")] == ["gold", "silent"]
+
+
+def test_side_by_side_scrolls_as_one_with_names_apart_and_evidence(page, evaluated):
+    page.open(evaluated[1], "#t0").one(".side")
+    names = [name.text for name in page.all(".side .name")]
+    assert names[:3] == ["best, sample 1", "grows, sample 1", "grows, sample 2"]
+    assert len(set(names)) == len(names) == 5
+    assert len(page.all(".side")) == 1  # all turns move together
+    assert "reads evidence" in page.text(".side .card")
+    assert page.all(".side .evidence mark")
+    head, side = page.one(".side .name"), page.one(".side")
+    page.browser.execute_script("arguments[0].scrollTop = 200", side)
+    assert head.rect["y"] == pytest.approx(side.rect["y"], abs=2)  # the names stay
 
 
 def changes(page, turn):
@@ -215,6 +326,7 @@ def test_memories_are_compared_by_line_and_by_word_inside_lines_that_are_mostly_
     ]
     assert "9 words added, 7 removed, 11 kept" in page.text("#turn-1 .memory summary")
     assert changes(page, 2) == [[], []]
+    assert "memory unchanged" in page.text("#turn-2 .memory summary")
 
 
 def test_a_word_replaced_at_the_start_of_a_line_stays_apart_from_the_new_one(page, tmp_path):

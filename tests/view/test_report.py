@@ -18,7 +18,9 @@ from viewer_runs import EVIL, play_runs, read_with, replied, write
 from memenvs import evaluate
 from memenvs.core.episode import Credit
 from memenvs.core.episode_file import EpisodeWriter, read_episodes
+from memenvs.evaluation.compare import compare
 from memenvs.view import write_report
+from memenvs.view.provenance import run_settings
 from memenvs.view.report import make_report
 from memenvs.view.server import ReportServer
 from memenvs.view.terminal import line_diff
@@ -210,6 +212,39 @@ def test_a_report_has_the_intervals_of_the_evaluation(tmp_path):
     (intervals,) = make_report([tmp_path / "run"]).table["intervals"]
     for name in ("success", "f1", "prompt_tokens", "return"):
         assert intervals[name] == pytest.approx(summary.metrics[name].interval, rel=1e-5)
+
+
+def test_a_report_has_the_differences_of_the_comparison(tmp_path):
+    reading = {"tasks": "world-test", "n_documents": 6}
+    for name in ("careful", "lexical"):
+        evaluate("MemChunkQA-v0", name, env_args=reading, tasks="0:9", samples=2, out=tmp_path / name)
+    compared = compare([tmp_path / "careful", tmp_path / "lexical"])
+    wanted = {row.metric: row for row in compared.differences}
+    rows = make_report([tmp_path]).table["differences"]
+    assert {"success", "f1", "return"} <= {row["metric"] for row in rows}
+    for row in rows:
+        own = wanted[row["metric"]]
+        assert (row["base"], row["run"], row["tasks"]) == (0, 1, 9)
+        assert (row["wins"], row["ties"], row["losses"]) == (own.wins, own.ties, own.losses)
+        assert row["difference"] == pytest.approx(own.difference, rel=1e-5, abs=1e-9)
+
+
+def test_the_settings_of_a_run_are_read_beside_its_episodes(runs, tmp_path):
+    learner = {
+        "learner": "grpo",
+        "model": "small",
+        "env": "MemSearchQA-v0",
+        "methods": ["TAMTRL"],
+        "lr": 1e-5,
+    }
+    file = Path(shutil.copy(runs / "s" / "episodes.jsonl", tmp_path))
+    assert set(run_settings(file)) == {"date"}
+    (tmp_path / "args.json").write_text(json.dumps(learner))
+    facts = run_settings(file)
+    assert (facts["policy"], facts["memory mode"], facts["methods"]) == ("grpo, small", "react", "TAMTRL")
+    assert facts["lr"] == "1e-05"
+    (tmp_path / "args.json").write_text(json.dumps({**learner, "env": "os:MemSearchQA-v0"}))
+    assert "memory mode" not in run_settings(file)  # a file of somebody else's imports nothing
 
 
 def test_the_terminal_compares_memories_by_line_and_entries_by_number():

@@ -73,7 +73,7 @@ function deviation(values) {
 // A value of the index, of episode i.
 function cell(i, name) { return name in column ? rows[i][column[name]] : null; }
 function runOf(i) { return index.runs[index.run[i]]; }
-function made(r) { return new Map(Object.entries(index.made[r])); }
+function settingsOf(r) { return new Map(Object.entries(index.settings[r])); }
 function failed(i) { return cell(i, "end") === "failed" || (cell(i, "success") !== null && cell(i, "success") < 1); }
 
 const numericColumns = {};

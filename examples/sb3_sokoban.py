@@ -197,10 +197,12 @@ def main() -> None:
     for seed in args.seeds:
         model = MAKERS[args.algorithm](seed, **levels)
         curve = Curve(args.every, args.enough, **levels)
+        started = time.perf_counter()
         model.learn(args.steps, callback=curve)
-        steps, seconds, _ = curve.points[-1]
+        seconds = time.perf_counter() - started
         solved = success(functools.partial(best_moves, model), "test", **levels)
-        print(f"seed {seed}: {solved:.3f} of the test levels after {steps:,} steps, {seconds:.0f} s")
+        steps = f"{model.num_timesteps:,} steps, {seconds:.0f} s"
+        print(f"seed {seed}: {solved:.3f} of the test levels after {steps}")
         if args.save:
             model.save(args.save)
         runs[seed] = {"test": solved, "points": curve.points}  # a point: steps, seconds, success

@@ -44,9 +44,10 @@ def page(name: str) -> str:
         rows.append(("Metrics", ", ".join(f"`{one}`" for one in inner.metric_names)))
     env.close()
     lines = [
-        *(f"# {name}", "", f"![an episode of {name}](../images/{name}.svg)", "", summary, ""),
+        *(f"# {name}", "", summary, "", f"![an episode of {name}](../images/{name}.svg)", ""),
+        *([f"`memenvs play --env {name} --policy gold` shows an episode in a terminal."] * is_text),
+        *(*_scores(name), *([""] * is_text), "## Make one", ""),
         *("```py", "import gymnasium as gym", "import memenvs", "", f'env = gym.make("{name}")', "```", ""),
-        *([f"`memenvs play --env {name} --policy gold` shows an episode in a terminal.", ""] * is_text),
         *("| | |", "| --- | --- |"),
         *(f"| {title} | {value} |" for title, value in rows),
     ]
@@ -64,7 +65,7 @@ def page(name: str) -> str:
         lines.append(f"| {' | '.join(row)} |")
     if "Version" in sections:
         lines += ["", "## Version", "", sections["Version"]]
-    lines += [*_scores(name), "", "<!-- Written by docs/environment_pages.py from the class's docstring. -->"]
+    lines += ["", "<!-- Written by docs/environment_pages.py from the class's docstring. -->"]
     return "\n".join(lines) + "\n"
 
 

@@ -131,6 +131,10 @@ class ReadingEpisode(EpisodeState):
 class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     r"""Read a long context chunk by chunk with a written memory, then answer (the MemAgent workflow).
 
+    The text comes in chunks of `chunk_size` tokens. At each turn the agent sees the question, its memory and
+    the next chunk, and writes a new memory. At the last turn it sees the question and the memory only, so a
+    fact that it did not note, or that a later turn dropped, is lost.
+
     Action:
         At each of the K reading turns the whole reply becomes the memory, truncated at `max_memory` tokens.
         In another `memory_mode` the reply changes the memory by rules, which the prompt states; a reply that
@@ -563,7 +567,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 class NIAHEnv(ChunkQAEnv):
     """Read a haystack chunk by chunk with a written memory, then name its needles (RULER's NIAH).
 
-    Action, End, Metrics and Privileged are those of `ChunkQAEnv`.
+    The haystack is a long text, read as in `MemChunkQA-v0`, in which a few sentences give values of keys. At
+    the end the agent names the values that the question asks for. The rest of the text does not help, so
+    what is tested is whether the memory keeps every needle from the turn that showed it to the end.
 
     Observation:
         Question, memory and chunk; at the end question and memory. The text is prose, noise or other needles,

@@ -416,6 +416,10 @@ SEARCH_MODES: dict[str, tuple[type[Conversation], type[MemoryMode]]] = {
 class SearchQAEnv(TextEnv[str, SearchEpisode]):
     """Answer a question by searching over many turns (Search-R1; MT-PPO section 5; MemPO).
 
+    At each turn the agent either searches a corpus, and reads the passages that come back, or answers, which
+    ends the episode. Many questions need several searches, each of which follows from what the one before
+    found. With a memory mode the prompt shows what the agent wrote down in place of the earlier turns.
+
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at
         its first `</search>`, otherwise at its first `</answer>`; the first complete pair decides. With

@@ -105,6 +105,10 @@ class SokobanEpisode(EpisodeState):
 class SokobanEnv(TextEnv[str, SokobanEpisode]):
     """Solve a Sokoban level in a few turns of a few moves (MT-PPO, appendix E).
 
+    The agent reads the board as text and replies with up to `max_actions` moves, then sees what they did. It
+    must push every box onto a target. A box can be pushed but not pulled, so one wrong push can make the
+    level unsolvable.
+
     Action:
         `<think>…</think><answer>Up || Right || Up</answer>`. Case and extra spaces do not matter; a word that
         is not a move ends the list. Moves after the level is solved are not made.
@@ -336,9 +340,10 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 
 
 class SokobanImageEnv(SokobanEnv):
-    """`SokobanEnv` with a picture of the board at every turn.
+    """Solve a Sokoban level from a picture of the board at every turn.
 
-    Action, Reward, End, Metrics and Privileged are those of `SokobanEnv`.
+    This is `MemSokoban-v0` for models that see: each observation is an image of the board now and the text
+    that goes with it. Moves, rewards and metrics are the same.
 
     Observation:
         `{"image": (H * tile, W * tile, 3) uint8, "text": str}`: the board now, and the text of `SokobanEnv`.

@@ -26,6 +26,9 @@ Mask = NDArray[np.bool_]
 class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
     """Solve a Sokoban level one move at a time.
 
+    The board is an array and an action is a number, for learners without a language model, such as those of
+    Stable-Baselines3. `gym.make_vec` steps many boards in one array operation.
+
     Action:
         `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. A player who cannot move stays.
 

@@ -70,6 +70,10 @@ class ToolForm(SearchForm):
 class ToolQAEnv(SearchQAEnv):
     """Answer a question with one search call (MT-GRPO's two-turn tool use).
 
+    In the first turn the agent calls a search tool with a JSON object, in the second it answers from what the
+    tool returned. It is the shortest task in which one turn depends on another: a bad call leaves nothing to
+    answer from.
+
     Action:
         First `<reasoning>…</reasoning><tool>{"name": "wiki_search", "args": {"query": …}}</tool>`, then
         `<reasoning>…</reasoning><answer>…</answer>`. An answer in the first turn ends the episode.

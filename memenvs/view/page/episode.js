@@ -103,7 +103,7 @@ function strip(record, steps, lines) {
   });
   const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", fall < 0 ? "" : "▼ largest fall"];
   return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons),
-    el("div", { class: "legend" }, el("label", {}, "number ", select), el("span", { class: "quiet" }, told.filter(Boolean).join(" · "))));
+    el("div", { class: "amount" }, el("label", {}, "number ", select), el("span", { class: "quiet" }, told.filter(Boolean).join(" · "))));
 }
 
 function turnCard(record, k, before, by, most, paid) {

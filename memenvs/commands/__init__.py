@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memenvs.core.arguments import closest_first, run_command
 from memenvs.core.optional import require
-from memenvs.core.terminal import reader_may_stop, report_error, terminal_width
+from memenvs.core.terminal import reader_may_stop, report_error, row, wrapped_help
 
 
 class Command(NamedTuple):
@@ -29,82 +28,105 @@ class Command(NamedTuple):
     extra: str = ""
 
 
-Table = Mapping[str, "Command | Table"]
-"""Commands by name; `--resume` is that of words that begin with an option."""
+class Group(NamedTuple):
+    """Commands that share their first word.
 
-COMMANDS: Table = {
+    Attributes:
+        text: what they do.
+        commands: by their second word; `--resume` is the command of words that begin with an option.
+        example: a command to begin with.
+    """
+
+    text: str
+    commands: Mapping[str, Command]
+    example: str
+
+
+COMMANDS: Mapping[str, Command | Group] = {
     "list": Command(
-        "show environments, task sets, metrics, reward methods, scorers and policies",
+        "list environments, task sets, rewards, policies and models",
         "memenvs.commands.list:show",
     ),
     "new": Command(
         "write an environment of your own to begin with, and its test", "memenvs.commands.new:new"
     ),
-    "play": Command("play an episode with a policy or by hand, and show it", "memenvs.commands.play:play"),
+    "play": Command("play one episode with a policy or by hand, and show it", "memenvs.commands.play:play"),
     "view": Command(
-        "show episodes in a browser or on the terminal, or curves of training runs",
+        "show episodes in a browser or on the terminal, or training curves",
         "memenvs.commands.view:view",
     ),
-    "evaluate": {
-        "run": Command(
-            "play tasks with a policy and average every metric, with intervals",
-            "memenvs.commands.evaluate:run",
-        ),
-        "suite": Command(
-            "play a fixed suite of tasks and print its scores as a row of a table",
-            "memenvs.commands.evaluate:suite",
-        ),
-        "compare": Command(
-            "compare policies task by task: differences with intervals, as a table and a forest plot",
-            "memenvs.commands.evaluate:compare",
-        ),
-        "by": Command(
-            "print the scores of a run by a field of its tasks: hops, type, tokens, depth",
-            "memenvs.commands.evaluate:by",
-        ),
-        "signals": Command(
-            "show what a reward method measured in runs, by step and by value",
-            "memenvs.commands.evaluate:signals",
-        ),
-        "table": Command(
-            "print evaluated runs as a paper's table, with a row for each method",
-            "memenvs.commands.evaluate:table",
-        ),
-    },
+    "evaluate": Group(
+        "score a policy on many tasks, with intervals; compare runs",
+        {
+            "run": Command(
+                "play tasks with a policy and average every metric, with intervals",
+                "memenvs.commands.evaluate:run",
+            ),
+            "suite": Command(
+                "play a fixed suite of tasks and print its scores as a row of a table",
+                "memenvs.commands.evaluate:suite",
+            ),
+            "compare": Command(
+                "compare policies task by task: differences with intervals, as a table and a forest plot",
+                "memenvs.commands.evaluate:compare",
+            ),
+            "by": Command(
+                "print the scores of a run by a field of its tasks: hops, type, tokens, depth",
+                "memenvs.commands.evaluate:by",
+            ),
+            "signals": Command(
+                "show what a reward method measured in runs, by step and by value",
+                "memenvs.commands.evaluate:signals",
+            ),
+            "table": Command(
+                "print evaluated runs as a paper's table, with a row for each method",
+                "memenvs.commands.evaluate:table",
+            ),
+        },
+        "memenvs evaluate run --env MemSokoban-v0 --policy gold --episodes 20 --out runs/gold",
+    ),
     "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
-    "train": {
-        "--resume": Command(
-            "resume the run in --out, or repeat one by --recipe RUN/args.json, with its learner and flags",
-            "memenvs.baselines.flags:main",
-            "train",
-        ),
-        "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main", "train"),
-        "distill": Command(
-            "train a model on the token distributions of a teacher that reads the evidence",
-            "memenvs.baselines.distill:main",
-            "train",
-        ),
-        "prm": Command(
-            "train a process reward model on recorded episodes", "memenvs.baselines.prm:main", "train"
-        ),
-        "mt_ppo": Command(
-            "train a model by PPO with a reward for every turn",
-            "memenvs.baselines.mt_ppo:main",
-            "train",
-        ),
-        "grpo": Command(
-            "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
-            "memenvs.baselines.grpo:main",
-            "train",
-        ),
-    },
-    "serve": {
-        "retriever": Command("serve a search index over HTTP", "memenvs.commands.serve:retriever"),
-        "openenv": Command("serve an environment to OpenEnv", "memenvs.commands.serve:openenv"),
-        "mcp": Command(
-            "serve a retriever and a store of memories to MCP clients", "memenvs.commands.serve:mcp"
-        ),
-    },
+    "train": Group(
+        "train a model: sft, distill, prm, mt_ppo, grpo",
+        {
+            "--resume": Command(
+                "resume the run in --out, or repeat one by --recipe RUN/args.json, with its own flags",
+                "memenvs.baselines.flags:main",
+                "train",
+            ),
+            "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main", "train"),
+            "distill": Command(
+                "train a model on the token distributions of a teacher that reads the evidence",
+                "memenvs.baselines.distill:main",
+                "train",
+            ),
+            "prm": Command(
+                "train a process reward model on recorded episodes", "memenvs.baselines.prm:main", "train"
+            ),
+            "mt_ppo": Command(
+                "train a model by PPO with a reward for every turn",
+                "memenvs.baselines.mt_ppo:main",
+                "train",
+            ),
+            "grpo": Command(
+                "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
+                "memenvs.baselines.grpo:main",
+                "train",
+            ),
+        },
+        "memenvs train grpo --model smollm2 --env MemChunkQA-v0 --reward tamtrl --out runs/first",
+    ),
+    "serve": Group(
+        "serve a search index, an environment or memories",
+        {
+            "retriever": Command("serve a search index over HTTP", "memenvs.commands.serve:retriever"),
+            "openenv": Command("serve an environment to OpenEnv", "memenvs.commands.serve:openenv"),
+            "mcp": Command(
+                "serve a retriever and a store of memories to MCP clients", "memenvs.commands.serve:mcp"
+            ),
+        },
+        "memenvs serve openenv --env MemSokoban-v0",
+    ),
 }
 
 
@@ -122,19 +144,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run("memenvs", COMMANDS, sys.argv[1:] if argv is None else argv)
 
 
-def _run(prog: str, table: Table, words: Sequence[str]) -> int:
+def _run(
+    prog: str, commands: Mapping[str, Command | Group], words: Sequence[str], group: Group | None = None
+) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        sys.stdout.write(overview(prog, table))
+        sys.stdout.write(overview(prog, commands, group))
         return 0
     name, rest = words[0], words[1:]
-    if name.startswith("-") and "--resume" in table:
+    if name.startswith("-") and "--resume" in commands:
         name, rest = "--resume", words
-    if (entry := table.get(name)) is None:
-        known = ", ".join(closest_first(name, table))
+    if (entry := commands.get(name)) is None:
+        known = ", ".join(closest_first(name, commands))
         return report_error(prog, f"no command {name!r}; choose one of {known}")
     prog = f"{prog} {name}"
-    if not isinstance(entry, Command):
-        return _run(prog, entry, rest)
+    if isinstance(entry, Group):
+        return _run(prog, entry.commands, rest, entry)
     module, _, attribute = entry.place.partition(":")
     try:
         loaded = require(module, entry.extra) if entry.extra else importlib.import_module(module)
@@ -145,20 +169,21 @@ def _run(prog: str, table: Table, words: Sequence[str]) -> int:
     return status
 
 
-def overview(prog: str = "memenvs", table: Table = COMMANDS) -> str:
-    """The commands of a table."""
-    lines = [f"usage: {prog} COMMAND …", ""]
-    if prog == "memenvs":
-        lines += ["Text environments for language agents with memory, reward methods and learners.", ""]
-    for name, command in _all_commands(table):
-        lines += textwrap.wrap(f"  {name:18}{command.text}", terminal_width(), subsequent_indent=" " * 20)
-    lines += ["", f"`{prog} COMMAND --help` shows the options of a command, with examples."]
-    return "\n".join([*lines, "`memenvs list ID` shows the arguments of an environment, for --env-args.", ""])
-
-
-def _all_commands(table: Table) -> Iterator[tuple[str, Command]]:
-    for name, entry in table.items():
-        if isinstance(entry, Command):
-            yield name, entry
-        else:
-            yield from ((f"{name} {more}", command) for more, command in _all_commands(entry))
+def overview(prog: str, commands: Mapping[str, Command | Group], group: Group | None = None) -> str:
+    """The commands of a group, or without one the first screen."""
+    about = (
+        group.text
+        if group
+        else "text environments for language agents with memory, reward methods and learners"
+    )
+    lines = [f"usage: {prog} COMMAND …", "", f"{about[0].upper()}{about[1:]}.", ""]
+    lines += [row(name, command.text) for name, command in commands.items()]
+    example = group.example if group else "memenvs play --env MemSokoban-v0 --seed 3"
+    lines += [
+        "",
+        "begin with:",
+        f"  {example}",
+        "",
+        f"`{prog} COMMAND --help` shows the options of a command.",
+    ]
+    return wrapped_help("\n".join([*lines, ""]))

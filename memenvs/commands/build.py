@@ -22,7 +22,7 @@ from memenvs.core.data import Count, Whole, check, checked
 from memenvs.core.errors import USER_ERRORS
 from memenvs.core.files import path_in_errors, resolved
 from memenvs.core.processes import Workers
-from memenvs.core.terminal import report_error
+from memenvs.core.terminal import report_error, row, wrapped_help
 from memenvs.data import bundled_names
 from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus
@@ -50,7 +50,8 @@ examples:
 
 The same inputs, arguments and seed give the same bytes with any number of workers. An interrupted build
 leaves the old files in place; an interrupted index resumes where it stopped. To play a task set:
-memenvs play --env MemChunkQA-v0 --env-args tasks=data/world
+
+  memenvs play --env MemChunkQA-v0 --env-args tasks=data/world
 
 `memenvs build SOURCE --help` shows the options of a source.
 """
@@ -315,12 +316,12 @@ def overview() -> str:
         "usage: memenvs build SOURCE …",
         "\nBuild a task set (a folder of questions over documents), Sokoban levels or a search index.",
         "\nbenchmarks, read from their files:",
-        *(f"  {name:17} {source.title}" for name, source in BENCHMARKS.items()),
+        *(row(name, source.title) for name, source in BENCHMARKS.items()),
         "\nother sources:",
-        *(f"  {name:17} {text}" for name, text in others.items()),
+        *(row(name, text) for name, text in others.items()),
         f"\n{EPILOG}",
     ]
-    return "\n".join(lines)
+    return wrapped_help("\n".join(lines))
 
 
 def _play_command(env: str, **env_args: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,6 @@ import memenvs  # noqa: F401  # registers the environments
 from memenvs.commands.contract import argument_texts, contract
 from memenvs.core.arguments import (
     Parameter,
-    closest_first,
     described,
     env_parameters,
     find_spec,
@@ -33,24 +33,39 @@ from memenvs.tasks.metrics import METRICS
 from memenvs.tasks.taskset import CARD, Card
 from memenvs.wrappers.registry import METHODS, SCORERS
 
-_HEADINGS = {
-    "environment": "environments: gym.make(ID, NAME=VALUE), --env ID --env-args NAME=VALUE",
-    "task set": "task sets: tasks=NAME, or the folder of one that `memenvs build` made",
-    "level set": "level sets of Sokoban: levels=NAME, or a file",
-    "metric": "metrics: metric=NAME",
-    "reward method": "reward methods: RewardWrapper(env, [NAME]), --methods NAME SETTING=VALUE;\n"
-    "for the learner grpo also --reward NAME --reward-args …, which compares episodes as the method does",
-    "scorer": "scorers: scorer=NAME, or NAME:MODEL",
-    "policy": "policies: --policy NAME of play and evaluate; for play also me (you type the replies)",
-    "model": "packaged models: --model NAME, hf:NAME, vllm:NAME; converted once into ~/.cache/memenvs",
+_GROUPS = {
+    "environments": ("environment", "gym.make(ID, NAME=VALUE), --env ID --env-args NAME=VALUE"),
+    "tasks": ("task set", "tasks=NAME, or the folder of one that `memenvs build` made"),
+    "levels": ("level set", "levels=NAME of Sokoban, or a file"),
+    "metrics": ("metric", "metric=NAME"),
+    "rewards": (
+        "reward method",
+        "RewardWrapper(env, [NAME]), --methods NAME SETTING=VALUE; for the learner grpo also --reward NAME "
+        "--reward-args …, which compares episodes as the method does",
+    ),
+    "scorers": ("scorer", "scorer=NAME, or NAME:MODEL"),
+    "policies": (
+        "policy",
+        "--policy NAME of play and evaluate; for play also me (you type the replies)",
+    ),
+    "models": (
+        "model",
+        "--model NAME, hf:NAME, vllm:NAME; packaged, and converted once into ~/.cache/memenvs",
+    ),
 }
+"""The word that shows a group, the kind of its entries, and how a name is used."""
+
+_MORE = (
+    "`memenvs list GROUP` shows a group with its arguments, such as `memenvs list rewards`;",
+    "`memenvs list NAME` shows everything about one entry.",
+)
 
 
 class Entry(NamedTuple):
     """Something chosen by name.
 
     Attributes:
-        kind: a key of the headings.
+        kind: the kind of a group.
         name: the name that chooses it.
         text: what it is; its first paragraph, on one line, is the summary.
         parameters: its arguments; None if it takes any.
@@ -68,24 +83,34 @@ class Entry(NamedTuple):
 
 
 def show(name: Positional[str | None] = None) -> None:
-    """List everything that is chosen by name, with its arguments and their defaults.
+    """List what is chosen by name: all names, a group with arguments and defaults, or one entry.
 
     Examples:
       memenvs list
+      memenvs list rewards
       memenvs list MemChunkQA-v0
 
     Args:
-        name: show the whole documentation of one entry: MemChunkQA-v0, TAMTRL, em, …
+        name: a group (environments, tasks, levels, metrics, rewards, scorers, policies, models), or an entry,
+            such as MemChunkQA-v0, TAMTRL or em, which is shown with its whole documentation.
     """
     if name is None:
         write(overview())
         return
+    group = [word for word, (kind, _) in _GROUPS.items() if name.lower() in (word, kind, f"{kind}s")]
+    if group:
+        write(summaries(group[0]))
+        return
     same = [entry for entry in entries() if entry.name.lower() == name.lower()]
     try:
         write("\n".join(map(whole, same or [_environment(name)])))
+    except gym.error.NameNotFound:
+        names = {entry.name.lower(): entry.name for entry in entries()} | {word: word for word in _GROUPS}
+        close = [names[match] for match in difflib.get_close_matches(name.lower(), names)]
+        known = ", ".join(dict.fromkeys([*close, *_GROUPS]))
+        raise ValueError(f"no entry and no group {name!r}; choose one of {known}") from None
     except (gym.error.Error, ImportError) as error:
-        known = ", ".join(closest_first(name, dict.fromkeys(entry.name for entry in entries())))
-        raise ValueError(f"no entry {name!r} ({error}); choose one of {known}") from error
+        raise ValueError(f"no entry {name!r}: {error}") from error
 
 
 def entries() -> Iterator[Entry]:
@@ -125,18 +150,26 @@ def _models() -> Iterator[Entry]:
 
 
 def overview() -> str:
-    """Every entry with its summary and its arguments."""
-    lines: list[str] = []
-    kind = ""
+    """The names of every entry, by group."""
+    everything, lines = list(entries()), list[str]()
+    for word, (kind, usage) in _GROUPS.items():
+        names = "  ".join(entry.name for entry in everything if entry.kind == kind)
+        lines += [_filled(f"{word}: {usage}", "", 2), _filled(names, "  ", 2), ""]
+    return "\n".join([*lines, *_MORE, ""])
+
+
+def summaries(word: str) -> str:
+    """The entries of a group, each with its summary, its arguments and their defaults."""
+    kind, usage = _GROUPS[word]
+    lines = [_filled(f"{word}: {usage}", "", 2)]
     for entry in entries():
         if entry.kind != kind:
-            kind = entry.kind
-            lines += ["", _HEADINGS[kind]]
+            continue
         lines.append(_filled(f"{entry.name:20}{entry.summary}", "  ", 22))
         if entry.parameters:
             arguments = " ".join(shell_form(p).replace(" ", "\0") for p in entry.parameters)
             lines.append(_filled(arguments, " " * 22, 22).replace("\0", " "))
-    return "\n".join([*lines[1:], "", "`memenvs list NAME` shows everything about one of them.", ""])
+    return "\n".join([*lines, "", _MORE[-1], ""])
 
 
 def whole(entry: Entry) -> str:

@@ -21,7 +21,7 @@ from memenvs.core.env import Agent, Info, TextEnv, check_text_observations
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.errors import error_line
-from memenvs.core.terminal import BOLD, RESET, show
+from memenvs.core.terminal import BOLD, DIM, RESET, show, terminal_width
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
 from memenvs.envs.sokoban_grid import SokobanGridEnv
@@ -100,6 +100,7 @@ def play(
         request: Request | None = begin(env, episode, np.random.default_rng(seed))
         while True:
             shown = _as_read(env, episode, request, is_person) if shows_text else env.render()
+            show(f"{DIM}{'─' * terminal_width()}{RESET}\n" if episode.turns else "", wrap=False)
             show(f"{shown}\n\n")
             if request is None:
                 break

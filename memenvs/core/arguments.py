@@ -24,7 +24,7 @@ from gymnasium.envs.registration import (
 
 from memenvs.core.data import described, fits, is_plain, shown
 from memenvs.core.errors import USER_ERRORS
-from memenvs.core.terminal import report_error
+from memenvs.core.terminal import report_error, wrapped_help
 
 T = TypeVar("T")
 
@@ -95,7 +95,13 @@ def parse(
         markers.append(tyro.conf.FlagCreatePairsOff)  # a default that is set can be turned off
     about = (inspect.getdoc(command) or "").partition("\n\nArgs:")[0]  # with examples, which tyro leaves out
     return tyro.cli(
-        target, args=argv, prog=prog, description=about, config=markers, registry=registry, default=defaults
+        target,
+        args=argv,
+        prog=prog,
+        description=wrapped_help(about, 2),  # tyro joins lines that are not indented, and breaks none
+        config=markers,
+        registry=registry,
+        default=defaults,
     )
 
 
@@ -264,9 +270,12 @@ def find_spec(env: str) -> EnvSpec:
         importlib.import_module(module)
     try:
         return gym.spec(name)
-    except gym.error.Error as error:
-        hint = "" if module else f" (an environment of another package needs its module: package:{env})"
-        raise type(error)(f"{error}{hint}") from error
+    except gym.error.NameNotFound as error:  # which proposes environments of Gymnasium's own
+        known = [known for known in gym.registry if known.startswith("Mem")]
+        raise gym.error.NameNotFound(
+            f"no environment {name!r}; choose one of {', '.join(closest_first(name, known))}, or write "
+            f"package:{name} for an environment of another package"
+        ) from error
 
 
 def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:

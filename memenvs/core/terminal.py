@@ -66,6 +66,49 @@ def terminal_width(otherwise: int = 88) -> int:
     return max(20, shutil.get_terminal_size((otherwise, 24)).columns)
 
 
+def row(name: str, text: str) -> str:
+    """A line of help: a name, and what it is in a column of its own."""
+    return f"  {name:18}{text}"
+
+
+def wrapped_help(text: str, hanging: int = 0) -> str:
+    """Help in the width of the terminal, broken at words.
+
+    A paragraph is unindented lines, a row continues below its text, and a command behind a backslash, so that
+    it can still be copied.
+
+    Args:
+        text: paragraphs, rows, and commands that are indented.
+        hanging: indent of the later lines of a paragraph.
+    """
+    width, lines = terminal_width(80), list[str]()
+    for is_paragraph, group in itertools.groupby(text.split("\n"), lambda line: line[:1] not in ("", " ")):
+        if is_paragraph:
+            lines += _broken(" ".join(group), width, " " * hanging)
+        else:
+            lines += itertools.chain.from_iterable(_broken_line(line, width) for line in group)
+    return "\n".join(lines)
+
+
+def _broken_line(line: str, width: int) -> list[str]:
+    """A command or a row in lines of at most `width` characters, if its words allow it."""
+    if len(line) <= width:
+        return [line]
+    indent, _, command = line.partition("memenvs ")
+    if indent.isspace():
+        words = [word.replace(" ", "\0") for word in re.findall(r"(?:--\S+ (?!-))?(?:'[^']*'|\S)+", command)]
+        parts = _broken(f"{indent}memenvs {' '.join(words)}", width - 2, f"{indent}    ")
+        return " \\\n".join(parts).replace("\0", " ").split("\n")
+    columns = re.match(r"  \S+(?: \S+)*?  +", line)
+    return _broken(line, width, " " * (columns.end() if columns else 2))
+
+
+def _broken(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 def _wrapped(line: str, width: int) -> list[str]:
     """A line in parts of at most `width` characters, the later ones indented as the first."""
     if len(_COLOUR.sub("", line)) <= width:

@@ -340,7 +340,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         turn, blocks = episode.turn, list[list[str]]()
         title = f"task {reading.task.id}, {turn} of {reading.turns} turns played"
         if not episode.end:
-            blocks.append(block("question", reading.asked(turn)[0], limit=600))
+            question = reading.asked(turn)[0]
+            if not turn or question != reading.asked(turn - 1)[0]:
+                blocks.append(block("question", question, limit=600))
             blocks.append(block("memory", self.memory_shown, limit=800))
             if not self.answering:
                 chunk = reading.section(turn)

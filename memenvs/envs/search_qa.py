@@ -780,11 +780,12 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
             return None
         episode, reply = self.episode, self._last.reply
         title = f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played"
-        read = block("question", self._task.question, limit=600)
+        read = [block("question", self._task.question, limit=600)]
         if episode.history:
-            read = block("came back", episode.history[-1][1], limit=800)
+            feedback = episode.history[-1][1]
+            read = [block("came back", feedback, limit=800)] if feedback else []
         earned = self.reward_lines(reward_line(self._last.rewards))
-        return show_turn(title, reply, earned, [read], episode.end)
+        return show_turn(title, reply, earned, read, episode.end)
 
     def gold_reply(self) -> str:
         """The answer at once."""

@@ -1,5 +1,7 @@
 """`memenvs COMMAND`: the overview, how options are parsed, errors, and the list."""
 
+import contextlib
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -28,6 +30,22 @@ def test_the_overview_shows_commands_with_examples(arguments, capsys):
     assert main(arguments) == 0
     command = " ".join(["memenvs", *(word for word in arguments if word[0] != "-")])
     assert f"{command} COMMAND" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["", "build --help", "train", "train grpo --help", "play --help"])
+def test_help_breaks_at_words_and_its_commands_can_be_copied(words, capsys, monkeypatch):
+    def shown(width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        with contextlib.suppress(SystemExit):
+            main(words.split())
+        return capsys.readouterr().out
+
+    narrow, wide = shown(80), shown(200)
+    assert max(map(len, narrow.splitlines())) <= 80
+    commands = re.findall(r"^ +memenvs .*(?<=\S)$", wide, re.MULTILINE)
+    copied = re.sub(r" \\\n +", " ", narrow)
+    assert commands
+    assert all(command in copied for command in commands)
 
 
 @pytest.mark.parametrize("command", ["evalute", "train grop", "build wrold"])
@@ -220,15 +238,33 @@ def test_an_unknown_name_is_answered_by_what_to_write(words, helps, capsys):
 # The list.
 
 
-def test_the_list_has_everything_that_is_chosen_by_name_with_its_defaults(capsys):
+def test_the_list_has_everything_that_is_chosen_by_name(capsys):
     assert listing([]) == 0
-    shown = capsys.readouterr().out
-    names = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    names = set(capsys.readouterr().out.split())
     wanted = {*memenvs.ENV_IDS, "MemSokobanGrid-v0", *METRICS, *METHODS, *SCORERS, *POLICIES}
     assert wanted | {"world-train", "world-test", "niah", "sokoban_6x6_1box", "hf:MODEL"} <= names
-    assert all(
-        default in shown for default in ("chunk_size=5000", "tasks=niah", "search_cost=0.1", "model=…")
-    )
+
+
+@pytest.mark.parametrize(
+    ("group", "wanted"),
+    [
+        ("environments", "chunk_size=5000"),
+        ("task set", "niah "),
+        ("Rewards", "search_cost=0.1"),
+        ("scorer", "model=…"),
+    ],
+)
+def test_a_group_of_the_list_has_defaults_and_nothing_of_others(group, wanted, capsys):
+    assert listing([group]) == 0
+    shown = capsys.readouterr().out
+    assert wanted in shown
+    assert "random_text" not in shown
+
+
+@pytest.mark.parametrize(("name", "meant"), [("environmets", "environments"), ("TAMTL", "TAMTRL")])
+def test_an_unknown_entry_is_answered_by_the_closest_one(name, meant, capsys):
+    assert listing([name]) == 2
+    assert f" {meant}, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -245,11 +281,6 @@ def test_the_list_has_everything_that_is_chosen_by_name_with_its_defaults(capsys
 def test_one_thing_is_shown_whole_by_its_name(name, wanted, capsys):
     assert listing([name]) == 0
     assert wanted in capsys.readouterr().out
-
-
-def test_an_unknown_name_is_answered_by_the_closest_ones(capsys):
-    assert listing(["TAMTL"]) == 2
-    assert " TAMTRL, " in capsys.readouterr().err
 
 
 def test_every_policy_of_the_list_can_be_made():

@@ -35,6 +35,8 @@ class DistillArgs(StepArgs):
         memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
     """
 
+    FIRST = ("model", "env", "env_args", "teacher_model", "out")
+
     group_size: Count = 1
     """G, episodes per task; distillation needs no groups."""
     teacher_model: str = ""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
+import inspect
 import json
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
@@ -56,6 +59,8 @@ class TrainArgs:
 
     LENGTH: ClassVar[str]
     """The flag that says how long a run is."""
+    FIRST: ClassVar[tuple[str, ...]] = ("model", "env", "env_args", "out")
+    """The flags that help shows first, those that a learner has."""
 
     recipe: str = ""
     """File of flags, args.json of a run, or name of a bundled recipe (docs/papers.md); the command line
@@ -182,7 +187,8 @@ class PlayArgs(TrainArgs):
     """Arguments of a learner that plays: the environment, how replies are sampled, and evaluations."""
 
     env: str = "MemSokoban-v0"
-    """Id of the environment."""
+    """Id of the environment, such as MemChunkQA-v0 (`memenvs list environments`); a command line names it, or
+    its recipe does."""
     env_args: dict[str, Any] = field(default_factory=dict)
     """Its arguments, as max_turns=2 level_split=test or one JSON object (`memenvs list ID` shows them)."""
     num_envs: Count = 128
@@ -361,6 +367,8 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     """
     require("tyro", "train")
     defaults, hints = kind(), get_type_hints(kind)
+    if isinstance(defaults, PlayArgs):
+        defaults.env = ""
     by_name = [name for name, hint in hints.items() if hint == dict[str, Any]]
     repeatable = [f"--{name}".replace("_", "-") for name in hints.keys() - {*by_name}]
     recipe, begun = _value_in(argv, "--recipe"), _begun(argv)
@@ -369,14 +377,79 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     if recipe.endswith(".json"):
         defaults = run_args(kind, Path(recipe), prog)
     elif recipe:
-        defaults = parse(kind, recipe_flags(recipe), f"{prog} --recipe {recipe}", defaults, repeatable)
-    args: A = parse(kind, argv, prog, defaults, repeatable)
+        defaults = _parse(recipe_flags(recipe), f"{prog} --recipe {recipe}", defaults, repeatable)
+    args = _parse(argv, prog, defaults, repeatable)
     for name in by_name:
         if value := getattr(args, name):
             setattr(args, name, {**getattr(defaults, name), **value})
     if begun is not None and not recipe and not args.model:
         read_run(begun)
+    if isinstance(args, PlayArgs) and not args.env:
+        raise ValueError("no environment is given; add --env, such as --env MemChunkQA-v0, or a --recipe")
     return args
+
+
+def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str]) -> A:
+    """The arguments on a command line.
+
+    Its help shows the flags that matter first, and then those of each class, the learner's own at the top.
+
+    Args:
+        argv: the command line.
+        prog: the command as a user types it.
+        defaults: the flags' defaults.
+        repeatable: flags of which the last counts.
+    """
+    import tyro
+
+    kind = type(defaults)
+    first = [name for name in kind.FIRST if hasattr(defaults, name)]
+    shown, groups = [*first], list[tuple[str, Any, Any]]()
+    for of in sorted(kind.__mro__, key=lambda of: of is EngineArgs):
+        own = vars(of).get("__annotations__", {}) if issubclass(of, TrainArgs) else {}
+        names = [field.name for field in fields(kind) if field.name in own and field.name not in shown]
+        if names:
+            shown += names
+            group = make_dataclass(of.__name__, _columns(defaults, names))
+            group.__doc__ = "" if of is kind else (of.__doc__ or "").partition("\n")[0]
+            title = of.__name__.removesuffix("Args").lower()
+            groups.append(
+                (f"{title}_", Annotated[group, tyro.conf.arg(name=title)], field(default_factory=group))
+            )
+    whole = make_dataclass(kind.__name__, [*_columns(defaults, first), *groups])
+    whole.__doc__ = kind.__doc__
+    parsed = vars(parse(whole, argv, prog, whole(), repeatable))
+    values = {name: parsed[name] for name in first}
+    for name, _, _ in groups:
+        values |= vars(parsed[name])
+    return kind(**values)
+
+
+def _columns(defaults: TrainArgs, names: Sequence[str]) -> list[tuple[str, Any, Any]]:
+    """Fields of a dataclass for some flags, with their help."""
+    import tyro
+
+    hints, texts = get_type_hints(type(defaults), include_extras=True), _texts(type(defaults))
+    return [
+        (
+            name,
+            Annotated[hints[name], tyro.conf.arg(help=texts[name])],
+            field(default_factory=functools.partial(getattr, defaults, name)),
+        )
+        for name in names
+    ]
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """The docstrings of a class's attributes and of those it inherits, each on one line."""
+    texts: dict[str, str] = {}
+    for of in reversed(kind.__mro__[:-1]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+        for statement, after in pairwise(getattr(definition, "body", ())):
+            match statement, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 def _begun(argv: Sequence[str]) -> Path | None:

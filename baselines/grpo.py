@@ -37,8 +37,10 @@ class GRPOArgs(EngineArgs, RewardArgs):
     Examples:
         memenvs train grpo --model FOLDER --env MemChunkQA-v0 --reward tamtrl
         memenvs train grpo --model FOLDER --recipe infomem_reading --env-args tasks=FOLDER
-        memenvs train grpo --model FOLDER --reward turn --reward-args estimator=rloo --out runs/rloo
+        memenvs train grpo --model FOLDER --env MemToolQA-v0 --reward turn --reward-args estimator=rloo
     """
+
+    FIRST = ("model", "env", "env_args", "reward", "out")
 
     reward: str = "outcome"
     """What a group compares: the outcome (GRPO-OR), the sum of all turns ("merged", GRPO-MR), each turn with

@@ -41,8 +41,10 @@ class MTPPOArgs(EngineArgs, RewardArgs):
     Examples:
         memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
         memenvs train mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
-        memenvs train mt_ppo --model FOLDER --reward merged --critic shared --value-coef 0.02
+        memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward merged --critic shared
     """
+
+    FIRST = ("model", "env", "env_args", "reward", "out")
 
     group_size: Count = 1
     """G, episodes per task; PPO needs no groups."""

@@ -36,6 +36,7 @@ class PRMArgs(TrainArgs):
     """
 
     LENGTH = "epochs"
+    FIRST = ("model", "episodes", "out")
 
     lr: NonNegative = 2e-5
     """Learning rate."""

@@ -39,10 +39,11 @@ class SFTArgs(EngineArgs, PlayArgs):
         memenvs train sft --model FOLDER --env MemSokoban-v0 --teacher gold --out runs/sft
         memenvs train sft --model FOLDER --env MemChunkQA-v0 --teacher careful
         memenvs train sft --model FOLDER --env MemChunkQA-v0 --teacher episodes.jsonl
-        memenvs train sft --model smollm2 --lora-rank 8 --lr 2e-4 --teacher self
+        memenvs train sft --model smollm2 --env MemToolQA-v0 --lora-rank 8 --lr 2e-4 --teacher self
     """
 
     LENGTH = "epochs"
+    FIRST = ("model", "env", "env_args", "teacher", "out")
 
     lr: NonNegative = 1e-4
     """Learning rate."""

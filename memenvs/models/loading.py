@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import huggingface_hub
 import torch
 import transformers
+from huggingface_hub import constants
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -19,6 +22,9 @@ from memenvs.core.files import damage_in_one_line
 from memenvs.models import lora
 from memenvs.models.packaged import base_of, is_adapter, resolve
 from memenvs.models.policy import Dtype
+
+HUB_TIMEOUT = 3.0
+"""Seconds in which the hub must answer whether it has a model."""
 
 
 @checked
@@ -87,7 +93,37 @@ def computes_fast(device: torch.device | str, dtype: torch.dtype) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def check_found(name: str) -> None:
+    """Refuse a model that is neither on this machine nor on the hub, by one request without retries.
+
+    Raises:
+        FileNotFoundError: there is no such folder or no such name, or the hub cannot be reached.
+    """
+    if Path(name).exists():
+        return
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise FileNotFoundError(f"no model {name!r}: there is no such folder; give one that holds a model")
+    if constants.HF_HUB_OFFLINE:  # transformers then reads the cache alone
+        return
+    try:
+        if not isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str):
+            huggingface_hub.HfApi().model_info(name, timeout=HUB_TIMEOUT)
+    except (RepositoryNotFoundError, HFValidationError):
+        raise FileNotFoundError(
+            f"no model {name!r} in this folder or on the Hugging Face hub; give the folder or the hub name "
+            "of one, or log in if it is private"
+        ) from None
+    except HfHubHTTPError:  # such as a limit of requests; transformers tries again, and says what is wrong
+        return
+    except Exception as error:  # of the HTTP library, which differs between versions of huggingface_hub
+        raise FileNotFoundError(
+            f"no model {name!r} in this folder, and the Hugging Face hub cannot be reached ({error}); give "
+            "the folder of a model"
+        ) from None
+
+
 def _read_model(name: str, dtype: str) -> PreTrainedModel:
+    check_found(name)
     try:
         if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
             raise FileNotFoundError("the folder has no config.json")
@@ -123,6 +159,7 @@ def load_hf_tokenizer(tokenizer: Tokenizer, model: PreTrainedModel | None) -> Pr
         name = cast(PreTrainedModel, model).config._name_or_path
     if is_adapter(name) and not (Path(name) / "tokenizer_config.json").is_file():
         name = str(resolve(base_of(name)))
+    check_found(name)
     try:
         return cast(
             PreTrainedTokenizerBase,

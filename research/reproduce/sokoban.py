@@ -81,7 +81,16 @@ class SokobanSetting:
         self.model = folder / "model"
         if not self.model.exists():
             save_sokoban_gpt(self.model, seed=0, **self.env_args)
-        flags = ["--env-args", json.dumps(self.env_args), "--stop", CLOSE, "--max-new-tokens", str(REPLY)]
+        flags = [
+            "--env",
+            "MemSokoban-v0",
+            "--env-args",
+            json.dumps(self.env_args),
+            "--stop",
+            CLOSE,
+            "--max-new-tokens",
+            str(REPLY),
+        ]
         flags += ["--eval-env-args", json.dumps({"level_split": "test"})]
         self.flags = [*flags, "--eval-episodes", str(EVALUATED), "--num-envs", str(EPISODES)]
 

@@ -7,14 +7,17 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tyro")
 
-from memenvs.baselines import distill, grpo, mt_ppo, sft
+from memenvs.baselines import distill, grpo, mt_ppo, prm, sft
 from memenvs.baselines.advantages import read_comparison
 from memenvs.commands import main
 
 
 def refusal(learner, flags, tmp_path, capsys):
     """The one line that a learner says; its model is nowhere, so that it cannot have been looked for."""
-    assert learner.main(["--model", "nowhere", "--out", str(tmp_path / "run"), *flags]) == 2
+    assert (
+        learner.main(["--model", "nowhere", "--env", "MemSokoban-v0", "--out", str(tmp_path / "run"), *flags])
+        == 2
+    )
     (line,) = capsys.readouterr().err.splitlines()
     return line
 
@@ -51,9 +54,30 @@ def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, n
     assert named in refusal(learner, flags.split(), tmp_path, capsys)
 
 
-def test_a_learner_without_flags_asks_for_a_model(capsys):
-    assert grpo.main([]) == 2
+def test_a_learner_without_a_model_asks_for_a_model(capsys):
+    assert grpo.main(["--env", "MemSokoban-v0"]) == 2
     assert "no model is given; add --model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("learner", [grpo, mt_ppo, sft, distill])
+def test_a_command_line_without_an_environment_is_refused(learner, tmp_path, capsys):
+    assert learner.main(["--model", "nowhere", "--out", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--env" in line
+
+
+@pytest.mark.parametrize(
+    ("learner", "own"), [(grpo, "grpo"), (mt_ppo, "mtppo"), (sft, "sft"), (distill, "distill"), (prm, "prm")]
+)
+def test_help_begins_with_what_matters_and_the_learners_own_flags(learner, own, capsys):
+    with pytest.raises(SystemExit) as end:
+        learner.main(["--help"])
+    shown = capsys.readouterr().out
+    assert end.value.code == 0
+    places = [
+        shown.index(text) for text in ("--model ", "--out ", f" {own} options", " train options", "--lr-end")
+    ]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +101,38 @@ def test_a_model_that_is_nowhere_is_one_line(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
     assert "(no connection is the network up?)" in refusal(sft, [], tmp_path, capsys)
+
+
+@pytest.fixture
+def unreachable(monkeypatch):
+    """The requests to a hub that cannot be reached, which transformers would ask again and again."""
+    requests = []
+
+    def refuse(_api, name, timeout):
+        requests.append(name)
+        raise ConnectionError("no route")
+
+    def ask_again(name, **settings):
+        raise AssertionError(f"transformers looked for {name}")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", ask_again)
+    return requests
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [
+        ("nowhere", ["nowhere"]),
+        ("Qwen/Qwen3-0.7B", ["Qwen/Qwen3-0.7B"]),
+        ("./modell", []),
+        ("runs/a/last", []),
+    ],
+)
+def test_a_model_that_is_nowhere_costs_one_request_at_most(name, requests, unreachable, tmp_path, capsys):
+    assert repr(name) in refusal(sft, ["--model", name], tmp_path, capsys)
+    assert unreachable == requests
 
 
 @pytest.mark.parametrize("learner", ["grpo", "mt_ppo", "sft", "distill", "prm"])

@@ -27,6 +27,7 @@ from memenvs.baselines.flags import read_args
 from memenvs.baselines.train import shuffled_batches
 from memenvs.core.episode_file import read_episodes
 
+SOKOBAN = ("--env", "MemSokoban-v0")
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
 ANY_MOVE = {"teacher": "easy_sokoban:any_move", "learn_from": "all"}
 
@@ -338,20 +339,25 @@ class TestResuming:
             raise OSError(errno.ENOSPC, "No space left on device", "run/checkpoints")
 
         monkeypatch.setattr(Checkpoints, "save", full)
-        settings = ["--env-args", json.dumps(game[0]), *"--steps 1 --groups 2 --max-new-tokens 5".split()]
-        assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run"), *settings]) == 2
+        settings = [
+            *SOKOBAN,
+            "--env-args",
+            json.dumps(game[0]),
+            *"--steps 1 --groups 2 --max-new-tokens 5".split(),
+        ]
+        assert grpo.main([*SOKOBAN, "--model", game[1], "--out", str(tmp_path / "run"), *settings]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
         assert "No space left on device: 'run/checkpoints'" in line
 
     def test_a_folder_with_a_run_is_not_overwritten(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "run", steps=1, groups=8)
-        assert grpo.main(["--model", game[1], "--out", str(tmp_path / "run")]) == 2
+        assert grpo.main([*SOKOBAN, "--model", game[1], "--out", str(tmp_path / "run")]) == 2
         assert "holds a run; add --resume" in capsys.readouterr().err
 
     def test_a_second_run_in_one_folder_is_refused_and_the_first_continues(self, game, tmp_path, capsys):
         args = arguments(grpo, game, tmp_path / "run", steps=2, groups=8)
         first = grpo.prepare(args)
-        assert grpo.main(["--model", game[1], "--out", str(args.out)]) == 2
+        assert grpo.main([*SOKOBAN, "--model", game[1], "--out", str(args.out)]) == 2
         assert f"another run is writing to {args.out}; wait for it" in capsys.readouterr().err
         grpo.train(first, args)
         assert [line["step"] for line in read(args.out)] == [1, 2]
@@ -418,7 +424,15 @@ class TestAdapters:
     def test_a_new_adapter_on_an_adapter_is_one_line(self, game, tmp_path, capsys):
         run(grpo, game, tmp_path / "warm", steps=1, groups=2, lora_rank=2)
         adapter = str(tmp_path / "warm" / "last" / "policy")
-        given = ["--model", adapter, "--env-args", json.dumps(game[0]), "--out", str(tmp_path / "run")]
+        given = [
+            *SOKOBAN,
+            "--model",
+            adapter,
+            "--env-args",
+            json.dumps(game[0]),
+            "--out",
+            str(tmp_path / "run"),
+        ]
         assert grpo.main([*given, "--lora-rank", "2"]) == 2
         assert "this model has one, which continues to learn" in capsys.readouterr().err
 
@@ -540,7 +554,7 @@ def play(game, out, values, name="success", **options):
     [("mt_ppo", ""), ("grpo", ""), ("distill", "--view student --teacher-model {teacher}")],
 )
 def test_two_processes_have_the_curve_of_one(learner, own, game, tmp_path):
-    flags = ["--model", game[1], "--env-args", json.dumps(game[0]), "--steps", "3", "--groups", "8"]
+    flags = [*SOKOBAN, "--model", game[1], "--env-args", json.dumps(game[0]), "--steps", "3", "--groups", "8"]
     flags += "--group-size 4 --num-envs 16 --max-new-tokens 5 --lr 2e-3 --minibatches 2".split()
     flags += own.format(teacher=before_cloning(game)).split()
     curves = [curve(launch(learner, [*flags, "--out", str(tmp_path / str(n))], n)) for n in (1, 2)]
@@ -580,7 +594,7 @@ class TestArguments:
     )
     def test_wrong_arguments_are_one_line(self, flags, message, tmp_path, capsys):
         model = "" if message.startswith("no model") else "--model nowhere "
-        assert grpo.main([*(model + flags).split(), "--out", str(tmp_path / "run")]) == 2
+        assert grpo.main([*SOKOBAN, *(model + flags).split(), "--out", str(tmp_path / "run")]) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
         assert message in line
 
@@ -589,7 +603,7 @@ class TestArguments:
         plain = [text for flag in flags for text in (flag, "max_turns=2", "level_split=null", "names=a b")]
         packed = ['{"max_turns": 2, "level_split": null, "names": "a b"}']
         args = [
-            read_args(grpo.GRPOArgs, given, "memenvs train grpo")
+            read_args(grpo.GRPOArgs, [*SOKOBAN, *given], "memenvs train grpo")
             for given in (plain, [text for flag in flags for text in (flag, *packed)])
         ]
         assert args[0] == args[1]

@@ -24,6 +24,15 @@ def test_sokoban_is_played_by_its_solution_unless_told_otherwise(capsys):
     assert "return 11.9; success 1," in capsys.readouterr().out
 
 
+def test_the_question_is_shown_once_and_turns_are_apart(capsys):
+    words = "MemChunkQA-v0 --env-args chunk_size=2000 n_documents=12 --policy gold"
+    assert main(words.split()) == 0
+    first, *later = re.split("\n─+\n", capsys.readouterr().out)
+    assert "\nquestion\n" in first
+    assert later
+    assert not any("\nquestion\n" in turn for turn in later)
+
+
 def test_chunked_reading_is_played_by_word_overlap_unless_told_otherwise(capsys):
     arguments = ["MemChunkQA-v0", "--env-args", "tasks=world-test", "n_documents=4", "--task", "1"]
     assert main([*arguments, "--policy", "lexical"]) == 0

@@ -161,7 +161,9 @@ def test_a_switch_of_a_recipe_can_be_turned_off():
 
 
 def test_a_recipe_may_be_a_file(tmp_path):
-    (tmp_path / "mine.txt").write_text("# mine\n\n--steps 3   # few\n--stop '</a>' '# b'\n--dtype bfloat16\n")
+    (tmp_path / "mine.txt").write_text(
+        "# mine\n\n--env MemSokoban-v0 --steps 3   # few\n--stop '</a>' '# b'\n--dtype bfloat16\n"
+    )
     args = read("mt_ppo", "--recipe", str(tmp_path / "mine.txt"))
     assert (args.steps, args.stop, args.dtype) == (3, ("</a>", "# b"), "bfloat16")
 

@@ -211,7 +211,8 @@ def run(tmp_path):
 
     env_args = easy_sokoban.save_levels(tmp_path)
     model = easy_sokoban.save_model(tmp_path / "model", env_args)
-    flags = ["--model", str(model), "--env-args", json.dumps(env_args), "--out", str(tmp_path / "run")]
+    flags = ["--env", "MemSokoban-v0"]
+    flags += ["--model", str(model), "--env-args", json.dumps(env_args), "--out", str(tmp_path / "run")]
     flags += "--groups 1 --steps 2 --group-size 2 --num-envs 2 --max-new-tokens 5 --save-every 1".split()
     return lambda *more: grpo.main([*flags, *more])
 

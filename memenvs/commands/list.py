@@ -135,6 +135,7 @@ def entries() -> Iterator[Entry]:
         yield Entry("policy", name, text)
     yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name; smollm2-reader reads.")
     yield Entry("policy", "openai:URL", "A model behind an OpenAI-compatible server.")
+    yield Entry("policy", "replay:RUN", "The replies of an earlier run, again.")
     yield Entry("policy", "module:function", "Your own, called with observation and info.")
     yield from _models()
 

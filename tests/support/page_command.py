@@ -21,12 +21,9 @@ def parse(command, monkeypatch):
     _, *words = shlex.split(command, comments=True)
     monkeypatch.setattr(memenvs.wrappers.prm, "check_checkpoint", lambda folder: None)  # of a run of the page
     if words[0] == "train":
-        named = not words[1].startswith("-")  # otherwise the folder of a run does
-        name, flags = (words[1], words[2:]) if named else ("grpo", [*words[1:], "--model=a"])
-        learner = importlib.import_module(f"memenvs.baselines.{name}")
-        args = read_args(get_type_hints(learner.train)["args"], flags, f"memenvs train {name}")
-        if named:
-            args.check()
+        learner = importlib.import_module(f"memenvs.baselines.{words[1]}")
+        args = read_args(get_type_hints(learner.train)["args"], words[2:], " ".join(["memenvs", *words[:2]]))
+        args.check()
     else:
         args = arguments_of(words, monkeypatch)
     env = getattr(args, "env", "")

@@ -32,9 +32,10 @@ def test_an_environment_of_the_tutorial_passes_the_conformance_tests(env_id, ski
     assert ("skipped" in done.stdout) == skips
 
 
-def test_what_new_writes_is_what_the_tutorial_shows(folder):
-    assert main(["new", "hilo"]) == 0
-    assert {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()} == {
+def test_what_new_writes_is_what_the_tutorial_shows(tmp_path):
+    done = run(tmp_path, "memenvs", "new", "hilo")  # a process of its own, which has imported no hilo
+    assert done.returncode == 0, done.stderr
+    assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir()} == {
         name: FILES[name] for name in ("hilo.py", "test_hilo.py")
     }
 

@@ -23,8 +23,7 @@ from memenvs.models import lora
 from memenvs.models.packaged import base_of, is_adapter, resolve
 from memenvs.models.policy import Dtype
 
-HUB_TIMEOUT = 3.0
-"""Seconds in which the hub must answer whether it has a model."""
+_FILES = ("config.json", "tokenizer_config.json")  # of a model, or of a tokenizer alone
 
 
 @checked
@@ -106,8 +105,9 @@ def check_found(name: str) -> None:
     if constants.HF_HUB_OFFLINE:  # transformers then reads the cache alone
         return
     try:
-        if not isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str):
-            huggingface_hub.HfApi().model_info(name, timeout=HUB_TIMEOUT)
+        cached = (huggingface_hub.try_to_load_from_cache(name, file) for file in _FILES)
+        if not any(isinstance(place, str) for place in cached):
+            huggingface_hub.HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except (RepositoryNotFoundError, HFValidationError):
         raise FileNotFoundError(
             f"no model {name!r} in this folder or on the Hugging Face hub; give the folder or the hub name "

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import Divergence, StepArgs, run_command
+from memenvs.baselines.flags import Divergence, StepArgs, run_learner
 from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.update import Loss, ProcessGroup, train_on
 from memenvs.core.data import Count
@@ -240,4 +240,4 @@ def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(DistillArgs, prepare, train, argv, "distill")
+    return run_learner(DistillArgs, prepare, train, argv, "distill")

@@ -292,7 +292,7 @@ class RewardArgs(StepArgs):
             )
 
 
-def run_command(
+def run_learner(
     kind: type[A],
     prepare: Callable[[A], R],
     train: Callable[[R, A], None],
@@ -347,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"no learner is given; choose one of {', '.join(LEARNERS)}, or add --resume to continue the "
                 "run in --out"
             )
-        learner = read_run(file)["learner"]
+        learner = run_flags(file)["learner"]
     except USER_ERRORS as error:
         return report_error("memenvs train", error)
     status: int = importlib.import_module(f"memenvs.baselines.{learner}").main(argv)
@@ -383,7 +383,7 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
         if value := getattr(args, name):
             setattr(args, name, {**getattr(defaults, name), **value})
     if begun is not None and not recipe and not args.model:
-        read_run(begun)
+        run_flags(begun)
     if isinstance(args, PlayArgs) and not args.env:
         raise ValueError("no environment is given; add --env, such as --env MemChunkQA-v0, or a --recipe")
     return args
@@ -480,7 +480,7 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
     Raises:
         ValueError: there is no such file, it is of another learner, or it has other arguments.
     """
-    values = read_run(file)
+    values = run_flags(file)
     learner = values.pop("learner")
     if learner != prog.rpartition(" ")[2]:
         raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}; name that learner, or none")
@@ -496,7 +496,7 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
         raise ValueError(f"{file} holds other arguments: {error}; give the args.json of a run") from None
 
 
-def read_run(file: Path) -> dict[str, Any]:
+def run_flags(file: Path) -> dict[str, Any]:
     """The flags of a run and its `learner`, as its `args.json` has them.
 
     Raises:

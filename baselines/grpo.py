@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from memenvs.baselines.advantages import group_advantages, read_comparison, tree_advantages
-from memenvs.baselines.flags import EngineArgs, RewardArgs, run_command
+from memenvs.baselines.flags import EngineArgs, RewardArgs, run_learner
 from memenvs.baselines.rollout import PlayRun, group_seeds
 from memenvs.baselines.update import (
     Loss,
@@ -230,4 +230,4 @@ def sample_trees(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Sample],
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(GRPOArgs, prepare, train, argv, "grpo")
+    return run_learner(GRPOArgs, prepare, train, argv, "grpo")

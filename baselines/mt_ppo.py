@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import EngineArgs, RewardArgs, run_command
+from memenvs.baselines.flags import EngineArgs, RewardArgs, run_learner
 from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.update import (
     Loss,
@@ -28,9 +28,9 @@ from memenvs.baselines.update import (
 from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
 from memenvs.core.episode import Episode, Floats, Sample, valid
 from memenvs.credit import bi_level_gae, gae, place_rewards, turn_gae, whiten
+from memenvs.credit.tokens import Placement
 from memenvs.models.hf import HFPolicy
 
-Placement = Literal["outcome", "merged", "turn"]
 Level = Literal["token", "turn", "both"]
 
 
@@ -317,4 +317,4 @@ def kl_penalties(episodes: Sequence[Episode], coef: float) -> list[Floats]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(MTPPOArgs, prepare, train, argv, "mt_ppo")
+    return run_learner(MTPPOArgs, prepare, train, argv, "mt_ppo")

@@ -14,7 +14,7 @@ import torch
 from msgspec import Meta
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from memenvs.baselines.flags import TrainArgs, run_command
+from memenvs.baselines.flags import TrainArgs, run_learner
 from memenvs.baselines.train import Run, shuffled_batches, split_by_task
 from memenvs.baselines.update import flat_tensor
 from memenvs.core.data import Count, NonNegative
@@ -232,4 +232,4 @@ def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(PRMArgs, prepare, train, argv, "prm")
+    return run_learner(PRMArgs, prepare, train, argv, "prm")

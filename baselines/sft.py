@@ -12,7 +12,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import torch
 
-from memenvs.baselines.flags import EngineArgs, PlayArgs, run_command
+from memenvs.baselines.flags import EngineArgs, PlayArgs, run_learner
 from memenvs.baselines.rollout import PlayRun, group_seeds
 from memenvs.baselines.train import shuffled_batches
 from memenvs.baselines.update import evaluate_in
@@ -218,7 +218,7 @@ def _draws(args: SFTArgs, n_tasks: int) -> tuple[list[int], list[int]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run from the command line."""
-    return run_command(SFTArgs, prepare, train, argv, "sft", _start_in_verl)
+    return run_learner(SFTArgs, prepare, train, argv, "sft", _start_in_verl)
 
 
 def _start_in_verl(args: SFTArgs) -> int:

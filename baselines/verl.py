@@ -46,7 +46,7 @@ from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
 from memenvs.rollout.policy import Request, TurnPolicy, prompt_of
 from memenvs.tasks.metrics import METRICS
-from memenvs.tasks.taskset import CARD as SET_CARD
+from memenvs.tasks.taskset import CARD
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.registry import make_methods, make_scorer, plain_method, read_methods
 
@@ -61,7 +61,7 @@ HYDRA_WORDS = ("null", "true", "false", "nan", "inf")
 """Words that Hydra reads as other things than texts."""
 FAR = 1e6
 """A bound that nothing reaches, where verl has a limit and the run has none."""
-CARD = 80e9
+GPU_BYTES = 80e9
 """Bytes of a GPU where none is found here."""
 WORKER_ENV = "+ray_kwargs.ray_init.runtime_env.env_vars"
 """The environment of Ray's workers."""
@@ -79,7 +79,7 @@ Settings = Mapping[str, Any]
 """Settings by verl's names; a name that its configuration does not have begins with `+`."""
 
 
-class Shape(NamedTuple):
+class EpisodeShape(NamedTuple):
     """What an episode is to verl, which holds a row for each text that the model reads.
 
     Attributes:
@@ -106,7 +106,7 @@ class Place:
     """
 
     where: str
-    settings: Callable[[Any, Shape], Settings] | None = None
+    settings: Callable[[Any, EpisodeShape], Settings] | None = None
     refuses: Callable[[Any], bool] | None = None
 
 
@@ -130,12 +130,12 @@ def set_adamw(where: str, adamw: Mapping[str, Any]) -> Settings:
     return {f"{where}.weight_decay": adamw.get("weight_decay", 0.0), **betas, **more}
 
 
-def _clip(args: Any, shape: Shape) -> Settings:
+def _clip(args: Any, shape: EpisodeShape) -> Settings:
     low, high = args.clip[0], args.clip[-1]
     return {f"{A}.clip_ratio": low, f"{A}.clip_ratio_low": low, f"{A}.clip_ratio_high": high}
 
 
-def _kl(args: Any, shape: Shape) -> Settings:
+def _kl(args: Any, shape: EpisodeShape) -> Settings:
     if not args.kl_coef:
         return {}
     if args.kl_in_loss:
@@ -143,27 +143,27 @@ def _kl(args: Any, shape: Shape) -> Settings:
     return {"algorithm.use_kl_in_reward": True, "algorithm.kl_ctrl.kl_coef": args.kl_coef}
 
 
-def _importance(args: Any, shape: Shape) -> Settings:
+def _importance(args: Any, shape: EpisodeShape) -> Settings:
     if args.importance_cap is None:
         return {}
     place = "algorithm.rollout_correction"
     return {f"{place}.rollout_is": "token", f"{place}.rollout_is_threshold": args.importance_cap}
 
 
-def _eval_temperature(args: Any, shape: Shape) -> Settings:
+def _eval_temperature(args: Any, shape: EpisodeShape) -> Settings:
     """Validation samples as training does, unless the run says otherwise."""
     temperature = args.temperature if args.eval_temperature is None else args.eval_temperature
     place = f"{R}.val_kwargs"
     return {f"{place}.temperature": temperature, f"{place}.do_sample": temperature > 0}
 
 
-def _loss_agg(args: Any, shape: Shape) -> Settings:
+def _loss_agg(args: Any, shape: EpisodeShape) -> Settings:
     scaled = args.loss_agg_mode == "seq-mean-token-sum-norm"
     scale = {f"{A}.loss_scale_factor": args.max_new_tokens} if scaled else {}
     return {f"{A}.loss_agg_mode": args.loss_agg_mode, **scale}
 
 
-def _minibatches(args: Any, shape: Shape) -> Settings:
+def _minibatches(args: Any, shape: EpisodeShape) -> Settings:
     """Verl counts rows: an optimizer step reads `ppo_mini_batch_size * n` of them, a multiple of its GPUs.
 
     It fills the last one up, so one optimizer step has to hold the most rows that a step can have.
@@ -176,17 +176,17 @@ def _minibatches(args: Any, shape: Shape) -> Settings:
     return {f"{A}.ppo_mini_batch_size": units * unit}
 
 
-def micro_batch(args: Any, shape: Shape) -> int:
+def micro_batch(args: Any, shape: EpisodeShape) -> int:
     """Most tokens of a forward pass on a GPU, at least those of a row."""
     return max(int(args.micro_batch_tokens), shape.prompt + shape.response)
 
 
-def _micro_batch(args: Any, shape: Shape) -> Settings:
+def _micro_batch(args: Any, shape: EpisodeShape) -> Settings:
     tokens = micro_batch(args, shape)
     return {f"{A}.use_dynamic_bsz": True, f"{A}.ppo_max_token_len_per_gpu": tokens}
 
 
-def _lora(args: Any, shape: Shape) -> Settings:
+def _lora(args: Any, shape: EpisodeShape) -> Settings:
     load = {f"{R}.load_format": "safetensors"} if args.lora_rank else {}
     return {**set_adapter(M, args), **load}
 
@@ -198,7 +198,7 @@ def set_adapter(model: str, args: Any) -> Settings:
     return {f"{model}.lora_rank": args.lora_rank, f"{model}.lora_alpha": 2 * args.lora_rank}
 
 
-def _vllm(args: Any, shape: Shape) -> Settings:
+def _vllm(args: Any, shape: EpisodeShape) -> Settings:
     known = ("gpu_memory_utilization", "tensor_parallel_size", "max_num_seqs", "enforce_eager")
     names = {"tensor_parallel_size": "tensor_model_parallel_size"}
     settings = {}
@@ -208,7 +208,7 @@ def _vllm(args: Any, shape: Shape) -> Settings:
     return settings
 
 
-def _filter(args: Any, shape: Shape) -> Settings:
+def _filter(args: Any, shape: EpisodeShape) -> Settings:
     if not args.dynamic_sampling:
         return {}
     comparison, _ = read_comparison(args.reward, args.reward_args)
@@ -340,7 +340,7 @@ GRPO: Mapping[str, Place] = {
 C = "critic"
 
 
-def _critic(args: Any, shape: Shape) -> Settings:
+def _critic(args: Any, shape: EpisodeShape) -> Settings:
     """A critic of its own, which begins as the policy."""
     rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
     return {
@@ -387,7 +387,7 @@ MT_PPO: Mapping[str, Place] = {
     "value_coef": Place("`0.5` only: verl's weight", None, lambda args: args.value_coef != 0.5),
 }
 
-LEARNERS: Mapping[str, Mapping[str, Place]] = {"grpo": GRPO, "mt_ppo": MT_PPO}
+PLACES: Mapping[str, Mapping[str, Place]] = {"grpo": GRPO, "mt_ppo": MT_PPO}
 """By learner, every flag's place in verl, or the reason why it has none."""
 
 
@@ -411,7 +411,7 @@ def flag_table(tables: Mapping[str, Mapping[str, Place]]) -> str:
 
 
 @dataclass
-class Run:
+class VerlRun:
     """A run in verl, made of a learner's arguments: what is written, and what the check says of it.
 
     A subclass says what a learner of its kind reads, checks and starts.
@@ -434,7 +434,7 @@ class Run:
     learner: str
     table: Mapping[str, Place]
 
-    shape: Shape = field(init=False)
+    shape: EpisodeShape = field(init=False)
     offload: ClassVar[tuple[str, ...]]
 
     def __post_init__(self) -> None:
@@ -587,7 +587,7 @@ class Run:
         raise NotImplementedError
 
 
-class PlayRun(Run):
+class VerlPlayRun(VerlRun):
     """A run of a learner that plays in verl's agent loops."""
 
     offload = (f"{A}.fsdp_config.offload_policy", f"{C}.fsdp.offload_policy")
@@ -643,7 +643,7 @@ class PlayRun(Run):
     def gpus_a_server(self) -> int:
         """GPUs that share a vLLM server, so that its weights in bfloat16 are at most a fifth of a card."""
         gpus = 1
-        while 2 * self.parameters / gpus > CARD / 5 and self.args.gpus % (2 * gpus) == 0:
+        while 2 * self.parameters / gpus > GPU_BYTES / 5 and self.args.gpus % (2 * gpus) == 0:
             gpus *= 2
         return gpus
 
@@ -881,7 +881,7 @@ def _choices(annotation: Any) -> list[Any]:
 
 def absolute_path(text: str) -> str:
     """A path made absolute; a text that names no file or folder, or that has a meaning here, as it is."""
-    is_name = text in bundled_names() and not Path(text, SET_CARD).is_file()
+    is_name = text in bundled_names() and not Path(text, CARD).is_file()
     if is_name or text in METRICS:
         return text
     kind, colon, place = "", "", text
@@ -900,7 +900,7 @@ def n_tasks(env: str, env_args: Mapping[str, Any]) -> int:
     return n_tasks
 
 
-def shape_of(episodes: Sequence[Episode], max_new_tokens: int, window: int | None) -> Shape:
+def shape_of(episodes: Sequence[Episode], max_new_tokens: int, window: int | None) -> EpisodeShape:
     """What episodes are to verl.
 
     Limits have room for other tasks: a tenth more of what is read, and 256 tokens of a fresh prompt.
@@ -914,7 +914,7 @@ def shape_of(episodes: Sequence[Episode], max_new_tokens: int, window: int | Non
     prompt = 256 + 256 * math.ceil(1.1 * prompt / 256)
     if window is not None:
         response = min(response, max(window - prompt, 1))
-    return Shape(len(sequences) / len(episodes), max(map(len, by_episode)), prompt, response)
+    return EpisodeShape(len(sequences) / len(episodes), max(map(len, by_episode)), prompt, response)
 
 
 def write_rows(file: Path, tasks: Sequence[int], agent: str, split: str) -> None:
@@ -1030,7 +1030,7 @@ class Sizes(NamedTuple):
     checkpoint: float
 
 
-def sizes(run: Run, card: float) -> Sizes:
+def sizes(run: VerlRun, card: float) -> Sizes:
     """The memory of a run on GPUs of `card` bytes, and of its checkpoints.
 
     Trained weights are in float32 with their gradients and two moments, 16 bytes a parameter, sharded over
@@ -1050,16 +1050,16 @@ def sizes(run: Run, card: float) -> Sizes:
     )
 
 
-def install_command(run: Run) -> str:
+def install_command(run: VerlRun) -> str:
     """The command that installs the packages of a run."""
     return f"pip install -r {shlex.quote(str(run.out / REQUIREMENTS))}"
 
 
-def report(run: Run) -> list[str]:
+def report(run: VerlRun) -> list[str]:
     """What the check of a run found, in ten lines for a person."""
     args, torch = run.args, require("torch", "verl")
     found = torch.cuda.is_available()
-    card = float(torch.cuda.get_device_properties(0).total_memory) if found else CARD
+    card = float(torch.cuda.get_device_properties(0).total_memory) if found else GPU_BYTES
     needs, free = sizes(run, card), shutil.disk_usage(run.out).free
     gigabytes = [value / 1e9 for value in needs[1:]]
     peak = gigabytes[0] + max(gigabytes[1], gigabytes[2])
@@ -1110,7 +1110,7 @@ def merge(args: Any) -> int:
     folders = ["--local_dir", str(actor), "--target_dir", str(model)]
     if status := subprocess.run([*merger, *folders], check=False).returncode:
         return status
-    add_adapter(model)
+    merge_adapter(model)
     sampling = SamplingParams(args.temperature, stop=args.stop)
     write_json(model / SETTINGS, {**asdict(sampling), **args.chat_settings})  # as `HFPolicy.save` does
     write_text(model / "README.md", model_card(args.plain(), sampling, licence=hub_licence(args.model)))
@@ -1120,7 +1120,7 @@ def merge(args: Any) -> int:
     return 0
 
 
-def add_adapter(model: Path) -> None:
+def merge_adapter(model: Path) -> None:
     """Add a LoRA adapter to the weights that verl's merger has put beside it; nothing without one."""
     adapter = model / "lora_adapter"
     if not adapter.is_dir():
@@ -1141,7 +1141,7 @@ def hub_licence(model: str) -> str:
         return ""
 
 
-def start(args: EngineArgs, make_run: Callable[[], Run]) -> int:
+def start(args: EngineArgs, make_run: Callable[[], VerlRun]) -> int:
     """Check a run, write its folder, and start it in verl; its exit status.
 
     The check composes the configuration by the real verl and plays before a model is loaded.
@@ -1172,4 +1172,4 @@ def start_player(args: EngineArgs, learner: str) -> int:
         args: the arguments.
         learner: the learner's name.
     """
-    return start(args, lambda: PlayRun(args, learner, LEARNERS[learner]))
+    return start(args, lambda: VerlPlayRun(args, learner, PLACES[learner]))

@@ -18,9 +18,9 @@ from memenvs.baselines.train import split_by_task
 from memenvs.baselines.verl import (
     CHECKPOINTS,
     TRAIN,
+    EpisodeShape,
     Place,
-    Run,
-    Shape,
+    VerlRun,
     compose,
     micro_batch,
     model_path,
@@ -103,7 +103,7 @@ SFT: Mapping[str, Place] = {
 """Every flag's place in verl, or the reason why it has none."""
 
 
-class Reader(ChatPolicy):
+class TokenReader(ChatPolicy):
     """Reads episodes as token ids as the learner's model would, without its weights.
 
     Args:
@@ -121,7 +121,7 @@ class Reader(ChatPolicy):
         return self._tokens.reply(text, self._stop)
 
 
-class SFTRun(Run):
+class VerlSFTRun(VerlRun):
     """A run of verl's trainer for supervised fine-tuning.
 
     Attributes:
@@ -150,7 +150,7 @@ class SFTRun(Run):
                 f"multiple of {gpus}, got {args.batch_size}"
             )
         n_tasks = count_tasks(args.env, self.env_args)
-        self.episodes, self.notes = read_lessons(args, Reader(args, self.window), n_tasks)
+        self.episodes, self.notes = read_lessons(args, TokenReader(args, self.window), n_tasks)
         self.train, self.val = self._split()
         if not self.steps:
             raise ValueError(
@@ -162,7 +162,7 @@ class SFTRun(Run):
         prompt = max(int(np.argmax(sample.response_mask)) for sample in samples)
         longest = max(len(sample.ids) for sample in samples)
         rows, most_rows = len(samples) / len(by_episode), max(map(len, by_episode))
-        self.shape = Shape(rows=rows, most_rows=most_rows, prompt=prompt, response=longest - prompt)
+        self.shape = EpisodeShape(rows=rows, most_rows=most_rows, prompt=prompt, response=longest - prompt)
 
     def _split(self) -> tuple[list[tuple[str, Sample]], list[tuple[str, Sample]]]:
         """The rows to learn from and those of tasks that are held out, each with its task."""
@@ -297,7 +297,7 @@ def write_samples(file: Path, rows: Sequence[tuple[str, Sample]]) -> None:
 
 def start_sft(args: SFTArgs) -> int:
     """Check a run, write its folder, and start it in verl; its exit status."""
-    return start(args, lambda: SFTRun(args))
+    return start(args, lambda: VerlSFTRun(args))
 
 
 def _rows(episodes: list[Episode]) -> list[tuple[str, Sample]]:

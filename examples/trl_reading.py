@@ -13,7 +13,7 @@ from memenvs.adapters.trl import EpisodeRollout, TurnAdvantages, episode_return,
 
 
 @dataclass
-class Reading:
+class ReadingArgs:
     """What is read, and which model scores the memories.
 
     Attributes:
@@ -35,7 +35,7 @@ class Trainer(TurnAdvantages, GRPOTrainer):
 
 def main() -> None:
     """Train."""
-    parser = TrlParser((Reading, GRPOConfig, ModelConfig))
+    parser = TrlParser((ReadingArgs, GRPOConfig, ModelConfig))
     reading, config, model = parser.parse_args_and_config()
     rollout = EpisodeRollout(
         "MemChunkQA-v0",

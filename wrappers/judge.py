@@ -139,7 +139,7 @@ class Judge(ScoreMethod):
         prompts = {name: _template(text, name) for name, text in own.items()}
         prompts |= {name: _own_template(text, name) for name, text in texts.items() if name != SYSTEM}
         self._prompts = prompts
-        self._read = read_lines if "<score>" in text else read_json
+        self._read = tagged_scores if "<score>" in text else json_scores
         if self.level == "outcome" or USER in texts:
             self._read = read_verdict
         self._watch = Watch(self._client(None).url)  # which refuses a wrong URL
@@ -276,14 +276,14 @@ def excerpt(text: str, limit: int) -> str:
     return f"{text[:half]} [… {len(text) - 2 * half} characters …] {text[-half:]}"
 
 
-def read_json(verdict: str, count: int | None) -> list[Score]:
+def json_scores(verdict: str, count: int | None) -> list[Score]:
     """The scores, 0 to 1, of a verdict that is one JSON object, with a code fence around it or not.
 
     Args:
         verdict: the judge's reply.
         count: scores that `{"scores": […]}` must hold; None wants `{"score": …}`.
 
-    >>> read_json('{"scores": [1, 0.5]}', 2)
+    >>> json_scores('{"scores": [1, 0.5]}', 2)
     [(1.0, ''), (0.5, '')]
     """
     stripped, key = verdict.strip(), "score" if count is None else "scores"
@@ -301,7 +301,7 @@ def read_json(verdict: str, count: int | None) -> list[Score]:
     return [_score(value, 0.0) for value in scores]
 
 
-def read_lines(verdict: str, count: int | None) -> list[Score]:
+def tagged_scores(verdict: str, count: int | None) -> list[Score]:
     r"""The scores of a verdict in the form of MT-PPO's appendix D.2.
 
     The text after the last `</reasoning>` (or all of it, without one) must be one `<score>…</score>`.
@@ -311,7 +311,7 @@ def read_lines(verdict: str, count: int | None) -> list[Score]:
         count: lines `Turn1: X.X`, `Turn2: X.X`, … from -1 to 1 that it must hold, in order; None wants one
             number, 0 or 1.
 
-    >>> read_lines("<reasoning>…</reasoning><score>Turn1: -0.2\nTurn2: 1.0</score>", 2)
+    >>> tagged_scores("<reasoning>…</reasoning><score>Turn1: -0.2\nTurn2: 1.0</score>", 2)
     [(-0.2, ''), (1.0, '')]
     """
     score = verdict.rpartition("</reasoning>")[2].strip()

@@ -28,7 +28,7 @@ class Command(NamedTuple):
     extra: str = ""
 
 
-class Group(NamedTuple):
+class CommandGroup(NamedTuple):
     """Commands that share their first word.
 
     Attributes:
@@ -42,7 +42,7 @@ class Group(NamedTuple):
     example: str
 
 
-COMMANDS: Mapping[str, Command | Group] = {
+COMMANDS: Mapping[str, Command | CommandGroup] = {
     "list": Command(
         "list environments, task sets, rewards, policies and models",
         "memenvs.commands.list:show",
@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, Command | Group] = {
         "show episodes in a browser or on the terminal, or training curves",
         "memenvs.commands.view:view",
     ),
-    "evaluate": Group(
+    "evaluate": CommandGroup(
         "score a policy on many tasks, with intervals; compare runs",
         {
             "run": Command(
@@ -86,7 +86,7 @@ COMMANDS: Mapping[str, Command | Group] = {
         "memenvs evaluate run --env MemSokoban-v0 --policy gold --episodes 20 --out runs/gold",
     ),
     "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
-    "train": Group(
+    "train": CommandGroup(
         "train a model: sft, distill, prm, mt_ppo, grpo",
         {
             "--resume": Command(
@@ -116,7 +116,7 @@ COMMANDS: Mapping[str, Command | Group] = {
         },
         "memenvs train grpo --model smollm2 --env MemChunkQA-v0 --reward tamtrl --out runs/first",
     ),
-    "serve": Group(
+    "serve": CommandGroup(
         "serve a search index, an environment or memories",
         {
             "retriever": Command("serve a search index over HTTP", "memenvs.commands.serve:retriever"),
@@ -145,7 +145,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(
-    prog: str, commands: Mapping[str, Command | Group], words: Sequence[str], group: Group | None = None
+    prog: str,
+    commands: Mapping[str, Command | CommandGroup],
+    words: Sequence[str],
+    group: CommandGroup | None = None,
 ) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(overview(prog, commands, group))
@@ -157,7 +160,7 @@ def _run(
         known = ", ".join(closest_first(name, commands))
         return report_error(prog, f"no command {name!r}; choose one of {known}")
     prog = f"{prog} {name}"
-    if isinstance(entry, Group):
+    if isinstance(entry, CommandGroup):
         return _run(prog, entry.commands, rest, entry)
     module, _, attribute = entry.place.partition(":")
     try:
@@ -169,7 +172,9 @@ def _run(
     return status
 
 
-def overview(prog: str, commands: Mapping[str, Command | Group], group: Group | None = None) -> str:
+def overview(
+    prog: str, commands: Mapping[str, Command | CommandGroup], group: CommandGroup | None = None
+) -> str:
     """The commands of a group, or without one the first screen."""
     about = (
         group.text

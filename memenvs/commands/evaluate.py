@@ -154,7 +154,7 @@ def suite(
     return int(any(score.failed for score in result.scores.values()))
 
 
-Comparison = Annotated[
+ComparedRuns = Annotated[
     Callable[[], dict[str, PairedComparison]],
     arg(constructor=deferred(compare_parts)),
     PositionalRequiredArgs,
@@ -168,7 +168,7 @@ Signals = Annotated[
 Table = Annotated[Callable[[], str], arg(constructor=deferred(main_table)), PositionalRequiredArgs]
 
 
-def compare(comparison: Comparison, *, out: Path | None = None, format: TableFormat = "markdown") -> None:
+def compare(comparison: ComparedRuns, *, out: Path | None = None, format: TableFormat = "markdown") -> None:
     """Compare policies task by task: differences with bootstrap intervals, a table, a plot.
 
     RUNS are folders that `evaluate run --out` wrote; the first is the baseline. --allow takes env, env_args,

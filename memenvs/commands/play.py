@@ -26,7 +26,7 @@ from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.evaluation.policies import ModelOptions, choose_policy
-from memenvs.evaluation.run import check_methods, choose_scorer, completed
+from memenvs.evaluation.run import check_methods_fit, choose_scorer, completed
 from memenvs.models.policy import TokenPolicy
 from memenvs.rollout.collect import begin, step
 from memenvs.rollout.policy import Policy, Request, agent_policy, replies_to
@@ -83,7 +83,7 @@ def play(
     inner = plain_env.unwrapped
     name = policy.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
     methods = read_methods(policy.methods)
-    check_methods(plain_env, methods, policy.scorer)
+    check_methods_fit(plain_env, methods, policy.scorer)
     if save:
         EpisodeWriter(save).close()  # raises here, not at the end of the episode
     env = GridInWords(plain_env) if isinstance(inner, SokobanGridEnv) else plain_env

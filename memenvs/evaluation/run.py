@@ -111,7 +111,7 @@ def evaluate(
     inner = text_env_of(first)
     if str(policy).startswith("hf:") or hasattr(policy, "sample"):
         check_text_observations(first)
-    check_methods(first, methods, scorer)
+    check_methods_fit(first, methods, scorer)
     chosen = choose_policy(policy, options or ModelOptions())
     text = tasks if isinstance(tasks, str) else ",".join(map(str, tasks))
     numbers = read_tasks(text, inner.n_tasks)
@@ -303,7 +303,7 @@ def data_hashes(env: Any) -> dict[str, str]:
     return {name: digest for name, digest in hashes.items() if digest}
 
 
-def check_methods(env: gym.Env[Any, Any], methods: Sequence[MethodSpec], scorer: ScorerSpec) -> None:
+def check_methods_fit(env: gym.Env[Any, Any], methods: Sequence[MethodSpec], scorer: ScorerSpec) -> None:
     """Refuse reward methods that an environment, which is reset, does not fit, before a model loads.
 
     Raises:

@@ -55,7 +55,7 @@ SUITES = msgspec.json.decode(
 
 
 @dataclass(frozen=True)
-class Score:
+class PartScore:
     """A policy's score in one part of a suite, with its 95% interval.
 
     Attributes:
@@ -95,7 +95,7 @@ class SuiteResult:
     samples: int
     date: str
     memenvs: str
-    scores: dict[str, Score]
+    scores: dict[str, PartScore]
 
 
 def play_suite(
@@ -132,7 +132,7 @@ def play_suite(
     setting = choose_policy(policy, options or ModelOptions()).setting
     cache = cache_folder() / "suites"
     version = f"{suite}-{VERSION}" + (f"-{sha256(Path(source))[:12]}" if source else "")
-    scores: dict[str, Score] = {}
+    scores: dict[str, PartScore] = {}
     for part in parts:
         env_args = dict(part.env_args)
         if part.build:
@@ -161,7 +161,7 @@ def play_suite(
         )
         if (measured := summary.metrics.get(part.metric)) is None:
             raise ValueError(f"no episode of {part.name} has ended; the same command plays them again")
-        scores[part.name] = Score(part.metric, *measured.interval, summary.tasks, summary.failed)
+        scores[part.name] = PartScore(part.metric, *measured.interval, summary.tasks, summary.failed)
     name = setting.get("model") or setting["policy"]
     today = datetime.date.today().isoformat()
     result = SuiteResult(suite, VERSION, name, samples, today, memenvs.__version__, scores)
@@ -219,7 +219,7 @@ def suite_table(results: Sequence[SuiteResult], form: TableFormat = "markdown") 
     """A row for each result, a column for each part that any has."""
     parts = list(dict.fromkeys(name for result in results for name in result.scores))
 
-    def cell(score: Score | None) -> str:
+    def cell(score: PartScore | None) -> str:
         return "not played" if score is None else f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]"
 
     rows = [

@@ -25,7 +25,7 @@ from memenvs.retrieval.protocol import MAX_PASSAGES, TOKEN_FILE, Retriever
 MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
 MAX_BATCH, MAX_WAITING = 256, 16_384  # queries in a call of the retriever, and those that may wait for one
 
-Answer = list[tuple[bytes, bytes]]
+QueryResult = list[tuple[bytes, bytes]]
 """The passages of a query, best first: the JSON of a document, and that of its score."""
 
 
@@ -96,7 +96,7 @@ def serve(app: Starlette, host: str, port: int, drain: float) -> None:
 class _Batch(NamedTuple):
     k: int
     queries: dict[str, None]
-    answers: asyncio.Task[dict[str, Answer]]
+    answers: asyncio.Task[dict[str, QueryResult]]
 
 
 class Batcher:
@@ -119,7 +119,7 @@ class Batcher:
         self._next: _Batch | None = None
         self.counts = {"requests": 0, "batches": 0, "waiting": 0}
 
-    async def search(self, queries: list[str], k: int) -> list[Answer]:
+    async def search(self, queries: list[str], k: int) -> list[QueryResult]:
         """The answers (B,) of B queries, each of at most k passages; HTTP 503 if too many wait already."""
         if (waiting := self.counts["waiting"]) + len(queries) > MAX_WAITING:
             reason = f"{waiting} queries are waiting, the limit is {MAX_WAITING}; try later"
@@ -137,7 +137,7 @@ class Batcher:
         self.counts["requests"] += 1
         return [answers[query] for query in queries]
 
-    async def _search(self, queries: dict[str, None], k: int) -> dict[str, Answer]:
+    async def _search(self, queries: dict[str, None], k: int) -> dict[str, QueryResult]:
         async with self._turn:
             if self._next and self._next.queries is queries:
                 self._next = None  # those that come now are another batch
@@ -188,7 +188,7 @@ def read_request(body: bytes, default_k: int) -> tuple[list[str], int, bool]:
     return ask.queries, k, ask.return_scores
 
 
-def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
+def look_up(retriever: Retriever, queries: list[str], k: int) -> list[QueryResult]:
     """Search, and write every passage that was found as JSON, once."""
     ids, scores = retriever.search(queries, k)
     distinct = list(dict.fromkeys(id for row in ids for id in row))
@@ -202,7 +202,7 @@ def look_up(retriever: Retriever, queries: list[str], k: int) -> list[Answer]:
     ]
 
 
-def write_answers(answers: Sequence[Answer], scores: bool) -> bytes:
+def write_answers(answers: Sequence[QueryResult], scores: bool) -> bytes:
     """The JSON of an answer, with or without scores.
 
     Documents come as JSON already, so that an answer of many megabytes is joined in a moment: the event loop

@@ -16,7 +16,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import end_of, env_name, prepare_together, task_options
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.errors import error_line
-from memenvs.rollout.policy import Answer, Policy, Request, as_policy
+from memenvs.rollout.policy import AnsweredRequest, Policy, Request, as_policy
 from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers.credit import Errors, assign_credit, check_methods
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
@@ -243,7 +243,7 @@ class Loop:
                     self._checked = True
         return requests
 
-    def _step(self, answers: Sequence[Answer]) -> list[Request]:
+    def _step(self, answers: Sequence[AnsweredRequest]) -> list[Request]:
         """Play replies, with what environments can do together done first; the turns that follow."""
         replies = [
             (request.env.unwrapped, reply.text) for request, reply in answers if isinstance(reply, Reply)

@@ -65,14 +65,14 @@ class Request:
         return [] if self.turn.fresh else self.episode.sequences()[-1]
 
 
-Answer = tuple[Request, Reply | Exception]
+AnsweredRequest = tuple[Request, Reply | Exception]
 """A request and its reply, or why there is none, which fails its episode."""
 
 
 class Policy(Protocol):
     """Replies to turns."""
 
-    def replies(self, requests: Sequence[Request]) -> Iterable[Answer]:
+    def replies(self, requests: Sequence[Request]) -> Iterable[AnsweredRequest]:
         """Take new requests, and return the replies that are ready, in any order.
 
         Waits for at least one as long as any request has none.
@@ -121,11 +121,11 @@ class TurnPolicy:
     def __init__(self, reply: Callable[[Request], Reply]) -> None:
         self._reply = reply
 
-    def replies(self, requests: Sequence[Request]) -> Iterable[Answer]:
+    def replies(self, requests: Sequence[Request]) -> Iterable[AnsweredRequest]:
         """The reply to each request."""
         return [self._answer(request) for request in requests]
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: Request) -> AnsweredRequest:
         try:
             return request, self._reply(request)
         except Exception as error:
@@ -137,9 +137,9 @@ class ThreadPolicy(TurnPolicy):
 
     def __init__(self, reply: Callable[[Request], Reply]) -> None:
         super().__init__(reply)
-        self._ready: SimpleQueue[Answer] = SimpleQueue()
+        self._ready: SimpleQueue[AnsweredRequest] = SimpleQueue()
 
-    def replies(self, requests: Sequence[Request]) -> Iterable[Answer]:
+    def replies(self, requests: Sequence[Request]) -> Iterable[AnsweredRequest]:
         """The replies that have come, of these requests and earlier ones."""
         for request in requests:
             # A daemon, so that an interrupted run need not wait for a reply that may take minutes. It runs in
@@ -202,7 +202,7 @@ class BatchPolicy:
     def __init__(self, model: TokenPolicy, max_new_tokens: int) -> None:
         self.model, self.max_new_tokens = model, max_new_tokens
 
-    def replies(self, requests: Sequence[Request]) -> Iterable[Answer]:
+    def replies(self, requests: Sequence[Request]) -> Iterable[AnsweredRequest]:
         """The reply to each request."""
         prompts = [prompt_of(self.model, request, self.max_new_tokens) for request in requests]
         fits = [i for i, prompt in enumerate(prompts) if prompt.room > 0]
@@ -221,9 +221,9 @@ class StreamPolicy:
         self._waiting: dict[int, tuple[Request, Prompt]] = {}
         engine.cancel()  # replies that an interrupted rollout left
 
-    def replies(self, requests: Sequence[Request]) -> Iterable[Answer]:
+    def replies(self, requests: Sequence[Request]) -> Iterable[AnsweredRequest]:
         """The replies that have ended, of these requests and earlier ones."""
-        ready: list[Answer] = []
+        ready: list[AnsweredRequest] = []
         for request in requests:
             prompt = prompt_of(self.engine, request, self.max_new_tokens)
             if prompt.room > 0:
@@ -233,7 +233,7 @@ class StreamPolicy:
                 ready.append((request, prompt.reply(None)))
         return ready or [self._ended(key, sampled) for key, sampled in self.engine.completed()]
 
-    def _ended(self, key: int, sampled: Reply) -> Answer:
+    def _ended(self, key: int, sampled: Reply) -> AnsweredRequest:
         request, prompt = self._waiting.pop(key)
         return request, prompt.reply(sampled)
 

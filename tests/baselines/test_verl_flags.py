@@ -8,13 +8,13 @@ import pytest
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.mt_ppo import MTPPOArgs
 from memenvs.baselines.sft import SFTArgs
-from memenvs.baselines.verl import LEARNERS, Shape, absolute, flag_table
+from memenvs.baselines.verl import PLACES, EpisodeShape, absolute, flag_table
 from memenvs.baselines.verl_sft import SFT
 from memenvs.core.arguments import env_parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers" / "verl.md"
 ARGS = {"grpo": GRPOArgs, "mt_ppo": MTPPOArgs, "sft": SFTArgs}
-TABLES = {**LEARNERS, "sft": SFT}
+TABLES = {**PLACES, "sft": SFT}
 
 
 @pytest.mark.parametrize("learner", ARGS)
@@ -30,8 +30,8 @@ def test_the_page_has_the_table_of_the_code():
 @pytest.mark.parametrize(("gpus", "group_size", "rows"), [(8, 5, 32), (3, 8, 27), (8, 8, 27)])
 def test_the_only_optimizer_step_has_room_for_every_row(gpus, group_size, rows):
     args = GRPOArgs(groups=9, group_size=group_size, gpus=gpus)
-    shape = Shape(rows=2.5, most_rows=3, prompt=100, response=100)
-    (size,) = LEARNERS["grpo"]["minibatches"].settings(args, shape).values()
+    shape = EpisodeShape(rows=2.5, most_rows=3, prompt=100, response=100)
+    (size,) = PLACES["grpo"]["minibatches"].settings(args, shape).values()
     assert size == rows  # of 9 tasks with 3 rows each, in whole shares of the GPUs
 
 

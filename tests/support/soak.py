@@ -301,9 +301,11 @@ def parsers(names: str) -> dict[str, Reader]:
         "StepSearch's matches": lambda text: matches(text, ANSWERS),
         "movie_recall": lambda text: known.recall(text, list(known.by_number)[:2]),
         "the judge's JSON": lambda text: [
-            judge.read_json(one % text, 2) for one in ("%s", '{"scores": [%s]}')
+            judge.json_scores(one % text, 2) for one in ("%s", '{"scores": [%s]}')
         ],
-        "the judge's lines": lambda text: [judge.read_lines(f"<score>{text}</score>", n) for n in (None, 2)],
+        "the judge's lines": lambda text: [
+            judge.tagged_scores(f"<score>{text}</score>", n) for n in (None, 2)
+        ],
         "features": lambda text: features(text, [text[:100]], 64),
         "lexical search": lambda text: retriever.search([clean_text(text, 10**6)], 3),
         "lexical scorer": lambda text: scorer.logprobs([ScoreRequest(text, text)]),

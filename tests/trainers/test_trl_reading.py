@@ -45,7 +45,7 @@ def test_every_command_is_taken_by_trl_and_accelerate(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, text in FILES.items():
         Path(name).write_text(text)
-    reading = runpy.run_path(str(SCRIPT))["Reading"]
+    reading = runpy.run_path(str(SCRIPT))["ReadingArgs"]
     seen = {"launch": 0, "serve": 0}
     for line in (line for block in COMMANDS for line in block.replace("\\\n", " ").splitlines() if line):
         given = [word for word in words(line) if word != "&" and "=" not in word.partition("-")[0]]

@@ -23,7 +23,7 @@ from verl_stub import compose
 from memenvs.adapters.common import read_credit
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.flags import recipe_flags, recipe_names
-from memenvs.baselines.verl import add_adapter, hydra_value, unresolved
+from memenvs.baselines.verl import hydra_value, merge_adapter, unresolved
 from memenvs.core.optional import import_object
 from memenvs.wrappers.registry import make_methods
 
@@ -241,7 +241,7 @@ def test_an_adapter_beside_a_merged_model_is_added_to_its_weights(model, tmp_pat
     settings = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
     adapted = peft.get_peft_model(base, settings)
     adapted.save_pretrained(merged / "lora_adapter")
-    add_adapter(merged)
+    merge_adapter(merged)
     assert not (merged / "lora_adapter").exists()
     now = AutoModelForCausalLM.from_pretrained(merged)
     torch.testing.assert_close(now(ids).logits, adapted(ids).logits, rtol=1e-3, atol=1e-4)

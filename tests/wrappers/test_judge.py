@@ -13,7 +13,7 @@ from groups import play_group
 from memenvs import evaluate
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.wrappers import Judge, RewardWrapper
-from memenvs.wrappers.judge import read_json, read_lines, read_verdict, transcript
+from memenvs.wrappers.judge import json_scores, read_verdict, tagged_scores, transcript
 
 
 class Stub(ChatStub):
@@ -86,7 +86,7 @@ def test_an_invalid_verdict_is_nan_with_the_reason_and_counted(endpoint, reply, 
 
 
 def test_one_score_out_of_range_leaves_the_others():
-    (first, _), (second, reason) = read_json('{"scores": [0.5, 7]}', 2)
+    (first, _), (second, reason) = json_scores('{"scores": [0.5, 7]}', 2)
     assert (first, math.isnan(second)) == (0.5, True)
     assert "7 is not in [0, 1]" in reason
 
@@ -202,7 +202,7 @@ SEARCHED = ["<think></think><search>town</search>", "<think></think><answer>shea
     ],
 )
 def test_scores_are_read_line_by_line_after_the_reasoning(verdict, scores):
-    assert read_lines(verdict, 2) == [(score, "") for score in scores]
+    assert tagged_scores(verdict, 2) == [(score, "") for score in scores]
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_scores_are_read_line_by_line_after_the_reasoning(verdict, scores):
     ],
 )
 def test_lines_in_another_form_are_nan_with_the_reason(verdict, reason):
-    found = read_lines(verdict, 2)
+    found = tagged_scores(verdict, 2)
     assert [(math.isnan(value), why.partition(":")[0]) for value, why in found] == [(True, reason)] * 2
 
 
 @pytest.mark.parametrize(("said", "score"), [("1.0", 1.0), ("0.0", 0.0), ("0.7", None), ("", None)])
 def test_an_outcome_in_lines_is_one_or_zero(said, score):
-    ((value, reason),) = read_lines(REASONED % said, None)
+    ((value, reason),) = tagged_scores(REASONED % said, None)
     assert (value == score) if score is not None else (math.isnan(value) and reason != "")
 
 

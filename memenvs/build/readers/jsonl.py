@@ -25,7 +25,7 @@ _DOCUMENT = 'give {"title": "…", "text": "…"}'
 _POOL = 'JSON Lines of {"title": "…", "text": "…"}'
 MOST_READ = 20_000_000  # documents that all tasks of a set read together
 
-Corpus = Mapping[str, tuple[str, str]]  # (title, text) by id
+TextsById = Mapping[str, tuple[str, str]]  # (title, text) by id
 
 
 class _JsonlRecord(QuestionRecord):
@@ -96,7 +96,7 @@ def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
     return documents
 
 
-def _own_contexts(records: list[_JsonlRecord], source: str, corpus: Corpus) -> KeptContexts:
+def _own_contexts(records: list[_JsonlRecord], source: str, corpus: TextsById) -> KeptContexts:
     """The records with their documents as they are, in their order."""
     bare = [not record.documents for record in records]
     if any(bare) and not all(bare):
@@ -112,7 +112,7 @@ def _own_contexts(records: list[_JsonlRecord], source: str, corpus: Corpus) -> K
     return KeptContexts(examples, Layout(), "em", source, "MemSearchQA-v0" if bare[0] else "MemChunkQA-v0")
 
 
-def _example(record: _JsonlRecord, number: int, source: str, corpus: Corpus, drawn: bool) -> Example:
+def _example(record: _JsonlRecord, number: int, source: str, corpus: TextsById, drawn: bool) -> Example:
     id_ = record.named(number)
     where, evidence = f"question {id_} of {source}", record.evidence or []
     if drawn and not evidence:
@@ -142,7 +142,7 @@ def _example(record: _JsonlRecord, number: int, source: str, corpus: Corpus, dra
 
 
 def _of_corpus(
-    record: _JsonlRecord, corpus: Corpus, drawn: bool, where: str
+    record: _JsonlRecord, corpus: TextsById, drawn: bool, where: str
 ) -> tuple[tuple[tuple[str, str], ...], list[int]]:
     """The documents of a question and which of them it needs, by ids of a corpus."""
     needed = [str(id_) for id_ in record.evidence or []]

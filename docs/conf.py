@@ -24,6 +24,8 @@ extensions = [
     "repository_links",
 ]
 
+source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".outside": "markdown"}
+
 # Markdown as code hosts read it: the same anchors, and bare addresses are links.
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]

@@ -1,13 +1,14 @@
-"""The reference of the public names, written from their modules.
+"""The reference of the public names: a page for each module, written when the site is built.
 
-The files of docs/api hold what a code host can show, a title and a sentence. What follows it on the site is
-written here.
+The pages are files because Sphinx reads files: docs/api/MODULE.rst, which git ignores. A code host has the same
+in `python -m pydoc MODULE`.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import memenvs
@@ -61,10 +62,10 @@ MODULES: dict[str, list[str]] = {
 
 
 def module_page(name: str) -> str:
-    """Markdown that documents a module's public names by autodoc."""
+    """reStructuredText that documents a module's public names by autodoc."""
     module = importlib.import_module(name)
     listed = MODULES[name] or [f"{name}.{public}" for public in module.__all__]
-    blocks = []
+    blocks = [name, "=" * len(name), ""]
     for full in (
         sorted(listed, key=lambda full: full.rpartition(".")[2].lower()) if not MODULES[name] else listed
     ):
@@ -78,7 +79,7 @@ def module_page(name: str) -> str:
         if kind == "class":
             blocks += ["   :members:", *(["   :undoc-members:"] if _is_flags(found) else [])]
         blocks += [""]
-    return "\n".join(["```{eval-rst}", *blocks, "```", ""])
+    return "\n".join([*blocks, ""])
 
 
 def _is_flags(found: Any) -> bool:
@@ -89,14 +90,13 @@ def _shown(found: Any) -> str:
     return " ".join(repr(found).split()).replace("numpy.", "np.")
 
 
-def _read(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Before a page is parsed."""
-    folder, _, name = docname.partition("/")
-    if folder == "api" and name != "index":
-        source[0] += "\n" + module_page(name)
+def _write(app: Sphinx) -> None:
+    """Before Sphinx looks for files."""
+    for name in MODULES:
+        (Path(app.srcdir) / "api" / f"{name}.rst").write_text(module_page(name), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
-    app.connect("source-read", _read)
+    app.connect("builder-inited", _write)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

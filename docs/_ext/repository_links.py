@@ -1,8 +1,8 @@
 """Markdown that code hosts show, as pages of the site.
 
-Some pages stand outside docs/, and pages link to files outside docs/. A code host shows both; Sphinx knows
-neither. So a page of docs/ that only points to another one is given that one's text, and a link to a file of
-the repository leads to a page with that file's text.
+Some pages are outside docs/, and pages link to files outside docs/. A code host shows both; Sphinx knows
+neither. So the site gets an empty file for each page outside, which git ignores and which is given that page's
+text when it is read, and a link to a file of the repository leads to a page with that file's text.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ OUTSIDE = {
     "changelog": "CHANGELOG.md",
     "data": "data/README.md",
 }
+SUFFIX = ".outside"
+"""Of the empty files; conf.py says that they are Markdown."""
 PICTURES = (".png", ".svg", ".jpg")
 LEXERS = {".py": "python", ".sh": "bash", ".toml": "toml", ".yml": "yaml", ".cff": "yaml", ".json": "json"}
 SHOWN = 200_000  # characters of a file
@@ -48,10 +50,10 @@ def rewrite(text: str, place: str, docname: str) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
         page = next((name for name, outside in OUTSIDE.items() if outside == path), None)
         if page is not None:
-            path = f"docs/{page}.md"
-        if not (ROOT / path).exists():
+            path = f"docs/{page}{SUFFIX}"
+        elif not (ROOT / path).exists():
             return match[0]  # Sphinx warns
-        inside = path.startswith("docs/") and path.endswith(".md")
+        inside = path.startswith("docs/") and path.endswith((".md", SUFFIX))
         if inside or (image and path.endswith(PICTURES)):
             return f"{image}[{label}]({_relative(path, f'docs/{docname}')}{anchor or ''})"
         return f'<a class="source" href="{_relative(source_page(path), docname)}.html">{label}</a>'
@@ -88,8 +90,8 @@ def source_page(path: str) -> str:
 def linked_files() -> list[str]:
     """Files and folders outside the site that its pages link to, and what those folders hold."""
     found: set[str] = set()
-    for page in sorted((ROOT / "docs").rglob("*.md")):
-        docname = page.relative_to(ROOT / "docs").with_suffix("").as_posix()
+    pages = [page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    for docname in [*pages, *OUTSIDE]:
         place = OUTSIDE.get(docname, f"docs/{docname}.md")
         text = rewrite((ROOT / place).read_text(encoding="utf-8"), place, docname)
         for target in re.findall(r'class="source" href="([^"]+)\.html"', text):
@@ -103,6 +105,12 @@ def linked_files() -> list[str]:
 
 def _relative(path: str, start: str) -> str:
     return posixpath.relpath(path, posixpath.dirname(start) or ".")
+
+
+def _write(app: Sphinx) -> None:
+    """Before Sphinx looks for files."""
+    for docname in OUTSIDE:
+        (Path(app.srcdir) / f"{docname}{SUFFIX}").touch()
 
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -133,6 +141,7 @@ def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
+    app.connect("builder-inited", _write)
     app.connect("source-read", _read)
     app.connect("html-collect-pages", _pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

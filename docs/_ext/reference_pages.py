@@ -1,7 +1,7 @@
 """The reference of the public names: a page for each module, written when the site is built.
 
-The pages are files because Sphinx reads files: docs/api/MODULE.rst, which git ignores. A code host has the same
-in `python -m pydoc MODULE`.
+The pages are files because Sphinx reads files: docs/api/MODULE.rst, which git ignores. Without the site,
+`python -m pydoc MODULE` shows the same.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MODULES: dict[str, list[str]] = {
 
 
 def module_page(name: str) -> str:
-    """reStructuredText that documents a module's public names by autodoc."""
+    """A page that documents a module's public names by autodoc."""
     module = importlib.import_module(name)
     listed = MODULES[name] or [f"{name}.{public}" for public in module.__all__]
     blocks = [name, "=" * len(name), ""]

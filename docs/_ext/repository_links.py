@@ -1,8 +1,8 @@
 """Markdown that code hosts show, as pages of the site.
 
 Some pages are outside docs/, and pages link to files outside docs/. A code host shows both; Sphinx knows
-neither. So the site gets an empty file for each page outside, which git ignores and which is given that page's
-text when it is read, and a link to a file of the repository leads to a page with that file's text.
+neither. So each page outside gets an empty file in docs/, which git ignores, and its text when Sphinx reads
+that file; and a link to a file of the repository leads to a page with that file's text.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def source_page(path: str) -> str:
 def linked_files() -> list[str]:
     """Files and folders outside the site that its pages link to, and what those folders hold."""
     found: set[str] = set()
-    pages = [page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    docs = ROOT / "docs"
+    pages = (page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md"))
     for docname in [*pages, *OUTSIDE]:
         place = OUTSIDE.get(docname, f"docs/{docname}.md")
         text = rewrite((ROOT / place).read_text(encoding="utf-8"), place, docname)

@@ -19,10 +19,15 @@ from memenvs.core.arguments import REQUIRED, described, env_parameters, find_spe
 from memenvs.core.files import read_json, write_text
 from memenvs.data import bundled
 from memenvs.evaluation.suite import SUITES, suite_table
-from memenvs.evaluation.summary import markdown_table
+from memenvs.evaluation.summary import markdown_table, wilson
 from memenvs.models.packaged import shipped_agents
+from memenvs.rollout.scripted import make_policy, policy_label
 
 DOCS = Path(__file__).parent
+PLAYED = {"MemSokobanGrid-v0": ("gold", "random"), "MemSokobanImage-v0": ("gold", "random_text", "silent")}
+"""Environments that are in no suite, and the scripted policies that play them while the page is written."""
+TASKS = 100
+"""Tasks that each of these policies plays."""
 
 
 def page(name: str) -> str:
@@ -80,6 +85,13 @@ def _scores(name: str) -> list[str]:
             "",
         ]
         lines += suite_table(played).splitlines()
+    if name in PLAYED:
+        rows = [
+            [policy_label(policy), "{:.2f} [{:.2f}, {:.2f}]".format(*wilson(_successes(name, policy)))]
+            for policy in PLAYED[name]
+        ]
+        lines += [f"Success in {TASKS} tasks of the split `test`, with 95% intervals:", ""]
+        lines += markdown_table(["policy", "success"], rows)
     rows = []
     for agent in shipped_agents():
         card = read_json(bundled(agent) / "agent.json", "reinstall memenvs")
@@ -92,6 +104,21 @@ def _scores(name: str) -> list[str]:
         lines += ["", "The [shipped agents](../agents.md), in the form that they were trained for:", ""]
         lines += markdown_table(["policy", "tasks", "em"], rows)
     return ["", "## Scores", "", *lines] if lines else []
+
+
+def _successes(name: str, policy: str) -> list[float]:
+    """What a scripted policy reaches in each of the first tasks of a Sokoban environment's test split."""
+    env = gym.make(name, level_split="test", disable_env_checker=True)
+    agent, successes = make_policy(policy, env), []
+    for task in range(TASKS):
+        observation, info = env.reset(seed=task, options={"task": task})
+        over = False
+        while not over:
+            observation, _, terminated, truncated, info = env.step(agent(observation, info))
+            over = terminated or truncated
+        successes.append(info.get("metrics", info)["success"])
+    env.close()
+    return successes
 
 
 if __name__ == "__main__":

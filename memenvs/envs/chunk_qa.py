@@ -160,19 +160,22 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         `turns`, `prompt_tokens` and `prompt_tokens_peak` (tokens of all observations, and of the longest).
 
     Privileged:
-        `answers`; `evidence` (the evidence documents) and `depths` (where each begins, 0 to 1); `sentences`
-        (those of the evidence that the task marks as needed); `evidence_in_chunk` (the documents' parts
-        inside the chunk that is shown); `chunk_span` (the characters of the
-        observation that are this chunk, [start, end); None if it shows none); and the scoring fields (see
-        `TextEnv`). The prompts with and without memory are the answer prompt. The prompt with history equals
-        the one with memory, because earlier turns reach the agent only through its memory. In the teacher's
-        prompts, the evidence inside the chunk (`teacher_prompt`) or all evidence (`…_global`) replaces the
-        chunk; at the answer turn both are the answer prompt with all evidence after the memory. If questions
-        are asked one by one, `question`, `answers`, the targets and the prompts are those of the current
-        question; during the reading, and after the end, those of all questions together. `answered` is
-        whether the last reply was an answer. In memory modes other than `"rewrite"`, `memory` is what the
-        prompt shows, `written` what the last reply wrote at `memory_span` (operations, notes), and `recalled`
-        what was recalled; with `"react"` the scoring fields are those of an environment that appends.
+        - `answers`: the accepted answers of each objective.
+        - `evidence`: the evidence documents; `depths`: where each begins in the text, 0 to 1.
+        - `sentences`: the sentences of the evidence that the task marks as needed.
+        - `evidence_in_chunk`: the parts of the evidence documents inside the chunk that is shown.
+        - `chunk_span`: the characters of the observation that are this chunk, [start, end); None without one.
+        - `prompt_with_memory`, `prompt_without_memory`: the answer prompt with and without the memory.
+        - `prompt_with_history`: the same as `prompt_with_memory`, since earlier turns reach the agent only
+          through its memory.
+        - `teacher_prompt`, `teacher_prompt_global`: this turn's prompt with the evidence inside the chunk, or
+          with all evidence, instead of the chunk; at the answer turn both have all evidence after the memory.
+        - `answered`: whether the last reply was an answer, if questions are asked one by one. `question`,
+          `answers`, the targets and the prompts are then those of the current question; during the reading,
+          and after the end, those of all questions together.
+        - `written`, `recalled`: in memory modes other than `"rewrite"`, what the last reply wrote at
+          `memory_span` (operations, notes) and what was recalled; `memory` is what the prompt shows.
+        - The other scoring fields (see `TextEnv`), with `"react"` as in an environment that appends.
 
     Args:
         tasks: a bundled task set's name or a folder made by `memenvs build`.
@@ -567,11 +570,16 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
 
 class NIAHEnv(ChunkQAEnv):
-    """Read a haystack chunk by chunk with a written memory, then name its needles (RULER's NIAH).
+    r"""Read a haystack chunk by chunk with a written memory, then name its needles (RULER's NIAH).
 
     The haystack is a long text, read as in `MemChunkQA-v0`, in which a few sentences give values of keys. At
     the end the agent names the values that the question asks for. The rest of the text does not help, so
     what is tested is whether the memory keeps every needle from the turn that showed it to the end.
+
+    Action:
+        At each reading turn the whole reply becomes the memory, truncated at `max_memory` tokens. At the last
+        turn the reply names the values in `\boxed{…}` or `<answer>…</answer>`. A thought at the start of a
+        reply is dropped. The other memory modes are those of `MemChunkQA-v0`.
 
     Observation:
         Question, memory and chunk; at the end question and memory. The text is prose, noise or other needles,
@@ -583,6 +591,13 @@ class NIAHEnv(ChunkQAEnv):
         `outcome`: the metric of the answer, at the last turn. For the bundled tasks it is `needle_exact`:
         (needles found - wrong words) / needles, at least 0. Half of the needles earn 0.5. A wrong word looks
         like a needle but is not one, so a list of guesses earns nothing.
+
+    Privileged:
+        - `answers`: one list, the values of the keys in the question.
+        - `evidence`: the needles, whole sentences; `depths`: where each begins in the text, 0 to 1.
+        - `evidence_in_chunk`: the needles, or parts of them, inside the chunk that is shown.
+        - `chunk_span`: the characters of the observation that are this chunk, [start, end); None without one.
+        - The scoring fields and those of memory modes, as in `MemChunkQA-v0`.
 
     Args:
         tasks: `"niah"`, or a folder made by `memenvs build niah`.

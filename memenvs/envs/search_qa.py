@@ -458,15 +458,18 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         `prompt_tokens_peak`.
 
     Privileged:
-        `answers`; `evidence`: the documents that the answer needs, if the task set knows them; `sentences`:
-        their sentences that the task set marks; `passages`: the passages of the last turn that are shown at
-        least in part, each in full; and the scoring fields (see `TextEnv`). A teacher reads the evidence as
-        if a search had just returned it. In modes with a memory, `prompt_with_memory` and
-        `prompt_without_memory` have no passages, and `prompt_with_history` has an empty memory and all turns
-        so far in full. In modes other than `"rewrite"`, `written` is what the last reply wrote, and
-        `recalled` what was recalled. With `"compact"` the memory is the summary. If the last reply was a
-        summary, `memory_span` and `written` say where and what it wrote. A teacher that writes a summary
-        reads the evidence before the request.
+        - `answers`: the accepted answers of each objective.
+        - `evidence`: the documents that the answer needs, if the task set knows them.
+        - `sentences`: their sentences that the task set marks.
+        - `passages`: the passages of the last turn that are shown at least in part, each in full.
+        - `prompt_with_memory`, `prompt_without_memory`: in modes with a memory, the prompts without passages.
+        - `prompt_with_history`: in these modes, with an empty memory and all turns so far in full.
+        - `teacher_prompt`, `teacher_prompt_global`: this turn's prompt, as if a search had just returned the
+          evidence; before a request for a summary, the evidence comes first.
+        - `written`, `recalled`: in modes other than `"rewrite"`, what the last reply wrote and what was
+          recalled. With `"compact"` the memory is the summary, and after a reply that was a summary
+          `memory_span` and `written` say where and what it wrote.
+        - The other scoring fields (see `TextEnv`).
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.

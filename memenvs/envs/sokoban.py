@@ -137,10 +137,12 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         the number of moves of a shortest solution.
 
     Privileged:
-        `deadlocked` (no solution can be reached; found without a search), `solution` (moves from the start),
-        `state` (the board now, as text), and the scoring fields (see `TextEnv`): `question` is the goal and
-        the board at the start, `target` the moves of a shortest solution from there, which a teacher reads
-        after the observation. There are no `answers`, because a level has many solutions.
+        - `deadlocked`: whether no solution can be reached, as far as that is found without a search.
+        - `solution`: the moves from the start.
+        - `state`: the board now, as text.
+        - `question`: the goal and the board at the start.
+        - `target`: the moves of a shortest solution from there, which a teacher reads after the observation.
+        - The other scoring fields (see `TextEnv`). There are no `answers`: a level has many solutions.
 
     Args:
         levels: a bundled level set's name, or a file: .npz, or a collection in text or `.slc`.

@@ -100,9 +100,12 @@ class ToolQAEnv(SearchQAEnv):
         `retrieved` (the result holds an accepted answer), `turns`.
 
     Privileged:
-        `answers`; `evidence`: the documents that the answer needs, if the task set knows them; `sentences`:
-        their sentences that the task set marks; `passages`: those that the last turn returned; and the
-        scoring fields (see `TextEnv`). A teacher reads the evidence as a result after the observation.
+        - `answers`: the accepted answers of each objective.
+        - `evidence`: the documents that the answer needs, if the task set knows them.
+        - `sentences`: their sentences that the task set marks.
+        - `passages`: the passages that the last turn returned.
+        - `teacher_prompt`, `teacher_prompt_global`: the observation, and the evidence as a result after it.
+        - The other scoring fields (see `TextEnv`).
 
     Args:
         tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.

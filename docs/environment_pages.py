@@ -19,7 +19,7 @@ from memenvs.core.arguments import REQUIRED, described, env_parameters, find_spe
 from memenvs.core.files import read_json, write_text
 from memenvs.data import bundled
 from memenvs.evaluation.suite import SUITES, suite_table
-from memenvs.evaluation.summary import markdown_table, wilson
+from memenvs.evaluation.summary import Interval, markdown_table, wilson
 from memenvs.models.packaged import shipped_agents
 from memenvs.rollout.scripted import make_policy, policy_label
 
@@ -87,8 +87,7 @@ def _scores(name: str) -> list[str]:
         lines += suite_table(played).splitlines()
     if name in PLAYED:
         rows = [
-            [policy_label(policy), "{:.2f} [{:.2f}, {:.2f}]".format(*wilson(_successes(name, policy)))]
-            for policy in PLAYED[name]
+            [policy_label(policy), wilson(_successes(name, policy)).text(digits=2)] for policy in PLAYED[name]
         ]
         lines += [f"Success in {TASKS} tasks of the split `test`, with 95% intervals:", ""]
         lines += markdown_table(["policy", "success"], rows)
@@ -99,7 +98,7 @@ def _scores(name: str) -> list[str]:
             setting, _, stage = run.rpartition(", ")
             if stage != "warm-up":
                 player = agent if stage == "learned" else f"{card['model']}, {stage}"
-                rows.append([player, setting, "{:.2f} [{:.2f}, {:.2f}]".format(*scores["em"])])
+                rows.append([player, setting, Interval(*scores["em"]).text(digits=2)])
     if rows:
         lines += ["", "The [shipped agents](../agents.md), in the form that they were trained for:", ""]
         lines += markdown_table(["policy", "tasks", "em"], rows)

@@ -25,7 +25,7 @@ This page shows the scores of policies on the fixed suites of `memenvs evaluate 
 {tables}
 
 - A machine with two cores plays `small` in a few minutes. Each part has 20 tasks, so only large differences
-  show: the interval of 20 successes in 20 tasks is 0.84 to 1.00. `world` has 100 tasks per part and longer
+  show: the interval of 20 successes in 20 tasks is [0.84, 1.00]. `world` has 100 tasks per part and longer
   texts.
 - `gold` asks the environment for the answer, which shows that every task can be solved. `random_text` and
   `silent` show the scores of a policy without skill. `lexical` matches words and has no model.

@@ -270,10 +270,7 @@ def fill(sentences: Sequence[str], characters: int) -> list[str]:
 def of_tasks(pairs: Sequence[tuple[int, float]]) -> str:
     """The mean over tasks of each task's mean, with its interval."""
     means = by_task(pairs)
-    if not means:
-        return "none"
-    mean, low, high = bootstrap(means)
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    return str(bootstrap(means)) if means else "none"
 
 
 def by_task(pairs: Sequence[tuple[int, float]]) -> list[float]:

@@ -175,8 +175,7 @@ def cell(args: argparse.Namespace, name: str, column: str) -> str:
         out=args.out / name / column,
         options=options,
     )
-    mean, low, high = summary.metrics["success"].interval
-    return f"{mean:.3f} ({low:.3f} to {high:.3f}), {summary.metrics['format'].interval.mean:.2f}"
+    return f"{summary.metrics['success'].interval}, {summary.metrics['format'].interval.mean:.2f}"
 
 
 def examples(setting: PlaySetting) -> Callable[[str], Messages]:

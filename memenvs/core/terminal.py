@@ -136,7 +136,7 @@ def in_columns(page: str) -> str:
         columns: list[list[str]] = []
         for head, _, *texts in zip(*cells, strict=True):
             column = [text.replace("\\|", "|") for text in (head, *texts)]
-            is_number = all(re.match(r"[-+]?\d|$", text) for text in column[1:]) and columns
+            is_number = all(re.match(r"\[?[-+]?\d|$", text) for text in column[1:]) and columns
             size = max(map(len, column))
             columns.append([text.rjust(size) if is_number else text.ljust(size) for text in column])
         lines += ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]

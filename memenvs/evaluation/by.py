@@ -49,7 +49,7 @@ def scores_by(field: str, run: str | Path, *, metrics: Sequence[str] | None = No
         for name in names:
             means = [played.means[name][task] for task in tasks if task in played.means[name]]
             interval = metric_interval(name, means) if means else None
-            cells.append(f"{show_number(interval.mean)} ({interval.span()})" if interval else "")
+            cells.append(str(interval) if interval else "")
         rows.append(cells)
     return "\n".join(markdown_table([field, "tasks", *names], rows)) + "\n"
 

@@ -128,7 +128,7 @@ class PairedComparison:
             axis, y, (mean, low, high) = axes[row.metric], k % others, row.difference
             axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
             axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
-            text = f"{show_number(mean, '+')}  [{show_number(low)}, {show_number(high)}]"
+            text = row.difference.text("+")
             axis.text(1.02, y, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8)
         title = f"Differences from {self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
         figure.suptitle(title, fontsize=10, parse_math=False)

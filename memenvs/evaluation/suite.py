@@ -19,7 +19,7 @@ from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.evaluation.compare import PairedComparison, compare
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import evaluate
-from memenvs.evaluation.summary import TableFormat, table_text
+from memenvs.evaluation.summary import Interval, TableFormat, table_text
 from memenvs.rollout.scripted import POLICIES, make_policy, policy_label
 
 RESULT = "suite.json"
@@ -220,7 +220,9 @@ def suite_table(results: Sequence[SuiteResult], form: TableFormat = "markdown") 
     parts = list(dict.fromkeys(name for result in results for name in result.scores))
 
     def cell(score: PartScore | None) -> str:
-        return "not played" if score is None else f"{score.mean:.2f} [{score.low:.2f}, {score.high:.2f}]"
+        if score is None:
+            return "not played"
+        return Interval(score.mean, score.low, score.high).text(digits=2)
 
     rows = [
         [policy_label(result.policy), *(cell(result.scores.get(part)) for part in parts)]

@@ -33,18 +33,26 @@ COUNTS = frozenset(
 
 
 class Interval(NamedTuple):
-    """A mean and its 95% interval."""
+    """A mean and its 95% interval.
+
+    >>> print(Interval(0.15, 0.052, 0.36))
+    0.150 [0.052, 0.360]
+    """
 
     mean: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return self.text()
 
-    def span(self) -> str:
-        """Its ends, as a table shows them."""
-        return f"{show_number(self.low)} to {show_number(self.high)}"
+    def text(self, sign: Literal["", "+"] = "", digits: int | None = None) -> str:
+        """The mean and the ends; see `show_number`."""
+        return f"{show_number(self.mean, sign, digits)} {self.span(digits)}"
+
+    def span(self, digits: int | None = None) -> str:
+        """The ends alone, as `[0.052, 0.360]`."""
+        return f"[{show_number(self.low, digits=digits)}, {show_number(self.high, digits=digits)}]"
 
 
 class MetricSummary(NamedTuple):
@@ -223,13 +231,14 @@ def metric_interval(metric: str, values: Sequence[float]) -> Interval:
     return wilson(values) if is_binary else bootstrap(values)
 
 
-def show_number(value: float, sign: Literal["", "+"] = "") -> str:
-    """Three decimals, or one from 100 on; zero has no minus.
+def show_number(value: float, sign: Literal["", "+"] = "", digits: int | None = None) -> str:
+    """A number with this many decimals, by default three, or one from 100 on; zero has no minus.
 
     >>> show_number(-0.00001, "+"), show_number(-2783.84)
     ('+0.000', '-2,783.8')
     """
-    digits = 3 if abs(value) < 100 else 1
+    if digits is None:
+        digits = 3 if abs(value) < 100 else 1
     return f"{round(value, digits) + 0.0:{sign},.{digits}f}"
 
 

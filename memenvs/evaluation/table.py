@@ -18,6 +18,7 @@ from memenvs.evaluation.summary import (
     TableFormat,
     bootstrap,
     metric_interval,
+    show_number,
     table_text,
 )
 from memenvs.rollout.scripted import TEACHERS
@@ -118,7 +119,7 @@ def main_table(
     for model, printed in chosen.published.items() if published else ():
         lines += [[f"*{model}*", *[""] * len(shown)]] if model else []
         for name, numbers in printed.items():
-            cells = [f"{number:.{chosen.digits}f}" for number in numbers]
+            cells = [show_number(number, digits=chosen.digits) for number in numbers]
             lines.append([f"{name} (paper)", *cells, *[""] * (len(shown) - len(cells))])
     for name, row in values.items():
         lines.append([name, *(_cell(row[k], chosen.digits, intervals) for k in shown)])
@@ -201,8 +202,7 @@ def _is_judged(methods: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
 def _cell(value: Interval | None, digits: int, interval: bool) -> str:
     if value is None:
         return ""
-    mean, low, high = (f"{number:.{digits}f}" for number in value)
-    return f"{mean} [{low}, {high}]" if interval else mean
+    return value.text(digits=digits) if interval else show_number(value.mean, digits=digits)
 
 
 def _caption(runs: Sequence[EvaluatedRun], shown: Mapping[str, Sequence[Part]], unit: str) -> str:

@@ -49,12 +49,8 @@ class Cell(NamedTuple):
         if not self.reached:
             return "never"
         interval: Interval = getattr(self, measure)
-        digits = 2 if measure == "seconds" else 0
-        mean, low, high = (f"{number:.{digits}f}" for number in interval)
-        some = self.reached < self.runs
-        return (
-            f"{'≥ ' if some else ''}{mean} [{low}, {high}]{f' ({self.reached}/{self.runs})' if some else ''}"
-        )
+        text = interval.text(digits=2 if measure == "seconds" else 0)
+        return text if self.reached == self.runs else f"≥ {text} ({self.reached}/{self.runs})"
 
 
 def read_runs(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -136,8 +136,8 @@ def test_the_table_has_the_baseline_and_a_row_a_run(tmp_path, capsys):
         "| metric | run | mean | difference | 95% interval | win/tie/loss |",
         "| --- | --- | --- | --- | --- | --- |",
         "| em | base | 0.333 |  |  |  |",
-        r"|  | mid\|dle | 0.333 | +0.000 | -0.561 to 0.561 | 0/3/0 |",
-        "|  | other | 1.000 | +0.667 | 0.000 to 1.000 | 2/1/0 |",
+        r"|  | mid\|dle | 0.333 | +0.000 | [-0.561, 0.561] | 0/3/0 |",
+        "|  | other | 1.000 | +0.667 | [0.000, 1.000] | 2/1/0 |",
     ]
 
 

@@ -214,7 +214,7 @@ def test_the_papers_judge_numbers_are_beside_a_judges_score_alone(tmp_path, caps
 def test_a_metric_that_counts_is_no_percentage(tmp_path):
     write_run(tmp_path / "mine" / "multi2", {0: [0.0]}, metrics=lambda _: {"model_tokens": 1234.0})
     table = main_table("mempo", [tmp_path / "mine"], metric="model_tokens")
-    assert body(table)[2] == ["mine", "1234.00", "1234.00"]
+    assert body(table)[2] == ["mine", "1,234.00", "1,234.00"]
     assert "Percent" not in table
 
 

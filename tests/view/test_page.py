@@ -133,7 +133,7 @@ def test_the_table_shows_question_target_answer_and_score_and_filters_and_sorts(
 def test_each_run_has_its_mean_score_and_interval(page, report):
     page.open(report).one("table.runs")
     first = page.text("table.runs tbody tr:first-child")
-    assert "0.500 0.500 to 0.500" in first  # both episodes are of one task, and tasks are resampled
+    assert "0.500 [0.500, 0.500]" in first  # both episodes are of one task, and tasks are resampled
     page.all("table.runs a")[0].click()
     page.wait(lambda: len(page.all("tr.row")) == 2)
 

@@ -59,7 +59,7 @@ function decimals(value, sign = "") {
   const digits = Math.abs(value) < 100 ? 3 : 1, text = Math.abs(value).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   return (value < 0 && /[1-9]/.test(text) ? "-" : sign) + text;
 }
-function span(low, high) { return decimals(low) + " to " + decimals(high); }
+function span(low, high) { return "[" + decimals(low) + ", " + decimals(high) + "]"; }
 
 function count(n, what) { return n.toLocaleString("en") + " " + what + (n === 1 ? "" : "s"); }
 function sum(values) { return values.reduce((total, value) => total + (value || 0), 0); }

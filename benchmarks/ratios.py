@@ -1,4 +1,4 @@
-"""Run benchmarks and write their ratios into the first table of docs/benchmarks.md.
+"""Run benchmarks and write their ratios into docs/benchmarks.md.
 
 python -m benchmarks.ratios [reading search "sokoban_peers --levels FILE" …]
 

@@ -34,7 +34,10 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
         row = {
             **episode.metrics,
             **{f"rewards/{name}": value for name, value in episode.rewards.items()},
-            **{f"signals/{name}": float(np.mean(signals)) for name, signals in episode.measured.items()},
+            **{
+                f"signals/{name}": float(np.mean(signals))
+                for name, signals in episode.measured_signals.items()
+            },
             "return": math.nan if episode.lacks_score else sum(episode.turn_rewards),
             "outcome": episode.outcome,
             "reply_tokens": episode.tokens,
@@ -45,7 +48,7 @@ def summary(episodes: Sequence[Episode]) -> dict[str, float]:
                 values[name].append(value)
     metrics |= {name: float(np.mean(of_episodes)) for name, of_episodes in values.items()}
     for name in dict.fromkeys(name for episode in played for name in episode.measured):
-        of_turns = [value for episode in played for value in episode.measured.get(name, ())]
+        of_turns = [value for episode in played for value in episode.measured_signals.get(name, ())]
         metrics[f"signals/{name}_std"] = float(np.std(of_turns))
     return metrics
 

@@ -99,10 +99,10 @@ def measure(
     """
     played = [episode for episode in episodes if not episode.error]
     asked = [
-        (episode, turn, method, method.requests(turn))
+        (episode, number, turn, method, method.requests(turn))
         for episode in played
         for method in methods
-        for turn in episode.turns
+        for number, turn in enumerate(episode.turns)
         if method.name not in turn.signals
     ]
     wanted = dict.fromkeys(request for *_, requests in asked for request in requests)
@@ -124,11 +124,11 @@ def measure(
     if known is not None:
         known.clear()
         known.update({request: scores[request] for request in wanted})
-    for episode, turn, method, requests in asked:
+    for episode, number, turn, method, requests in asked:
         signal = float(method.signal(turn, [scores[request] for request in requests]))
         turn.signals[method.name] = signal if math.isfinite(signal) else math.nan
         if math.isfinite(signal) and method.has_signal and (requests or not method.asks):
-            episode.measured.setdefault(method.name, []).append(signal)
+            episode.measured.setdefault(method.name, []).append(number)
 
 
 def check_methods(methods: Methods, scorer: Scorer | None, info: Info) -> None:

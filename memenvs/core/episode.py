@@ -232,7 +232,8 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
             raised an error.
         error: why it failed, in one line.
         metrics: the environment's at the end, and what reward methods and whoever played it counted.
-        measured: by name of a reward method, its signals at the turns where it measured one, without NaN.
+        measured: by name of a reward method, the turns, from 0, at which it measured a signal. At the others
+            its signal is 0 or NaN.
         replaces_outcome: whether a reward method pays for the result in place of the environment.
         length_penalty: what a learner adds to the result for its length (DAPO), at most 0.
         advantages: (N,) of its sampled tokens, where a learner has computed them.
@@ -250,7 +251,7 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     end: Literal["", "terminated", "truncated", "failed"] = ""
     error: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
-    measured: dict[str, list[float]] = field(default_factory=dict)
+    measured: dict[str, list[int]] = field(default_factory=dict)
     replaces_outcome: bool = False
     length_penalty: float = 0  # no 0.0, which after a pickle is another object, and then written to files
     advantages: Floats = field(default_factory=_no_floats)
@@ -317,6 +318,13 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         """(K,) the signal of each turn, by name of a reward method; those that are measured so far."""
         names = dict.fromkeys(name for turn in self.turns for name in turn.signals)
         return {name: [turn.signals[name] for turn in self.turns if name in turn.signals] for name in names}
+
+    @property
+    def measured_signals(self) -> dict[str, list[float]]:
+        """The signals of the turns at which a reward method measured one, by its name."""
+        return {
+            name: [self.turns[turn].signals[name] for turn in turns] for name, turns in self.measured.items()
+        }
 
     @property
     def credits(self) -> dict[str, list[Credit]]:

@@ -30,9 +30,7 @@ VERSION = 2
 _OF_TASK = ("question", "answers", "target", "evidence", "sentences")
 _OF_TURN = ("evidence_in_chunk", "chunk_span", "memory", "memory_span")
 """What a line keeps of `info["privileged"]`: of the first info, and of each."""
-_NUMBERS = frozenset(
-    {"signals", "rewards", "metrics", "measured", "value", "logprobs", "advantages", "turn_rewards"}
-)
+_NUMBERS = frozenset({"signals", "rewards", "metrics", "value", "logprobs", "advantages", "turn_rewards"})
 """Fields of numbers, in which null is NaN: what could not be measured."""
 _BEGINNING = f'{{"version":{VERSION},'.encode()
 

@@ -269,6 +269,11 @@ def _replay(run: Path) -> PolicySpec:
         digest.update(line.encode())
         if not episode.error:
             replies[pair_of(episode)] = episode.task, [turn.action for turn in episode.turns]
+    if not replies:
+        raise ValueError(
+            f"{file} has no finished episode to replay; give the --out folder of `evaluate run`, or its "
+            f"{EPISODES}"
+        )
 
     def reply(request: Request) -> Reply:
         episode, inner = request.episode, request.env.unwrapped

@@ -11,7 +11,7 @@ import numpy as np
 
 from memenvs.core.arguments import closest_first
 from memenvs.core.data import Count, checked
-from memenvs.core.episode import Episode, Floats
+from memenvs.core.episode import Floats
 from memenvs.core.episode_file import read_lines
 from memenvs.core.files import names_apart, write_json, write_text
 from memenvs.evaluation.compare import MATCHED
@@ -272,10 +272,11 @@ def _measure(run: EvaluatedRun, folder: Path, method: str, metric: str) -> list[
         if metric not in episode.metrics:
             listed = ", ".join(closest_first(metric, episode.metrics))
             raise ValueError(f"{run.name} has no metric {metric!r}; its metrics: {listed}")
-        known |= {name for name, values in episode.measured.items() if values}
+        known |= {name for name, turns in episode.measured.items() if turns}
         name = next((name for name in episode.measured if _plain(name) == wanted), "")
-        steps = _steps(episode, name)
-        episodes.append(_Measured(episode.metrics[metric], steps, episode.measured.get(name, [])))
+        steps = [turn + 1 for turn in episode.measured.get(name, ())]
+        values = episode.measured_signals.get(name, [])
+        episodes.append(_Measured(episode.metrics[metric], steps, values))
     if not any(episode.steps for episode in episodes):
         has = f"it has those of {', '.join(sorted(known))}" if known else "it has none"
         raise ValueError(
@@ -283,16 +284,6 @@ def _measure(run: EvaluatedRun, folder: Path, method: str, metric: str) -> list[
             "--methods MemPO bias=none"
         )
     return episodes
-
-
-def _steps(episode: Episode, method: str) -> list[int]:
-    """The steps, from 1, of what a method measured; elsewhere a turn's signal is 0 or NaN."""
-    left, steps = list(episode.measured.get(method, ())), []
-    for step, turn in enumerate(episode.turns, 1):
-        if left and turn.signals.get(method) == left[0]:
-            steps.append(step)
-            left.pop(0)
-    return steps
 
 
 def _by_step(run: str, episodes: Sequence[_Measured]) -> list[StepSignal]:

@@ -188,7 +188,7 @@ def _branch(node: Node, stream: Sequence[int]) -> Request:
     request: Any = node.request
     turns = [replace(turn, signals=dict(turn.signals), credits={}) for turn in node.episode.turns]
     rng = np.random.default_rng([node.episode.group, *stream])
-    measured = {name: list(values) for name, values in node.episode.measured.items()}
+    measured = {name: list(numbers) for name, numbers in node.episode.measured.items()}
     episode = replace(node.episode, turns=turns, metrics={}, measured=measured)
     return Request(copy.deepcopy(request.env), episode, Turn(request.observation, request.info), rng)
 

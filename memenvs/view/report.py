@@ -299,7 +299,7 @@ def _texts(episode: Episode) -> dict[str, str]:
 
 def _facts(run: str, episode: Episode) -> dict[str, Any]:
     """What the table shows of an episode; numbers have six digits, and None where they are not finite."""
-    signals = {f"mean {name}": [v for v in values if v == v] for name, values in episode.signals.items()}
+    signals = {f"mean {name}": values for name, values in episode.measured_signals.items()}
     numbers = {
         **episode.metrics,
         **{name: sum(values) / len(values) for name, values in signals.items() if values},

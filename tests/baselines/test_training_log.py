@@ -5,6 +5,7 @@ import math
 import gymnasium as gym
 import pytest
 from made_episodes import before, give, reply
+from msgspec.structs import replace
 
 pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
@@ -47,8 +48,15 @@ def test_an_episode_that_lacks_a_score_has_no_return():
 def test_a_signal_has_its_mean_over_episodes_and_its_spread_over_their_turns():
     # Means of the episodes 0.3 and 0.8: 0.55. Turns 0.2, 0.4, 0.8: mean 1.4 / 3, of the squares 0.28,
     # variance 0.28 - 0.217778 = 0.062222.
-    measured = ({"tamtrl": [0.2, 0.4]}, {"tamtrl": [0.8]}, {})
-    found = summary([played({}, measured=signals) for signals in measured])
+    # A turn with nothing to measure, whose signal is 0, counts in neither.
+    first, second, third = played({}), played({}), played({})
+    first.turns *= 3
+    first.turns = [
+        replace(turn, signals={"tamtrl": p}) for turn, p in zip(first.turns, (0.2, 0.0, 0.4), strict=True)
+    ]
+    second.turns[0].signals["tamtrl"] = 0.8
+    first.measured, second.measured = {"tamtrl": [0, 2]}, {"tamtrl": [0]}
+    found = summary([first, second, third])
     assert found["signals/tamtrl"] == pytest.approx(0.55)
     assert found["signals/tamtrl_std"] == pytest.approx(0.062222**0.5, abs=1e-6)
 

@@ -100,7 +100,7 @@ def full_episode():
         end="truncated",
         error="it broke",
         metrics={"success": 1.0, "f1": 0.5},
-        measured={"m": [0.125, 0.25]},
+        measured={"m": [0, 1]},
         replaces_outcome=True,
         length_penalty=-0.5,
         advantages=np.array([0.5, -0.5, 1.5, 2.5]),

@@ -72,3 +72,12 @@ def test_a_run_is_named(tmp_path):
         evaluate("MemSearchQA-v0", "replay:", env_args=WITH, out=tmp_path)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         evaluate("MemSearchQA-v0", f"replay:{tmp_path}/nowhere", env_args=WITH)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF\x00\x01", b"\x7fELF\n\x00\n"])
+def test_a_file_without_an_episode_is_refused_before_anything_is_played(tmp_path, content):
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{file}.* episode"):
+        evaluate("MemSearchQA-v0", f"replay:{file}", env_args=WITH, tasks="0:1", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

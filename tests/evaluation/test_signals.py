@@ -34,7 +34,7 @@ def made(folder, signals, scores, **changes):
         for episode, values, score in zip(episodes, signals, scores, strict=True):
             for turn, value in zip(episode.turns[::2], values, strict=bool(values)):
                 turn.signals["mempo"] = value
-            episode.measured, episode.metrics["em"] = {"mempo": values}, score
+            episode.measured, episode.metrics["em"] = {"mempo": [0, 2] if values else []}, score
             writer.write(episode)
     return folder
 
@@ -64,6 +64,11 @@ def test_a_range_has_its_share_of_the_signals_and_the_metric_of_their_episodes(r
         (0.0, 0.5, 0, 0.0, pytest.approx(math.nan, nan_ok=True)),
         (0.5, 1.0, 4, 1.0, 0.5),
     ]
+
+
+def test_a_signal_of_0_is_at_the_turn_where_it_was_measured(tmp_path):
+    figures = signal_figures("mempo", [made(tmp_path, [[0.5, 0.0]], [1.0])])  # the second turn has no memory
+    assert [(row.step, row.mean) for row in figures.by_step] == [(1, 0.5), (3, 0.0)]
 
 
 def test_signals_outside_0_and_1_have_ranges_of_their_own(tmp_path):

@@ -184,7 +184,8 @@ class TestCredit:
         for episode in collect("MemChunkQA-v0", policy, [1], 2, ["TAMTRL"], "lexical", env_args=READING):
             *memories, answer = episode.signals["tamtrl"]
             assert answer == 0.0  # which is no p_t
-            assert episode.measured == {"tamtrl": pytest.approx(memories)}
+            assert episode.measured == {"tamtrl": [*range(len(memories))]}
+            assert episode.measured_signals == {"tamtrl": memories}
 
     def test_an_episode_that_fails_before_its_end_keeps_what_was_measured_and_gets_no_credit(self):
         def reply(request):

@@ -216,13 +216,15 @@ def test_a_filter_hides_runs_without_a_match_and_names_unknown_fields(page, eval
 
 def test_the_strip_of_a_failure_shows_the_signals_and_where_they_fall(page, tmp_path):
     lost = replied("a", "b", "c", "d")
-    for turn, value in zip(lost.turns, (0.3, 0.975, 0.00009, 0.00008), strict=True):
+    for turn, value in zip(lost.turns, (0.3, 0.975, 0.5, 0.0), strict=True):
         turn.signals = {"tamtrl": value}
+    lost.measured = {"tamtrl": [0, 1, 2]}  # the last turn has nothing to measure
     write(tmp_path / "e.jsonl", [lost])
     write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
     page.open(tmp_path / "r.html", "#e0").one(".turn")
     said = [step.get_attribute("title") for step in page.all(".step")]
     assert "tamtrl signal 0.975" in said[1]
+    assert "tamtrl signal –" in said[3]
     assert ["largest fall" in one for one in said] == [False, False, True, False]
     page.browser.execute_script(
         "const select = document.querySelector('.strip select'); select.value = 'reward';"
@@ -230,6 +232,28 @@ def test_the_strip_of_a_failure_shows_the_signals_and_where_they_fall(page, tmp_
     )
     assert "reward 0" in page.all(".step")[1].get_attribute("title")
     assert "strip=reward" in page.view()
+
+
+def test_the_strip_of_a_failure_marks_the_turn_that_loses_the_answer(page, tmp_path):
+    read_with(tmp_path / "a" / "episodes.jsonl", ["x", "y", "z"])
+    (episode,) = read_episodes(tmp_path / "a" / "episodes.jsonl")
+    answer = episode.turns[0].before["privileged"]["target"]
+    for name, replies in (
+        ("b", [answer, "nothing", "wrong"]),
+        ("c", [answer, "nothing", rf"\boxed{{{answer}}}"]),
+    ):
+        read_with(tmp_path / name / "episodes.jsonl", replies)
+    write_report([tmp_path], tmp_path / "r.html")
+    for view, marked in (
+        ("#e1", [False, True, False]),
+        ("#e2", [False] * 3),
+    ):  # the last one succeeds by luck
+        page.open(tmp_path / "r.html", view).one(".turn")
+        said = [step.get_attribute("title") for step in page.all(".step")]
+        assert ["loses the answer" in one for one in said] == marked
+    page.open(tmp_path / "r.html", "#t1").one(".side")
+    assert "loses the answer" in page.text(".side [aria-label='Turn 2 of b']")
+    assert "loses the answer" not in page.text(".side [aria-label='Turn 2 of c']")
 
 
 def test_the_address_keeps_filter_order_and_turn(page, report):
@@ -492,7 +516,7 @@ def test_the_keyboard_goes_through_turns_episodes_failures_and_groups(page, repo
     page.press("f")  # the silent one
     page.shows("#e1").wait(lambda: "Episode 1" in page.text())
     page.press("g")
-    page.shows("#g1").wait(lambda: "Group of 2" in page.text())
+    page.shows("#g1").wait(lambda: "Group (2)" in page.text())
     assert len(page.all(".side .card")) >= 4
     page.press("\ue00c")  # Escape
     page.wait(lambda: len(page.all("tbody tr.row")) == 5)

@@ -79,29 +79,31 @@ function largestFall(values) {
 }
 
 // A button a turn: whether it read evidence, how much of it the memory keeps, and an amount: its reward or a signal.
-function strip(record, steps, lines) {
+// Where the episode failed, ▼ marks the turns that lose an answer, otherwise the turn at which the signal falls furthest.
+function strip(i, record, steps, lines) {
   const [name, form, values] = stripAmount(record, lines), most = Math.max(...values.map((value) => Math.abs(value || 0)), 0);
-  const fall = name.endsWith(" signal") ? largestFall(values) : -1;
+  const losses = failed(i) ? steps.flatMap((step, k) => (step.lost ? [k] : [])) : [], fall = losses.length || !name.endsWith(" signal") ? -1 : largestFall(values);
+  const mark = (k) => (losses.includes(k) ? "loses the answer" : k === fall ? "largest fall" : "");
   const keeps = steps.some((step) => step.kept !== null), reads = steps.some((step) => step.seen);
   const buttons = steps.map((step, k) => {
     const said = ["turn " + (k + 1), step.seen ? "reads evidence" : "", step.kept === null ? "" : "keeps " + number(100 * step.kept, 2) + "% of it",
-      step.answer ? "the answer is in memory" : "", name + " " + form(values[k]), k === fall ? "largest fall" : ""].filter(Boolean).join(", ");
+      step.answer ? "the answer is in memory" : "", name + " " + form(values[k]), mark(k)].filter(Boolean).join(", ");
     const bar = el("span", { class: "bar" }, el("span", { class: "level" + (step.answer ? " whole" : "") }));
     bar.firstChild.style.height = 100 * (step.kept || 0) + "%";
-    const amount = el("span", { class: "reward" }, (k === fall ? "▼ " : "") + form(typeof values[k] === "number" ? Number(values[k].toPrecision(2)) : null));
+    const amount = el("span", { class: "reward" }, (mark(k) ? "▼ " : "") + form(typeof values[k] === "number" ? Number(values[k].toPrecision(2)) : null));
     amount.style.backgroundColor = shade(values[k] || 0, most);
-    return el("button", { class: "step" + (k === fall ? " fall" : ""), title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
+    return el("button", { class: "step" + (mark(k) ? " fall" : ""), title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
       el("span", { class: "shown", "aria-hidden": "true" },
         el("span", {}, k + 1), reads ? el("span", { class: "seen" }, step.seen ? "●" : "·") : null, keeps ? bar : null, amount));
   });
   const select = el("select", { "aria-label": "Amount of each turn" }, lines.map(([own]) => el("option", { value: own, selected: own === name }, own)));
   select.addEventListener("change", () => {
     remember({ strip: select.value });
-    main.querySelector(".strip").replaceWith(strip(record, steps, lines));
+    main.querySelector(".strip").replaceWith(strip(i, record, steps, lines));
     current(Number(place.turn || 0), false);
     main.querySelector(".strip select").focus({ preventScroll: true });
   });
-  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", fall < 0 ? "" : "▼ largest fall"];
+  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", losses.length ? "▼ an accepted answer was read or in memory, and is lost" : fall < 0 ? "" : "▼ largest fall"];
   return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons),
     el("div", { class: "amount" }, el("label", {}, "number ", select), el("span", { class: "quiet" }, told.filter(Boolean).join(" · "))));
 }
@@ -146,7 +148,7 @@ function episode(i) {
     show("Episode " + i + (record.task ? ", " + record.task : ""), tools,
       el("section", { class: "card", "aria-label": "Episode" }, el("h2", {}, "Episode " + i + (record.task ? " · " + record.task : "")), headline(i, record),
         record.error ? el("p", { class: "failure" }, record.error) : null, details(i, record), otherRuns(i)),
-      cards.length ? [strip(record, progress(record), paid), cards] : el("p", {}, "No turn was played."));
+      cards.length ? [strip(i, record, progress(record), paid), cards] : el("p", {}, "No turn was played."));
     main.focus({ preventScroll: true });
     finding.start();
     if (place.turn) current(Number(place.turn), true);

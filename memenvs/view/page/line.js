@@ -4,11 +4,12 @@
 // chunk is in it, in characters; evidence, the documents of it in the chunk; reply, its text; tokens, how many
 // (null where nobody counted them); end, how the reply was cut off; samples, [start, end, log-probability,
 // advantage] of each token, in characters; advantages, of the tokens; feedback; memory, what is left in it (null
-// without one); rewards and signals, Maps by name; methods, which gave it credit; credits, each with its method;
-// reward, the sum.
+// without one); rewards and signals, Maps by name, of signals those that were measured; methods, which gave it
+// credit; credits, each with its method; reward, the sum.
 function shownEpisode(line) {
   const turns = line.turns || [], size = (text) => [...(text || "")].length;
   const infos = turns.length ? [turns[0].before, ...turns.map((turn) => turn.info)] : []; // infos[k] came before turn k
+  const isMeasured = (name, k) => !line.measured || (line.measured[name] || []).includes(k);
   const privileged = (k) => (infos[k] && infos[k].privileged) || {};
   const continues = (k) => typeof turns[k].observation !== "string";
   const readsFeedback = turns.some((_, k) => continues(k) && privileged(k).chunk_span); // chunks come as feedback
@@ -28,7 +29,8 @@ function shownEpisode(line) {
       end: finished !== false ? "" : tokens === 0 ? "no room behind the prompt" : "truncated at its limit",
       samples: spans.map(([a, b], t) => [a, b, logprobs[t], advantages[t]]),
       feedback: readsFeedback ? "" : info.feedback, memory: typeof memory === "string" ? memory : null,
-      rewards: new Map(Object.entries(info.rewards)), signals: new Map(Object.entries(signals)), methods: Object.keys(credits),
+      rewards: new Map(Object.entries(info.rewards)), signals: new Map(Object.entries(signals).filter(([name]) => isMeasured(name, k))),
+      methods: Object.keys(credits),
       credits: Object.entries(credits).flatMap(([method, some]) => some.map((credit) => ({ ...credit, method }))),
       reward: line.turn_rewards[k],
     };

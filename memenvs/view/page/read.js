@@ -75,6 +75,8 @@ function isPassageOfEvidence(record, passage) {
 
 function feedbackNodes(record, text) { return isBoards(record) ? withBoards(text) : passages(record, text); }
 
+function chunkOf(turn) { return turn.prompt.slice(...turn.chunk.map(placesIn(turn.prompt))); }
+
 // What was read at a turn, with the chunk apart from the rest of the prompt.
 function readNode(record, turn, isFirst) {
   const text = turn.prompt;
@@ -85,20 +87,28 @@ function readNode(record, turn, isFirst) {
     const nodes = isBoards(record) ? withBoards(text) : marked(text, evidenceIn(record, text, turn.evidence), "evidence");
     return whole(nodes, isFirst && text.length < 3000);
   }
-  const chunk = text.slice(...turn.chunk.map(placesIn(text)));
+  const chunk = chunkOf(turn);
   const spans = evidenceIn(record, chunk, turn.evidence);
   const told = "chunk, " + count(chunk.length, "character") + (spans.length ? ", with evidence" : ", no evidence");
   return [labelled(told, aroundSpans(chunk, spans, "evidence")), whole(plain(text, 5000), false)];
 }
 
-// For each turn: whether evidence was read, the share of it kept in memory, and whether an answer is there.
+// For each turn: whether evidence was read, the share of it kept in memory, whether an answer is there, and whether the
+// turn loses one: it was in the memory, or in evidence that the turn read, and is in the memory no more.
 function progress(record) {
   const wanted = content(needed(record).join(" "));
   content(record.question).forEach((word) => wanted.delete(word));
-  return record.turns.map(({ memory, feedback, evidence }) => {
+  const answers = record.answers.flat().filter((answer) => !/^(yes|no)$/i.test(answer)); // words of any text
+  let had = false;
+  return record.turns.map((turn) => {
+    const { memory, feedback, evidence } = turn, text = turn.chunk && turn.prompt !== null ? chunkOf(turn) : turn.prompt || "";
     const searched = /<(information|result)>([\s\S]*?)<\/\1>/.exec(feedback);
     const seen = evidence.length > 0 || Boolean(searched && searched[2].split(/^(?=Doc \d+\(Title: )/m)
       .some((part) => isPassageOfEvidence(record, part.replace(/^Doc \d+\(Title: .*?\) /, "").trim())));
-    return { seen, kept: memory === null ? null : share(wanted, memory), answer: memory !== null && answersIn(memory, record.answers).length > 0 };
+    const shows = (own) => answersIn(own, answers).length > 0, answer = memory !== null && shows(memory);
+    const reads = memory !== null && evidenceIn(record, text, evidence).some(([a, b]) => shows(text.slice(a, b)));
+    const lost = memory !== null && !answer && (had || reads);
+    if (memory !== null) had = answer;
+    return { seen, kept: memory === null ? null : share(wanted, memory), answer, lost };
   });
 }

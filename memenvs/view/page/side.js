@@ -1,9 +1,11 @@
-// Episodes of one task side by side: a group of a training step, or the same task in other runs.
+// Episodes of one task side by side: a group of a training step, or the same task in other runs, those chosen for a
+// comparison first.
 
 function meanAdvantage(record, k) { return k < record.turns.length ? mean(record.turns[k].advantages) : null; }
 
 function sideBySide(i) {
-  const isGroup = place.view === "g", all = isGroup ? groupOf(i) : [i, ...sameTask(i)], members = all.slice(0, 64);
+  const isGroup = place.view === "g", chosen = chosenRuns(), rank = (k) => (chosen.indexOf(index.run[k]) + 1 || Infinity);
+  const all = isGroup ? groupOf(i) : [i, ...sameTask(i)].sort((x, y) => (rank(x) === rank(y) ? 0 : rank(x) - rank(y))), members = all.slice(0, 64);
   where.replaceChildren(link({ view: "" }, "episodes"), " › ", link({ view: "e", at: i }, i), isGroup ? " › group" : " › other runs");
   keys.textContent = isGroup ? "n p group · Esc table" : "Esc table";
   Promise.all(members.map(body)).then((records) => {
@@ -30,8 +32,8 @@ function sideBySide(i) {
       const turn = record.turns[k], was = memories[m];
       if (!turn) return el("section", { class: "card quiet", "aria-label": "Turn " + (k + 1) + " of " + name(m) }, "had ended");
       if (turn.memory !== null) memories[m] = turn.memory;
-      const { seen, kept } = steps[m][k];
-      const read = [seen ? el("span", { class: "seen" }, "● reads evidence") : "", kept === null ? "" : "keeps " + number(100 * kept, 2) + "%", "reward " + signed(turn.reward)].filter(Boolean);
+      const { seen, kept, lost } = steps[m][k];
+      const read = [lost && failed(members[m]) ? el("span", { class: "failure" }, "▼ loses the answer") : "", seen ? el("span", { class: "seen" }, "● reads evidence") : "", kept === null ? "" : "keeps " + number(100 * kept, 2) + "%", "reward " + signed(turn.reward)].filter(Boolean);
       return el("section", { class: "card", "aria-label": "Turn " + (k + 1) + " of " + name(m) },
         el("div", { class: "quiet" }, read.flatMap((part, n) => (n ? [" · ", part] : [part]))), evidenceNode(record, turn),
         replyNode(turn, k, by, most), turn.memory || (turn.memory !== null && was) ? memoryNode(was, turn.memory, false) : null);
@@ -40,7 +42,7 @@ function sideBySide(i) {
       members.map((k, m) => el("div", { class: "name" }, link({ view: "e", at: k }, name(m)))),
       each.map((k) => [el("h3", {}, "Turn " + (k + 1)), records.map((record, m) => card(record, m, k))]));
     rounds.style.gridTemplateColumns = "repeat(" + members.length + ", minmax(var(--column), 1fr))";
-    const title = isGroup ? "Group of " + all.length : "The same task in " + count(new Set(all.map((k) => index.run[k])).size, "run");
+    const title = isGroup ? "Group (" + all.length + ")" : "The same task in " + count(new Set(all.map((k) => index.run[k])).size, "run");
     show(title, el("div", { class: "tools" }, colourTool(first, most, () => sideBySide(i))),
       el("div", { class: "card" }, el("h2", {}, title + (first.task ? " · " + first.task : "")),
         first.question ? labelled("question", isBoards(first) ? withBoards(first.question) : plain(first.question)) : null,
@@ -53,7 +55,7 @@ function sideBySide(i) {
 
 // The evidence that a turn read, folded: its sentences in the chunk, or the passages that came back.
 function evidenceNode(record, turn) {
-  const text = turn.prompt !== null && turn.chunk ? turn.prompt.slice(...turn.chunk.map(placesIn(turn.prompt))) : turn.feedback;
+  const text = turn.prompt !== null && turn.chunk ? chunkOf(turn) : turn.feedback;
   const spans = text ? evidenceIn(record, text, turn.evidence) : [];
   return spans.length ? el("details", { class: "evidence" }, el("summary", {}, "evidence"),
     el("div", { class: "text", dir: "auto" }, spans.map(([a, b], n) => [n ? " … " : "", el("mark", {}, text.slice(a, b))]))) : null;

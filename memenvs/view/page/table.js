@@ -100,6 +100,7 @@ function runTable(redraw) {
   const shownValue = (line, head) => {
     if (head === name) return [el("b", {}, line[name] === null ? "–" : decimals(line[name])), line.range ? el("span", { class: "quiet" }, " " + span(...line.range)) : ""];
     if (head === "tokens" && line.tokens !== undefined) return line.tokens.toLocaleString("en");
+    if (head === "date") return (line.date || "–").split(" ").flatMap((part, k) => [k ? " " : "", el("span", {}, part)]); // a day is not broken
     return isNumber(head) ? number(line[head], 3) : line[head] === undefined ? "–" : line[head];
   };
   const tick = (r) => index.runs.length < 2 ? null : el("td", {}, el("input", {
@@ -112,7 +113,7 @@ function runTable(redraw) {
       el("thead", {}, el("tr", {}, index.runs.length > 1 ? el("th", {}, el("span", { class: "unseen" }, "compare")) : null, ["run", ...heads].map((head) => sortHead("runs", head, isNumber(head), head === name ? name + ", 95% interval" : head, redraw)))),
       el("tbody", {}, lines.map((line) => el("tr", {}, tick(line.r),
         el("th", { scope: "row" }, index.runs.length > 1 ? link({ q: runFilter(line.run) }, line.run) : line.run),
-        heads.map((head) => el("td", { class: isNumber(head) ? "n" : head === "date" ? null : "setting" }, shownValue(line, head)))))))),
+        heads.map((head) => el("td", { class: isNumber(head) ? "n" : head === "date" ? "date" : "setting" }, shownValue(line, head)))))))),
     settings(lines), comparison(redraw),
   ];
 }

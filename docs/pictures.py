@@ -18,17 +18,19 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-import memenvs  # noqa: F401  # registers the environments
+import memenvs
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import read_episodes
 from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban.render import png, rgb
-from memenvs.wrappers import RewardWrapper
 
 IMAGES = Path(__file__).parent / "images"
 INK, DIM, PAPER, PANEL = "#e6e9ef", "#9aa5b8", "#1d2330", "#262d3d"
-GOOD, MARK, LOST = "#8ccf7e", "#e5c76b", "#e8836b"
-SHADE = {MARK: "#4d4522", GOOD: "#243d2b"}
-COLUMN, ROW, MARGIN = 7.8, 18, 20  # pixels
-WIDTH, LEFT, RIGHT = 966, 58, 54  # pixels, and columns of the two panels
+GOOD, MARK, LOST, DOT = "#8ccf7e", "#e5c76b", "#f08c72", "#e5c76c"
+SHADE = {MARK: "#4d4522", GOOD: "#243d2b", LOST: "#4a2a26"}
+WIDTH, MARGIN = 520, 14  # pixels; a phone shows 360 of them, and text of 14 pixels as 10
+FONT, COLUMN, ROW = 14, 8.4, 19  # pixels
+COLUMNS = 56  # of a panel
 TILE = 40
 MOVES = ("up", "down", "left", "right")
 PLANES = ("wall", "floor", "target", "box on target", "box", "player", "player on target")
@@ -50,22 +52,34 @@ def write_line(x: float, y: float, line: Line, weight: str = "normal") -> Iterat
         width = len(text) * COLUMN
         if text.strip():
             if colour in SHADE:
-                yield f'<rect x="{x:g}" y="{y - 13:g}" width="{width:g}" height="17" fill="{SHADE[colour]}"/>'
+                yield f'<rect x="{x:g}" y="{y - 14:g}" width="{width:g}" height="18" fill="{SHADE[colour]}"/>'
             place = f'x="{x:g}" y="{y:g}" textLength="{width:g}" fill="{colour}" font-weight="{weight}"'
             yield f'<text {place} xml:space="preserve">{escape(text)}</text>'
         x += width
 
 
-def panel(x: float, y: float, columns: int, title: str, lines: Sequence[Line], rows: int) -> Iterator[str]:
+class Panel(NamedTuple):
     """A box with a title and at most `rows` lines."""
-    box = f'x="{x:g}" y="{y:g}" width="{columns * COLUMN + 20:g}" height="{rows * ROW + 36}"'
-    yield f'<rect {box} rx="6" fill="{PANEL}"/>'
-    yield from write_line(x + 10, y + 19, [(title, DIM)])
-    for number, line in enumerate(lines[:rows]):
-        yield from write_line(x + 10, y + 22 + (number + 1) * ROW, line)
+
+    title: str
+    lines: Sequence[Line]
+    rows: int
+
+    @property
+    def height(self) -> int:
+        """Pixels from its top to its bottom."""
+        return self.rows * ROW + 36
+
+    def draw(self, y: float) -> Iterator[str]:
+        """The elements of the panel whose top is at y."""
+        box = f'x="{MARGIN}" y="{y:g}" width="{WIDTH - 2 * MARGIN}" height="{self.height}"'
+        yield f'<rect {box} rx="6" fill="{PANEL}"/>'
+        yield from write_line(MARGIN + 10, y + 20, [(self.title, DIM)])
+        for number, line in enumerate(self.lines[: self.rows]):
+            yield from write_line(MARGIN + 10, y + 23 + (number + 1) * ROW, line)
 
 
-def wrapped(text: str, columns: int, colour: str = INK) -> list[Line]:
+def wrapped(text: str, colour: str = INK, columns: int = COLUMNS) -> list[Line]:
     """A text as lines of one colour."""
     lines = [
         piece
@@ -75,16 +89,16 @@ def wrapped(text: str, columns: int, colour: str = INK) -> list[Line]:
     return [[(line, colour)] for line in lines]
 
 
-def marked(text: str, wanted: Sequence[str], columns: int) -> list[Line]:
+def marked(text: str, wanted: Sequence[str]) -> list[Line]:
     """A text as lines, with the wanted sentences in the colour of evidence."""
-    text = re.sub(r"[ \t]*\n[ \t]*", "\n", text)
+    text = re.sub(r"[ \t]*\n[ \t]*", "\n", text.strip())
     is_wanted = np.zeros(len(text), np.bool_)
     for sentence in wanted:
         for match in re.finditer(r"\s+".join(map(re.escape, sentence.split())), text):
             is_wanted[match.start() : match.end()] = True
     lines: list[Line] = []
     at = 0
-    for (line, _), *_ in wrapped(text, columns):
+    for (line, _), *_ in wrapped(text):
         at = text.index(line, at)
         pieces = itertools.groupby(range(at, at + len(line)), key=lambda place: bool(is_wanted[place]))
         lines.append(
@@ -94,10 +108,12 @@ def marked(text: str, wanted: Sequence[str], columns: int) -> list[Line]:
     return lines
 
 
-def around_evidence(lines: list[Line], rows: int) -> list[Line]:
-    """The rows of a text in which its first evidence is seen."""
-    first = next((n for n, line in enumerate(lines) if any(colour == MARK for _, colour in line)), 0)
-    start = max(0, min(first - 3, len(lines) - rows))
+def around_evidence(lines: list[Line], rows: int, words: str = "") -> list[Line]:
+    """The rows of a text in which its first evidence is seen; without evidence, the first of these words."""
+    first = next((n - 2 for n, line in enumerate(lines) if any(colour == MARK for _, colour in line)), 0)
+    if words and not first:
+        first = next((n - 1 for n, line in enumerate(lines) if any(words in text for text, _ in line)), 0)
+    start = max(0, min(first, len(lines) - rows))
     shown = lines[start : start + rows]
     if start:
         shown[0] = [("…", DIM)]
@@ -106,23 +122,63 @@ def around_evidence(lines: list[Line], rows: int) -> list[Line]:
     return shown
 
 
-def steps(
-    turns: int, now: int, y: float, seen: Sequence[bool], rewards: Sequence[float] = ()
-) -> Iterator[str]:
-    """A box a turn: which is played, which read evidence, and in the end what each earned."""
-    width = min(120, (WIDTH - 2 * MARGIN) / turns - 6)
-    for turn in range(turns):
-        x = MARGIN + turn * (width + 6)
-        edge = INK if turn == now else PANEL
-        box = f'x="{x:g}" y="{y:g}" width="{width:g}" height="50" rx="6"'
-        yield f'<rect {box} fill="{PANEL}" stroke="{edge}"/>'
-        yield from write_line(x + 10, y + 20, [(f"turn {turn + 1} ", DIM)])
-        if turn <= now and seen[turn]:
-            yield f'<circle cx="{x + 78:g}" cy="{y + 16:g}" r="4" fill="{MARK}"/>'
-        if len(rewards):
-            value = rewards[turn]
-            colour = GOOD if value > 0 else LOST if value < 0 else DIM
-            yield from write_line(x + 10, y + 40, [(f"{value:+.2f}", colour)], "bold")
+class Strip(NamedTuple):
+    """A box a turn, with what it earned.
+
+    Attributes:
+        title: of the strip.
+        names: of the turns.
+        found: turns that found evidence, which have a dot.
+        rewards: of the turns.
+        blamed: turns whose reward is written in the colour of a loss although it is 0.
+    """
+
+    title: str
+    names: Sequence[str]
+    found: Sequence[bool]
+    rewards: Sequence[float]
+    blamed: Sequence[bool]
+
+    def draw(self, y: float, now: int, paid: int) -> Iterator[str]:
+        """The elements below y while turn `now` is played and the first `paid` turns are paid."""
+        dot = [("   ", DIM), ("●", DOT), ("found evidence", DIM)] if any(self.found) else []
+        yield from write_line(MARGIN, y + 14, [(self.title, DIM), *dot])
+        width = min(118, (WIDTH - 2 * MARGIN + 6) / len(self.names) - 6)
+        for turn, name in enumerate(self.names):
+            x = MARGIN + turn * (width + 6)
+            edge = INK if turn == now else PANEL
+            box = f'x="{x:g}" y="{y + 22:g}" width="{width:g}" height="48" rx="6"'
+            yield f'<rect {box} fill="{PANEL}" stroke="{edge}"/>'
+            yield from write_line(x + 8, y + 40, [(name, DIM)])
+            if turn < paid:
+                if self.found[turn]:
+                    yield f'<circle cx="{x + width - 9:g}" cy="{y + 35:g}" r="4" fill="{DOT}"/>'
+                yield from write_line(x + 8, y + 61, [self.credit(turn)], "bold")
+
+    def credit(self, turn: int) -> tuple[str, str]:
+        """What a turn earned, with its colour."""
+        value = self.rewards[turn]
+        colour = GOOD if value > 0 else LOST if value < 0 or self.blamed[turn] else DIM
+        return (f"{value:+.2f}" if value else "0.00"), colour
+
+
+def page(
+    question: str, panels: Sequence[Panel], strip: Strip, now: int, paid: int, note: str
+) -> tuple[list[str], float]:
+    """The elements of a question, panels, a strip and a note, one below the other, and their height."""
+    parts, y = list[str](), 12.0
+    for line in wrapped(question, columns=COLUMNS + 2):
+        y += ROW
+        parts += write_line(MARGIN, y, line, "bold")
+    y += 12
+    for one in panels:
+        parts += one.draw(y)
+        y += one.height + 8
+    parts += strip.draw(y, now, paid)
+    y += 78
+    for number, line in enumerate(wrapped(note, columns=COLUMNS + 2)):
+        parts += write_line(MARGIN, y + (number + 1) * ROW, line, "bold" if now == paid - 1 else "normal")
+    return parts, y + 2 * ROW + MARGIN
 
 
 def film(frames: Sequence[Frame], height: float) -> str:
@@ -143,7 +199,7 @@ def film(frames: Sequence[Frame], height: float) -> str:
         groups.append(f'<g class="f f{number}{last}">' + "\n".join(frame.parts) + "</g>")
         start += frame.seconds
     still = "@media (prefers-reduced-motion:reduce){.f{animation:none}.f:not(.last){visibility:hidden}}"
-    font = 'font-family="ui-monospace, \'DejaVu Sans Mono\', Menlo, Consolas, monospace" font-size="13"'
+    font = f'font-family="ui-monospace, \'DejaVu Sans Mono\', Menlo, Consolas, monospace" font-size="{FONT}"'
     size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}"'
     return "\n".join(
         [
@@ -156,133 +212,122 @@ def film(frames: Sequence[Frame], height: float) -> str:
     )
 
 
-def question(text: str) -> tuple[list[str], float]:
-    """The elements of a question, and the y below it."""
-    lines = wrapped(text, 112)
-    parts = [*write_line(MARGIN, 30, [("question", DIM)])]
-    for number, line in enumerate(lines):
-        parts += write_line(MARGIN, 50 + number * ROW, line, "bold")
-    return parts, 50 + len(lines) * ROW
+def reading(episode: Episode, method: str, notes: Sequence[str]) -> str:
+    """An episode of reading section by section, and what a method pays each turn.
+
+    Args:
+        episode: the episode; its last turn is the answer.
+        method: name of the method.
+        notes: a sentence about each turn, and one about the whole.
+    """
+    told, turns = episode.turns[0].before["privileged"], len(episode.turns)
+    wanted, rows, sections, found, blamed = told["sentences"] or told["evidence"], 8, [], [], []
+    memories: list[list[str]] = [[]]
+    added: dict[str, int] = {}  # the turn that wrote a line of the memory, or lost it
+    for number, turn in enumerate(episode.turns[:-1]):
+        lines = marked(turn.observation[slice(*turn.before["privileged"]["chunk_span"])], wanted)
+        memories.append(turn.action.splitlines())
+        about = memories[-1][-1].partition(",")[0]
+        shown = around_evidence(lines, rows, about)
+        sections.append(Panel(f"section {number + 1} of {turns - 1}", shown, rows))
+        found.append(any(colour == MARK for line in lines for _, colour in line))
+        changed = set(memories[-1]) ^ set(memories[-2])
+        added |= dict.fromkeys([line for line in memories[-2] + memories[-1] if line in changed], number)
+        blamed.append(bool(changed))
+    names = [*(f"turn {number + 1}" for number in range(turns - 1)), "answer"]
+    strip = Strip(
+        f"what {method} pays each turn", names, [*found, False], episode.turn_rewards, [*blamed, False]
+    )
+
+    def memory(turn: int) -> list[Line]:
+        """The memory after a turn, compared with the one before."""
+        before, after = memories[turn], memories[turn + 1]
+        lines = [("- " + line, LOST) for line in before if line not in after]
+        lines += [("· " + line, INK) if line in before else ("+ " + line, GOOD) for line in after]
+        return [one for text, colour in lines for one in wrapped(text, colour)]
+
+    empty: list[Line] = [[("(empty)", DIM)]]
+    history: list[Line] = []
+    for line, turn in added.items():
+        credit, colour = strip.credit(turn)
+        pieces = wrapped(line, LOST if colour == LOST else INK, COLUMNS - 6)
+        history += [
+            [(f"{credit:5} ", colour) if not n else (" " * 6, INK), *piece] for n, piece in enumerate(pieces)
+        ]
+    kept_rows = max(len(history), *(len(memory(turn)) for turn in range(turns - 1)))
+    shots: list[tuple[float, list[Panel], int, int, str]] = []
+    before: list[Line] = empty
+    for turn, section in enumerate(sections):
+        shots.append((0.8, [section, Panel("memory", before, kept_rows)], turn, turn, ""))
+        shots.append((1.6, [section, Panel("memory", memory(turn), kept_rows)], turn, turn + 1, notes[turn]))
+        before = [one for line in memories[turn + 1] for one in wrapped("· " + line)] or empty
+    answer = Panel("answer from memory", [*wrapped(episode.turns[-1].action), *outcome(episode)], rows)
+    shots.append((1.6, [answer, Panel("memory", before, kept_rows)], turns - 1, turns, notes[-2]))
+    whole = Panel("each line of the memory, and the credit of its turn", history, kept_rows)
+    shots.append((6, [answer, whole], turns - 1, turns, notes[-1]))
+    return pages(told["question"], strip, shots)
 
 
-def reading(env_id: str, task: int, method: str | None, why: str, **arguments: Any) -> str:
-    """An episode of reading chunk by chunk, and what a method pays each turn, with why."""
-    env: Any = gym.make(env_id, **arguments)
-    if method:
-        env = RewardWrapper(env, [method], scorer="lexical")
-    inner: Any = env.unwrapped
-    policy = make_policy("careful" if env_id == "MemChunkQA-v0" else "gold", env)
-    observation, info = env.reset(seed=5, options={"task": task})
-    turns = 0
-    told = info["privileged"]
-    asked, y = question(told["question"])
-    rows, wanted = 12, [text for _, text in inner.tasks.needed_sentences(inner.tasks[task])]
-    seen: list[bool] = []
-    pages: list[tuple[str, list[Line], list[Line], list[Line]]] = []
-    memory: list[str] = []
-    over = False
-    while not over:
-        chunk = "" if inner.answering else observation[slice(*told["chunk_span"])]
-        if chunk and env_id == "MemNIAH-v0":
-            kept = [s for s in re.split(r"(?<=\.)\s+", chunk) if any(w in s or s in w for w in wanted)]
-            reply = "\n".join([*memory, *[" ".join(one.split()) for one in kept]])
-        else:
-            reply = policy(observation, info)
-        lines = around_evidence(marked(chunk, wanted, LEFT), rows)
-        seen.append(any(colour == MARK for line in lines for _, colour in line))
-        observation, _, terminated, truncated, info = env.step(reply)
-        told, over, turns = info["privileged"], terminated or truncated, turns + 1
-        before = [one for line in memory for one in wrapped("· " + line, RIGHT)]
-        now = [line for line in reply.splitlines() if line.strip()] if chunk else memory
-        after = [one for line in now for one in wrapped("· " + line, RIGHT, INK if line in memory else GOOD)]
-        pages.append(
-            (
-                f"section {turns}" if chunk else "answer from memory",
-                lines if chunk else wrapped(reply, LEFT),
-                before,
-                after,
-            )
-        )
-        memory = now
-    bottom = y + 8 + rows * ROW + 36 + 12
-    frames = []
-    right = MARGIN + LEFT * COLUMN + 32
-    for turn, (title, lines, before, after) in enumerate(pages):
-        answers = turn == len(pages) - 1
-        left = list(panel(MARGIN, y, LEFT, title, lines, rows))
-        for seconds, notes in ((2.4, before), (2.0, after)):
-            if answers and notes is after:
-                continue
-            parts = [*asked, *left, *panel(right, y, RIGHT, "memory", notes or [[("(empty)", DIM)]], rows)]
-            frames.append(Frame(seconds, [*parts, *steps(turns, turn, bottom, seen)]))
-    correct = info["metrics"]["success"] == 1
-    end = [
-        [("target  ", DIM), (told["target"], INK)],
-        [("correct" if correct else "wrong", GOOD if correct else LOST)],
+def outcome(episode: Episode) -> list[Line]:
+    """Whether the answer of an episode is right, and the evidence that it needs."""
+    told, right = episode.turns[0].before["privileged"], episode.metrics["success"] == 1
+    verdict: Line = [
+        ("right", GOOD) if right else ("wrong", LOST),
+        (f", the target is {told['target']}", DIM),
     ]
-    lines = [*pages[-1][1], [("", INK)], *end, [("", INK)], *wrapped(why, LEFT, DIM)]
-    parts = [
-        *asked,
-        *panel(MARGIN, y, LEFT, pages[-1][0], lines, rows),
-        *panel(right, y, RIGHT, "memory", pages[-1][3], rows),
-    ]
-    frames.append(Frame(5, [*parts, *steps(turns, turns - 1, bottom, seen, info["turn_rewards"])]))
-    return film(frames, bottom + 50 + MARGIN)
+    evidence = told["sentences"] or told["evidence"]
+    lines = [wrapped(sentence.strip(), MARK) for sentence in evidence]
+    return [verdict, [("the evidence", DIM)], *itertools.chain.from_iterable(lines)]
 
 
-def calling(env_id: str, task: int, replies: Sequence[str], method: str, why: str, **arguments: Any) -> str:
-    """An episode of searches or tool calls, and what a method pays each turn; GOLD is the gold answer."""
-    env = RewardWrapper(gym.make(env_id, **arguments), [method])
-    _, info = env.reset(seed=0, options={"task": task})
-    asked, y = question(info["privileged"]["question"])
-    rows, target, evidence = 13, info["privileged"]["target"], info["privileged"]["evidence"]
-    shots, seen = [], []
-    for reply in replies:
-        reply = reply.replace("GOLD", target)
-        _, _, _, _, info = env.step(reply)
-        found = re.sub(r"</?(information|result)>", "\n", info["feedback"])
-        passages = re.findall(r"^Doc \d+\(Title: \"?(.*?)\"?\) (.*?)(?=^Doc |\Z)", found, re.M | re.S)
+def pages(question: str, strip: Strip, shots: Sequence[tuple[float, Sequence[Panel], int, int, str]]) -> str:
+    """A film of pages. A shot: seconds, panels, the turn that is played, how many are paid, a note."""
+    drawn = [(shot[0], *page(question, shot[1], strip, *shot[2:])) for shot in shots]
+    return film([Frame(seconds, parts) for seconds, parts, _ in drawn], drawn[0][2])
+
+
+def played(env_id: str, task: int, replies: Sequence[str], method: str, **arguments: Any) -> Episode:
+    """An episode of given replies, in which GOLD is the right answer, with the credit of a method."""
+    rest = iter(replies)
+
+    def reply(_: Any, info: Any) -> str:
+        return next(rest).replace("GOLD", target)
+
+    env = gym.make(env_id, **arguments)
+    target = env.reset(seed=0, options={"task": task})[1]["privileged"]["target"]
+    (episode,) = memenvs.collect(env, reply, [0], tasks=[task], methods=[method], scorer="lexical")
+    return episode
+
+
+def calling(episode: Episode, method: str, notes: Sequence[str]) -> str:
+    """An episode of searches or tool calls, and what a method pays each turn; `notes` as for `reading`."""
+    told, turns = episode.turns[0].before["privileged"], len(episode.turns)
+    replies, rows, seen, found = [], 9, set[str](), []
+    backs: list[list[Line]] = []
+    for turn in episode.turns:
+        replies.append(wrapped(turn.action))
+        text = re.sub(r"</?(information|result)>", "\n", turn.info["feedback"])
+        passages = re.findall(r"^Doc \d+\(Title: \"?(.*?)\"?\) (.*?)(?=^Doc |\Z)", text, re.M | re.S)
         lines: list[Line] = []
-        hits = 0
-        for title, text in passages:
-            is_hit = any(text.strip()[:40] in " ".join(one.split()) for one in evidence)
-            hits += is_hit
-            lines += [
-                [("▸ " + title, MARK if is_hit else INK)],
-                *wrapped(textwrap.shorten(text, 150, placeholder=" …"), RIGHT, DIM),
-                [("", INK)],
-            ]
-        shots.append((wrapped(reply, LEFT), lines or wrapped(info["feedback"].strip(), RIGHT)))
-        seen.append(hits > 0)
-    bottom = y + 8 + rows * ROW + 36 + 12
-    right = MARGIN + LEFT * COLUMN + 32
-    frames = []
-    for turn, (reply_lines, found) in enumerate(shots):
-        for seconds, lines in ((1.5, []), (2.4, found)):
-            if turn == len(shots) - 1 and lines is found:
-                continue
-            parts = [
-                *asked,
-                *panel(MARGIN, y, LEFT, "reply", reply_lines, rows),
-                *panel(right, y, RIGHT, "what comes back", lines, rows),
-            ]
-            frames.append(
-                Frame(
-                    seconds,
-                    [*parts, *steps(len(shots), turn, bottom, [*seen[:turn], seen[turn] and lines is found])],
-                )
-            )
-    end = [
-        [("target  ", DIM), (target, INK)],
-        [("correct", GOOD) if info["metrics"]["success"] == 1 else ("wrong", LOST)],
-    ]
-    parts = [
-        *asked,
-        *panel(MARGIN, y, LEFT, "reply", [*shots[-1][0], [("", INK)], *end], rows),
-        *panel(right, y, RIGHT, method, wrapped(why, RIGHT, DIM), rows),
-    ]
-    frames.append(Frame(5, [*parts, *steps(len(shots), len(shots) - 1, bottom, seen, info["turn_rewards"])]))
-    return film(frames, bottom + 50 + MARGIN)
+        for title, passage in passages:
+            body = marked(passage.strip(), told["sentences"])
+            lines += [[("▸ " + title, INK)], *around_evidence(body, rows - 1)]
+        backs.append(lines or wrapped(text.strip()))
+        new = {piece for line in lines for piece, colour in line if colour == MARK} - seen
+        found.append(bool(new))
+        seen |= new
+    names = [*(f"turn {number + 1}" for number in range(turns - 1)), "answer"]
+    strip = Strip(f"what {method} pays each turn", names, found, episode.turn_rewards, [False] * turns)
+    tall = max(map(len, replies))
+    shots: list[tuple[float, list[Panel], int, int, str]] = []
+    for turn, (reply, back) in enumerate(zip(replies[:-1], backs[:-1], strict=True)):
+        shown = Panel("reply", reply, tall)
+        shots.append((0.9, [shown, Panel("what comes back", [], rows)], turn, turn, ""))
+        shots.append((2.0, [shown, Panel("what comes back", back, rows)], turn, turn + 1, notes[turn]))
+    answer = [Panel("reply", replies[-1], tall), Panel("outcome", outcome(episode), rows)]
+    shots.append((1.6, answer, turns - 1, turns, notes[-2]))
+    shots.append((6, answer, turns - 1, turns, notes[-1]))
+    return pages(told["question"], strip, shots)
 
 
 def sokoban(
@@ -295,23 +340,21 @@ def sokoban(
     frames, total, over, move = [], 0.0, False, 0
     said: list[Line] = []
     while True:
-        line: Line = [("return ", DIM), (f"{total:+.2f}", GOOD if total > 0 else INK)]
-        parts = [*draws(env, observation)]
+        parts, line = [*draws(env, observation)], [("return    ", DIM), (f"{total:+.2f}", INK)]
         for number, one in enumerate([*said, [("", INK)], line]):
-            parts += write_line(460, 60 + number * ROW, one)
+            parts += write_line(280, 40 + number * ROW, one)
         frames.append(Frame(4 if over else 2.2 if isinstance(observation, (str, dict)) else 0.7, parts))
         if over:
             return film(frames, height)
         action = policy(observation, info)
         observation, reward, terminated, truncated, info = env.step(action)
         total, over, move = total + float(reward), terminated or truncated, move + 1
-        answer = (
-            re.sub(r"<think></think>|</?answer>", "", action) if isinstance(action, str) else MOVES[action]
-        )
-        said = [
-            *said,
-            [(f"turn {move}  " if isinstance(action, str) else f"move {move}  ", DIM), (answer, INK)],
-        ]
+        paid = (f"{float(reward):+.2f}", GOOD if reward > 0 else LOST)
+        if isinstance(action, str):
+            moves = re.sub(r"<think></think>|</?answer>", "", action)
+            said += [[(f"turn {move}    ", DIM), paid], [("  " + moves, INK)]]
+        else:
+            said += [[(f"{MOVES[action]:10}", INK), paid]]
 
 
 def board_text(env: Any, observation: Any) -> list[str]:
@@ -326,7 +369,7 @@ def board_text(env: Any, observation: Any) -> list[str]:
     ]
     board, parts = boards[-1], []
     for number, line in enumerate(board):
-        place = f'x="{MARGIN + 20}" y="{60 + number * 34}" font-size="28" letter-spacing="10" fill="{INK}"'
+        place = f'x="{MARGIN + 10}" y="{50 + number * 36}" font-size="28" letter-spacing="14" fill="{INK}"'
         parts.append(f'<text {place} xml:space="preserve">{escape(line)}</text>')
     return parts
 
@@ -340,10 +383,10 @@ def board_planes(env: Any, observation: Any) -> list[str]:
     """The board as it is rendered, and the seven planes of its observation."""
     parts = [picture(rgb(env.unwrapped._playing.grid, TILE), MARGIN, MARGIN)]
     for number, name in enumerate(PLANES):
-        x, y = 640 + (number % 2) * 150, 20 + (number // 2) * 78
+        x, y = MARGIN + (number % 4) * 124, 270 + (number // 4) * 84
         pixels = np.where(observation[:, :, number, None].astype(bool), [229, 199, 107], [51, 60, 79])
         parts.append(picture(np.kron(pixels, np.ones((9, 9, 1))).astype(np.uint8), x, y))
-        parts += write_line(x, y + 68, [(name, DIM)])
+        parts += write_line(x, y + 70, [(name, DIM)])
     return parts
 
 
@@ -361,6 +404,7 @@ def _search(thought: str, query: str) -> str:
 SEARCHES = (
     _search("First the landmark: who paid for it?", "landmark of yellow brick in Sirmola"),
     _search("Fessandro Press paid. Who founded it?", "Fessandro Press company founded by"),
+    _search("Once more: who founded it?", "Fessandro Press founded by"),
     _search("Bushad Munandar. Where was he born?", "Bushad Munandar born in"),
     _search("In Amohremir. Which river flows there?", "Amohremir town on the River"),
     "<think>The Yulloa flows through Amohremir.</think>\n<answer>GOLD</answer>",
@@ -370,38 +414,82 @@ CALL = """\
 <tool>
 {"name": "wiki_search", "args": {"query": "emblem of Amirdeshe"}}
 </tool>"""
-TAMTRL = (
-    "TAMTRL pays a turn the outcome times how likely its memory is to a teacher who sees only the evidence."
-)
-OUTCOME = "The outcome alone: nothing says which of the turns earned it."
-MT_PPO = (
-    "MT-PPO pays form, and passages that hold the answer; each search costs 0.1 times the searches so far; "
-    "a right answer in form earns 1."
-)
-MT_GRPO = (
-    "MT-GRPO pays a call that runs (0.2) and a result that holds the answer (0.5); "
-    "then a right answer, and its form."
-)
+NEEDLES = ("common-pigeon", "sunlit-radio", "raspy-loom", "salty-jug")
+
+
+def careless(observation: str, info: Any) -> str:
+    """A reply in the first task of `MemNIAH-v0`: it keeps every needle, but loses the first one in turn 3."""
+    found = re.findall(rf"A special magic number for (?:{'|'.join(NEEDLES)}) is \d+\.", observation)
+    if "<section>" in observation:
+        return "\n".join(found[1:] if info["turn"] == 2 else found)
+    numbers = re.findall(r"is (\d+)", " ".join(found))
+    return f"\\boxed{{{', '.join(numbers)}}}"
+
+
+def needles() -> Episode:
+    """An episode of `MemNIAH-v0` in which a turn loses a needle."""
+    env = gym.make("MemNIAH-v0", chunk_size=3500)
+    methods = [("IGPO", {"measure": "log"})]
+    (episode,) = memenvs.collect(env, careless, [5], tasks=[0], methods=methods, scorer="lexical")
+    return episode
+
 
 PICTURES: dict[str, Callable[[], str]] = {
     "MemChunkQA-v0": lambda: reading(
-        "MemChunkQA-v0", 7, "TAMTRL", TAMTRL, tasks="world-test", chunk_size=420, n_documents=12
+        read_episodes(IMAGES / "smollm2-reader.jsonl")[0],
+        "TAMTRL",
+        (
+            "Turn 1 notes a fact that the answer needs.",
+            "Turn 2 notes the other one and keeps the first.",
+            "Turn 3 adds a useless fact: 0.00.",
+            "The answer is right.",
+            "Turn 3 adds a useless fact: 0.00. The outcome alone would pay all four turns the same.",
+        ),
     ),
-    "MemNIAH-v0": lambda: reading("MemNIAH-v0", 0, None, OUTCOME, chunk_size=3500),
+    "MemNIAH-v0": lambda: reading(
+        needles(),
+        "IGPO",
+        (
+            "Turn 1 notes a needle.",
+            "Turn 2 notes another one.",
+            "Turn 3 finds nothing and loses a needle: it is charged.",
+            "Turn 4 notes two needles.",
+            "Turn 5 changes nothing.",
+            "Three of the four numbers are right.",
+            "IGPO charges turn 3 for what it lost. The outcome alone would pay all turns the same.",
+        ),
+    ),
     "MemSearchQA-v0": lambda: calling(
-        "MemSearchQA-v0", 1, SEARCHES, "SearchRewards", MT_PPO, tasks="world-test", k=3
+        played("MemSearchQA-v0", 1, SEARCHES, "StepSearch", tasks="world-test", k=1, max_turns=6),
+        "StepSearch",
+        (
+            "New evidence: the landmark, and who paid for it.",
+            "New evidence: who founded the company.",
+            "The same passage again: this turn is charged.",
+            "New evidence: where the founder was born.",
+            "New evidence: the river.",
+            "The answer earns the outcome.",
+            "StepSearch pays a search for new evidence, and charges one that brings known passages.",
+        ),
     ),
     "MemToolQA-v0": lambda: calling(
-        "MemToolQA-v0",
-        2,
-        (CALL, "<reasoning>It is a sheaf.</reasoning>\n<answer>GOLD</answer>"),
-        "ToolRewards",
-        MT_GRPO,
-        tasks="world-test",
+        played(
+            "MemToolQA-v0",
+            2,
+            (CALL, "<reasoning>It is a sheaf.</reasoning>\n<answer>GOLD</answer>"),
+            "ToolRewards",
+            tasks="world-test",
+        ),
+        "MT-GRPO",
+        (
+            "A call that runs earns 0.2, a result with the answer 0.5.",
+            "The answer is right.",
+            "MT-GRPO pays a call that runs, a result with the answer, and a right answer in form.",
+        ),
     ),
-    "MemSokoban-v0": lambda: sokoban("MemSokoban-v0", 3, board_text, 280),
-    "MemSokobanImage-v0": lambda: sokoban("MemSokobanImage-v0", 5, board_picture, 280, tile=TILE),
-    "MemSokobanGrid-v0": lambda: sokoban("MemSokobanGrid-v0", 5, board_planes, 346),
+    "MemSokoban-v0": lambda: sokoban("MemSokoban-v0", 3, board_text, 270),
+    "MemSokobanImage-v0": lambda: sokoban("MemSokobanImage-v0", 5, board_picture, 270, tile=TILE),
+    "MemSokobanGrid-v0": lambda: sokoban("MemSokobanGrid-v0", 5, board_planes, 440),
 }
 
 

@@ -28,7 +28,7 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".outside": "mar
 
 # Markdown as code hosts read it: the same anchors, and bare addresses are links.
 myst_heading_anchors = 6
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "html_image"]  # `<img>` has a width on code hosts too
 copybutton_prompt_text = "$ "
 copybutton_line_continuation_character = "\\"
 

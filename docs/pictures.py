@@ -1,6 +1,11 @@
-"""Draw docs/images/*.svg: an episode of each environment as a moving picture.
+"""Draw docs/images/*.svg: an episode of each environment as a moving picture, and the architecture.
 
-`python docs/pictures.py` writes the same files every time. The episodes are real; scripted policies play.
+`python docs/pictures.py` writes the same files every time. The episodes are real. In all but one scripted
+policies play; a model's was recorded by
+
+    memenvs play --env MemChunkQA-v0 --task 29 --env-args tasks=world-test n_documents=6 chunk_size=300
+        cut_at=document max_memory=128 max_answer=32 template=short tokenizer=world --policy hf:smollm2-reader
+        --temperature 0 --methods TAMTRL --save docs/images/smollm2-reader.jsonl
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from memenvs.sokoban.render import png, rgb
 
 IMAGES = Path(__file__).parent / "images"
 INK, DIM, PAPER, PANEL = "#e6e9ef", "#9aa5b8", "#1d2330", "#262d3d"
-GOOD, MARK, LOST, DOT = "#8ccf7e", "#e5c76b", "#f08c72", "#e5c76c"
+GOOD, MARK, LOST, YELLOW = "#8ccf7e", "#e5c76b", "#f08c72", "#ecd07a"
 SHADE = {MARK: "#4d4522", GOOD: "#243d2b", LOST: "#4a2a26"}
 WIDTH, MARGIN = 520, 14  # pixels; a phone shows 360 of them, and text of 14 pixels as 10
 FONT, COLUMN, ROW = 14, 8.4, 19  # pixels
@@ -141,7 +146,7 @@ class Strip(NamedTuple):
 
     def draw(self, y: float, now: int, paid: int) -> Iterator[str]:
         """The elements below y while turn `now` is played and the first `paid` turns are paid."""
-        dot = [("   ", DIM), ("●", DOT), ("found evidence", DIM)] if any(self.found) else []
+        dot = [("   ", DIM), ("●", YELLOW), ("found evidence", DIM)] if any(self.found) else []
         yield from write_line(MARGIN, y + 14, [(self.title, DIM), *dot])
         width = min(118, (WIDTH - 2 * MARGIN + 6) / len(self.names) - 6)
         for turn, name in enumerate(self.names):
@@ -152,7 +157,7 @@ class Strip(NamedTuple):
             yield from write_line(x + 8, y + 40, [(name, DIM)])
             if turn < paid:
                 if self.found[turn]:
-                    yield f'<circle cx="{x + width - 9:g}" cy="{y + 35:g}" r="4" fill="{DOT}"/>'
+                    yield f'<circle cx="{x + width - 9:g}" cy="{y + 35:g}" r="4" fill="{YELLOW}"/>'
                 yield from write_line(x + 8, y + 61, [self.credit(turn)], "bold")
 
     def credit(self, turn: int) -> tuple[str, str]:
@@ -397,6 +402,62 @@ def picture(pixels: npt.NDArray[np.uint8], x: float, y: float) -> str:
     return f'<image {place} href="data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"/>'
 
 
+def box(x: float, y: float, width: float, title: str, *lines: str) -> Iterator[str]:
+    """A box with a title and lines of text, for `architecture`."""
+    place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{38 + ROW * len(lines)}"'
+    yield f'<rect {place} rx="6" fill="{PANEL}" stroke="{DIM}"/>'
+    yield from write_line(x + 10, y + 23, [(title, INK)], "bold")
+    for number, line in enumerate(lines, 1):
+        yield from write_line(x + 10, y + 25 + number * ROW, [(line, DIM)])
+
+
+def arrow(
+    x: float, y: float, right: float, down: float, label: str = "", both: bool = False
+) -> Iterator[str]:
+    """An arrow from x, y, with a label beside or above it; `both` gives it two heads."""
+    heads = 'marker-end="url(#head)"' + ' marker-start="url(#head)"' * both
+    line = f'd="M{x:g} {y:g}l{right:g} {down:g}" stroke="{YELLOW}" stroke-width="2"'
+    yield f'<path {line} fill="none" {heads}/>'
+    yield from write_line(x + 12, y + down / 2 + 5, [(label, YELLOW)])
+
+
+def architecture() -> str:
+    """Task sets, environments, reward methods, and what uses their episodes."""
+    across, wide, narrow = WIDTH - 2 * MARGIN, 300, 150
+    side, middle = WIDTH - MARGIN - narrow, MARGIN + 60
+    parts = [
+        *box(MARGIN, 14, across, "task sets", "bundled, published or generated: `memenvs build`"),
+        *arrow(middle, 71, 0, 30, "a task: question, documents, evidence"),
+        *box(MARGIN, 106, wide, "environment", "reading, needles, search,", "tools, Sokoban, or your own"),
+        *arrow(MARGIN + wide + 4, 144, side - MARGIN - wide - 8, 0, both=True),
+        *box(side, 106, narrow, "policy", "function, model", "or endpoint"),
+        *arrow(middle, 182, 0, 30, "each turn"),
+        *box(
+            MARGIN,
+            217,
+            wide,
+            "reward methods",
+            "TAMTRL, IGPO, GiGPO, …: wrappers",
+            "that give every turn its credit",
+        ),
+        *arrow(side - 4, 255, MARGIN + wide - side + 8, 0),
+        *box(side, 217, narrow, "scorer", "a model, or", "word overlap"),
+        *arrow(middle, 293, 0, 30, "episodes, with the credit of each turn"),
+    ]
+    users = {
+        "learners": ("PPO, GRPO,", "SFT, PRM"),
+        "adapters": ("TRL, verl,", "SkyRL, …"),
+        "evaluate": ("intervals,", "comparisons"),
+        "view": ("browser,", "terminal"),
+    }
+    for place, (title, lines) in enumerate(users.items()):
+        parts += box(MARGIN + place * 124.4, 328, 118, title, *lines)
+    size = 'viewBox="0 0 8 8" refX="7" refY="4" markerWidth="5" markerHeight="5"'
+    tip = f'<path d="M0 0l8 4l-8 4z" fill="{YELLOW}"/>'
+    head = f'<marker id="head" {size} orient="auto-start-reverse">{tip}</marker>'
+    return film([Frame(1, [head, *parts])], 418)
+
+
 def _search(thought: str, query: str) -> str:
     return f"<think>{thought}</think>\n<search>{query}</search>"
 
@@ -490,6 +551,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "MemSokoban-v0": lambda: sokoban("MemSokoban-v0", 3, board_text, 270),
     "MemSokobanImage-v0": lambda: sokoban("MemSokobanImage-v0", 5, board_picture, 270, tile=TILE),
     "MemSokobanGrid-v0": lambda: sokoban("MemSokobanGrid-v0", 5, board_planes, 440),
+    "architecture": architecture,
 }
 
 

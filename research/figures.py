@@ -1,4 +1,4 @@
-"""Redraw the pictures of records in `research/results`: of `research/reproductions.md`, and the one on the front page.
+"""Redraw the pictures of records in `research/results`, and the one on the front page.
 
 python -m research.figures
 """

@@ -13,6 +13,7 @@ from browser import chromium
 
 import memenvs
 from memenvs.core.arguments import env_parameters
+from memenvs.core.episode_file import read_episodes
 from memenvs.evaluation.suite import read_suite
 
 ROOT = Path(__file__).parents[2]
@@ -101,10 +102,22 @@ def unpacked(svg):
     return re.sub(r"base64,([\w+/=]+)", pixels, svg)
 
 
-@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("name", pictures.PICTURES)
 def test_a_picture_shows_what_happens_in_the_environment_now(name):
     kept = (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8")
     assert unpacked(pictures.PICTURES[name]()) == unpacked(kept), "draw it again: python docs/pictures.py"
+
+
+def test_the_recorded_episode_of_a_film_is_one_that_the_environment_plays_today():
+    (kept,) = read_episodes(DOCS / "images" / "smollm2-reader.jsonl")
+    sizes = {"n_documents": 6, "chunk_size": 300, "max_memory": 128, "max_answer": 32, "cut_at": "document"}
+    env = gym.make(kept.env, tasks="world-test", template="short", tokenizer="world", **sizes)
+    observation, _ = env.reset(seed=kept.seed, options={"task": kept.number})
+    for turn in kept.turns:
+        assert observation == turn.observation
+        observation, _, terminated, _, info = env.step(turn.action)
+    assert terminated
+    assert info["metrics"]["em"] == kept.metrics["em"] == 1
 
 
 def test_the_leaderboard_shows_the_results_beside_it():

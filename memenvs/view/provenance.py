@@ -38,8 +38,9 @@ def run_settings(file: Path) -> dict[str, str | float]:
     env_args = setting.get("env_args")
     chosen = env_args.get("memory_mode") if isinstance(env_args, Mapping) else None
     facts["memory mode"] = chosen or _default_memory_mode(setting.get("env"))
-    methods = setting.get("methods") or []
-    facts["methods"] = ", ".join(str(method[0] if isinstance(method, list) else method) for method in methods)
+    paid = [setting["reward"]] if setting.get("reward") else []  # what a learner's group compares
+    paid += [method[0] if isinstance(method, list) else method for method in setting.get("methods") or ()]
+    facts["methods"] = ", ".join(map(str, paid))
     facts["scorer"] = _plain(setting.pop("scorer", None))
     if cost_file.exists():
         cost = read_json(cost_file, _FIX)

@@ -234,6 +234,7 @@ def test_the_settings_of_a_run_are_read_beside_its_episodes(runs, tmp_path):
         "learner": "grpo",
         "model": "small",
         "env": "MemSearchQA-v0",
+        "reward": "turn",
         "methods": ["TAMTRL"],
         "lr": 1e-5,
     }
@@ -241,7 +242,11 @@ def test_the_settings_of_a_run_are_read_beside_its_episodes(runs, tmp_path):
     assert set(run_settings(file)) == {"date"}
     (tmp_path / "args.json").write_text(json.dumps(learner))
     facts = run_settings(file)
-    assert (facts["policy"], facts["memory mode"], facts["methods"]) == ("grpo, small", "react", "TAMTRL")
+    assert (facts["policy"], facts["memory mode"], facts["methods"]) == (
+        "grpo, small",
+        "react",
+        "turn, TAMTRL",
+    )
     assert facts["lr"] == "1e-05"
     (tmp_path / "args.json").write_text(json.dumps({**learner, "env": "os:MemSearchQA-v0"}))
     assert "memory mode" not in run_settings(file)  # a file of somebody else's imports nothing

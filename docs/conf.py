@@ -1,5 +1,6 @@
 """The documentation site: `make docs` builds it into build/html, offline, with warnings as errors."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "docstrings",
+    "link_previews",
     "reference_pages",
     "repository_links",
 ]
@@ -54,6 +56,8 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = f"memenvs {release}"
+html_logo = html_favicon = "images/icon.svg"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")  # previews of links need the whole address
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False

@@ -1,4 +1,4 @@
-"""Draw docs/images/*.svg: an episode of each environment as a moving picture, and the architecture.
+"""Draw docs/images/*.svg: an episode of each environment as a film, the architecture and the icon.
 
 `python docs/pictures.py` writes the same files every time. The episodes are real. In all but one scripted
 policies play; a model's was recorded by
@@ -127,63 +127,64 @@ def around_evidence(lines: list[Line], rows: int, words: str = "") -> list[Line]
     return shown
 
 
-class Strip(NamedTuple):
-    """A box a turn, with what it earned.
+class EpisodeFilm:
+    """A film of an episode: the question, panels, what each turn earned and a note, one below the other.
 
-    Attributes:
-        title: of the strip.
-        names: of the turns.
-        found: turns that found evidence, which have a dot.
-        rewards: of the turns.
-        blamed: turns whose reward is written in the colour of a loss although it is 0.
+    Args:
+        episode: the episode; its last turn is the answer.
+        method: name of the method that pays.
+        found: for each turn before the answer, whether it found evidence, which a dot shows.
+        blamed: turns whose reward has the colour of a loss although it is 0.
     """
 
-    title: str
-    names: Sequence[str]
-    found: Sequence[bool]
-    rewards: Sequence[float]
-    blamed: Sequence[bool]
+    def __init__(
+        self, episode: Episode, method: str, found: Sequence[bool], blamed: Sequence[int] = ()
+    ) -> None:
+        self.episode, self.found, self.blamed = episode, found, blamed
+        self.title: Line = [
+            (f"what {method} pays each turn   ", DIM),
+            ("●", YELLOW),
+            (" found evidence", DIM),
+        ]
+        self.frames: list[Frame] = []
+        self.height = 0.0
 
-    def draw(self, y: float, now: int, paid: int) -> Iterator[str]:
-        """The elements below y while turn `now` is played and the first `paid` turns are paid."""
-        dot = [("   ", DIM), ("●", YELLOW), ("found evidence", DIM)] if any(self.found) else []
-        yield from write_line(MARGIN, y + 14, [(self.title, DIM), *dot])
-        width = min(118, (WIDTH - 2 * MARGIN + 6) / len(self.names) - 6)
-        for turn, name in enumerate(self.names):
-            x = MARGIN + turn * (width + 6)
-            edge = INK if turn == now else PANEL
+    def shoot(self, seconds: float, panels: Sequence[Panel], turn: int, note: str = "") -> None:
+        """Show panels for some seconds while a turn is played; with a note the turn is paid."""
+        parts, y = list[str](), 12.0
+        question = self.episode.turns[0].before["privileged"]["question"]
+        for line in wrapped(question, columns=COLUMNS + 2):
+            y += ROW
+            parts += write_line(MARGIN, y, line, "bold")
+        y += 12
+        for one in panels:
+            parts += one.draw(y)
+            y += one.height + 8
+        parts += self._strip(y, turn, turn + bool(note))
+        for number, line in enumerate(wrapped(note, columns=COLUMNS + 2), 1):
+            parts += write_line(MARGIN, y + 78 + number * ROW, line, "bold")
+        self.frames.append(Frame(seconds, parts))
+        self.height = y + 78 + 2 * ROW + MARGIN
+
+    def _strip(self, y: float, now: int, paid: int) -> Iterator[str]:
+        yield from write_line(MARGIN, y + 14, self.title)
+        turns = len(self.episode.turns)
+        width = min(118, (WIDTH - 2 * MARGIN + 6) / turns - 6)
+        for turn in range(turns):
+            x, answers = MARGIN + turn * (width + 6), turn == turns - 1
             box = f'x="{x:g}" y="{y + 22:g}" width="{width:g}" height="48" rx="6"'
-            yield f'<rect {box} fill="{PANEL}" stroke="{edge}"/>'
-            yield from write_line(x + 8, y + 40, [(name, DIM)])
+            yield f'<rect {box} fill="{PANEL}" stroke="{INK if turn == now else PANEL}"/>'
+            yield from write_line(x + 8, y + 40, [("answer" if answers else f"turn {turn + 1}", DIM)])
             if turn < paid:
-                if self.found[turn]:
+                if not answers and self.found[turn]:
                     yield f'<circle cx="{x + width - 9:g}" cy="{y + 35:g}" r="4" fill="{YELLOW}"/>'
                 yield from write_line(x + 8, y + 61, [self.credit(turn)], "bold")
 
     def credit(self, turn: int) -> tuple[str, str]:
         """What a turn earned, with its colour."""
-        value = self.rewards[turn]
-        colour = GOOD if value > 0 else LOST if value < 0 or self.blamed[turn] else DIM
+        value = self.episode.turn_rewards[turn]
+        colour = GOOD if value > 0 else LOST if value < 0 or turn in self.blamed else DIM
         return (f"{value:+.2f}" if value else "0.00"), colour
-
-
-def page(
-    question: str, panels: Sequence[Panel], strip: Strip, now: int, paid: int, note: str
-) -> tuple[list[str], float]:
-    """The elements of a question, panels, a strip and a note, one below the other, and their height."""
-    parts, y = list[str](), 12.0
-    for line in wrapped(question, columns=COLUMNS + 2):
-        y += ROW
-        parts += write_line(MARGIN, y, line, "bold")
-    y += 12
-    for one in panels:
-        parts += one.draw(y)
-        y += one.height + 8
-    parts += strip.draw(y, now, paid)
-    y += 78
-    for number, line in enumerate(wrapped(note, columns=COLUMNS + 2)):
-        parts += write_line(MARGIN, y + (number + 1) * ROW, line, "bold" if now == paid - 1 else "normal")
-    return parts, y + 2 * ROW + MARGIN
 
 
 def film(frames: Sequence[Frame], height: float) -> str:
@@ -221,56 +222,76 @@ def reading(episode: Episode, method: str, notes: Sequence[str]) -> str:
     """An episode of reading section by section, and what a method pays each turn.
 
     Args:
-        episode: the episode; its last turn is the answer.
+        episode: the episode.
         method: name of the method.
         notes: a sentence about each turn, and one about the whole.
     """
-    told, turns = episode.turns[0].before["privileged"], len(episode.turns)
-    wanted, rows, sections, found, blamed = told["sentences"] or told["evidence"], 8, [], [], []
-    memories: list[list[str]] = [[]]
-    added: dict[str, int] = {}  # the turn that wrote a line of the memory, or lost it
+    rows, sections, found, memories = 8, list[list[Line]](), list[bool](), [list[str]()]
+    changed: dict[str, int] = {}  # lines of the memory, with the turn that added or lost them
     for number, turn in enumerate(episode.turns[:-1]):
-        lines = marked(turn.observation[slice(*turn.before["privileged"]["chunk_span"])], wanted)
-        memories.append(turn.action.splitlines())
-        about = memories[-1][-1].partition(",")[0]
-        shown = around_evidence(lines, rows, about)
-        sections.append(Panel(f"section {number + 1} of {turns - 1}", shown, rows))
+        text = turn.observation[slice(*turn.before["privileged"]["chunk_span"])]
+        lines = marked(text, evidence(episode))
+        before, after = memories[-1], turn.action.splitlines()
+        sections.append(around_evidence(lines, rows, after[-1].partition(",")[0]))
         found.append(any(colour == MARK for line in lines for _, colour in line))
-        changed = set(memories[-1]) ^ set(memories[-2])
-        added |= dict.fromkeys([line for line in memories[-2] + memories[-1] if line in changed], number)
-        blamed.append(bool(changed))
-    names = [*(f"turn {number + 1}" for number in range(turns - 1)), "answer"]
-    strip = Strip(
-        f"what {method} pays each turn", names, [*found, False], episode.turn_rewards, [*blamed, False]
-    )
-
-    def memory(turn: int) -> list[Line]:
-        """The memory after a turn, compared with the one before."""
-        before, after = memories[turn], memories[turn + 1]
-        lines = [("- " + line, LOST) for line in before if line not in after]
-        lines += [("· " + line, INK) if line in before else ("+ " + line, GOOD) for line in after]
-        return [one for text, colour in lines for one in wrapped(text, colour)]
-
-    empty: list[Line] = [[("(empty)", DIM)]]
-    history: list[Line] = []
-    for line, turn in added.items():
-        credit, colour = strip.credit(turn)
-        pieces = wrapped(line, LOST if colour == LOST else INK, COLUMNS - 6)
-        history += [
-            [(f"{credit:5} ", colour) if not n else (" " * 6, INK), *piece] for n, piece in enumerate(pieces)
-        ]
-    kept_rows = max(len(history), *(len(memory(turn)) for turn in range(turns - 1)))
-    shots: list[tuple[float, list[Panel], int, int, str]] = []
-    before: list[Line] = empty
-    for turn, section in enumerate(sections):
-        shots.append((0.8, [section, Panel("memory", before, kept_rows)], turn, turn, ""))
-        shots.append((1.6, [section, Panel("memory", memory(turn), kept_rows)], turn, turn + 1, notes[turn]))
-        before = [one for line in memories[turn + 1] for one in wrapped("· " + line)] or empty
+        memories.append(after)
+        changed |= {line: number for line in [*before, *after] if (line in before) != (line in after)}
+    shown = EpisodeFilm(episode, method, found, [*changed.values()])
+    history = list[Line]()
+    for line, number in changed.items():
+        credit, colour = shown.credit(number)
+        first, *rest = wrapped(line, LOST if colour == LOST else INK, COLUMNS - 6)
+        history += [[(f"{credit:5} ", colour), *first], *([(" " * 6, INK), *more] for more in rest)]
+    tall = max(len(history), *map(len, memories))
+    old: list[Line] = [[("(empty)", DIM)]]
+    for number, (before, after) in enumerate(itertools.pairwise(memories)):
+        section = Panel(f"section {number + 1} of {len(sections)}", sections[number], rows)
+        new = [("- " + line, LOST) for line in before if line not in after]
+        new += [("· " + line, INK) if line in before else ("+ " + line, GOOD) for line in after]
+        shown.shoot(0.8, [section, Panel("memory", old, tall)], number)
+        shown.shoot(1.6, [section, Panel("memory", stacked(new), tall)], number, notes[number])
+        old = stacked([("· " + line, INK) for line in after])
+    last = len(sections)
     answer = Panel("answer from memory", [*wrapped(episode.turns[-1].action), *outcome(episode)], rows)
-    shots.append((1.6, [answer, Panel("memory", before, kept_rows)], turns - 1, turns, notes[-2]))
-    whole = Panel("each line of the memory, and the credit of its turn", history, kept_rows)
-    shots.append((6, [answer, whole], turns - 1, turns, notes[-1]))
-    return pages(told["question"], strip, shots)
+    shown.shoot(1.6, [answer, Panel("memory", old, tall)], last, notes[-2])
+    whole = Panel("each line of the memory, and the credit of its turn", history, tall)
+    shown.shoot(6, [answer, whole], last, notes[-1])
+    return film(shown.frames, shown.height)
+
+
+def calling(episode: Episode, method: str, notes: Sequence[str]) -> str:
+    """An episode of searches or tool calls, and what a method pays each turn; arguments as of `reading`."""
+    replies = [wrapped(turn.action) for turn in episode.turns]
+    rows, tall, seen, found, results = 10, max(map(len, replies)), set[str](), [], []
+    for turn in episode.turns[:-1]:
+        text = re.sub(r"</?(information|result)>", "\n", turn.info["feedback"])
+        lines = list[Line]()
+        for title, passage in re.findall(r"^Doc \d+\(Title: \"?(.*?)\"?\) (.*)", text, re.M | re.S):
+            lines += [[("▸ " + title, INK)], *around_evidence(marked(passage, evidence(episode)), rows - 1)]
+        new = {piece for line in lines for piece, colour in line if colour == MARK} - seen
+        found.append(bool(new))
+        seen |= new
+        results.append(lines)
+    shown = EpisodeFilm(episode, method, found)
+    for number, lines in enumerate(results):
+        reply = Panel("reply", replies[number], tall)
+        shown.shoot(0.9, [reply, Panel("what comes back", [], rows)], number)
+        shown.shoot(2, [reply, Panel("what comes back", lines, rows)], number, notes[number])
+    answer = [Panel("reply", replies[-1], tall), Panel("outcome", outcome(episode), rows)]
+    shown.shoot(1.6, answer, len(results), notes[-2])
+    shown.shoot(6, answer, len(results), notes[-1])
+    return film(shown.frames, shown.height)
+
+
+def stacked(texts: Sequence[tuple[str, str]]) -> list[Line]:
+    """Texts with their colours as lines, one below the other."""
+    return [line for text, colour in texts for line in wrapped(text, colour)]
+
+
+def evidence(episode: Episode) -> list[str]:
+    """The sentences that a task needs, or the needles."""
+    told = episode.turns[0].before["privileged"]
+    return [text.strip() for text in told["sentences"] or told["evidence"]]
 
 
 def outcome(episode: Episode) -> list[Line]:
@@ -280,59 +301,16 @@ def outcome(episode: Episode) -> list[Line]:
         ("right", GOOD) if right else ("wrong", LOST),
         (f", the target is {told['target']}", DIM),
     ]
-    evidence = told["sentences"] or told["evidence"]
-    lines = [wrapped(sentence.strip(), MARK) for sentence in evidence]
-    return [verdict, [("the evidence", DIM)], *itertools.chain.from_iterable(lines)]
-
-
-def pages(question: str, strip: Strip, shots: Sequence[tuple[float, Sequence[Panel], int, int, str]]) -> str:
-    """A film of pages. A shot: seconds, panels, the turn that is played, how many are paid, a note."""
-    drawn = [(shot[0], *page(question, shot[1], strip, *shot[2:])) for shot in shots]
-    return film([Frame(seconds, parts) for seconds, parts, _ in drawn], drawn[0][2])
+    return [verdict, *stacked([("the evidence", DIM), *((text, MARK) for text in evidence(episode))])]
 
 
 def played(env_id: str, task: int, replies: Sequence[str], method: str, **arguments: Any) -> Episode:
-    """An episode of given replies, in which GOLD is the right answer, with the credit of a method."""
+    """An episode of given replies, with the credit of a method."""
     rest = iter(replies)
-
-    def reply(_: Any, info: Any) -> str:
-        return next(rest).replace("GOLD", target)
-
-    env = gym.make(env_id, **arguments)
-    target = env.reset(seed=0, options={"task": task})[1]["privileged"]["target"]
-    (episode,) = memenvs.collect(env, reply, [0], tasks=[task], methods=[method], scorer="lexical")
+    (episode,) = memenvs.collect(
+        env_id, lambda *_: next(rest), [0], tasks=[task], methods=[method], env_args=arguments
+    )
     return episode
-
-
-def calling(episode: Episode, method: str, notes: Sequence[str]) -> str:
-    """An episode of searches or tool calls, and what a method pays each turn; `notes` as for `reading`."""
-    told, turns = episode.turns[0].before["privileged"], len(episode.turns)
-    replies, rows, seen, found = [], 9, set[str](), []
-    backs: list[list[Line]] = []
-    for turn in episode.turns:
-        replies.append(wrapped(turn.action))
-        text = re.sub(r"</?(information|result)>", "\n", turn.info["feedback"])
-        passages = re.findall(r"^Doc \d+\(Title: \"?(.*?)\"?\) (.*?)(?=^Doc |\Z)", text, re.M | re.S)
-        lines: list[Line] = []
-        for title, passage in passages:
-            body = marked(passage.strip(), told["sentences"])
-            lines += [[("▸ " + title, INK)], *around_evidence(body, rows - 1)]
-        backs.append(lines or wrapped(text.strip()))
-        new = {piece for line in lines for piece, colour in line if colour == MARK} - seen
-        found.append(bool(new))
-        seen |= new
-    names = [*(f"turn {number + 1}" for number in range(turns - 1)), "answer"]
-    strip = Strip(f"what {method} pays each turn", names, found, episode.turn_rewards, [False] * turns)
-    tall = max(map(len, replies))
-    shots: list[tuple[float, list[Panel], int, int, str]] = []
-    for turn, (reply, back) in enumerate(zip(replies[:-1], backs[:-1], strict=True)):
-        shown = Panel("reply", reply, tall)
-        shots.append((0.9, [shown, Panel("what comes back", [], rows)], turn, turn, ""))
-        shots.append((2.0, [shown, Panel("what comes back", back, rows)], turn, turn + 1, notes[turn]))
-    answer = [Panel("reply", replies[-1], tall), Panel("outcome", outcome(episode), rows)]
-    shots.append((1.6, answer, turns - 1, turns, notes[-2]))
-    shots.append((6, answer, turns - 1, turns, notes[-1]))
-    return pages(told["question"], strip, shots)
 
 
 def sokoban(
@@ -458,6 +436,15 @@ def architecture() -> str:
     return film([Frame(1, [head, *parts])], 418)
 
 
+def icon() -> str:
+    """Four turns and what they earned, as in the first film."""
+    parts = [f'<rect width="32" height="32" rx="7" fill="{PAPER}"/>']
+    for turn, (high, colour) in enumerate([(15, GOOD), (19, GOOD), (5, LOST), (19, GOOD)]):
+        place = f'x="{5 + 6 * turn}" y="{26 - high}" width="4" height="{high}" rx="1.5"'
+        parts.append(f'<rect {place} fill="{colour}"/>')
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">{"".join(parts)}</svg>\n'
+
+
 def _search(thought: str, query: str) -> str:
     return f"<think>{thought}</think>\n<search>{query}</search>"
 
@@ -468,7 +455,7 @@ SEARCHES = (
     _search("Once more: who founded it?", "Fessandro Press founded by"),
     _search("Bushad Munandar. Where was he born?", "Bushad Munandar born in"),
     _search("In Amohremir. Which river flows there?", "Amohremir town on the River"),
-    "<think>The Yulloa flows through Amohremir.</think>\n<answer>GOLD</answer>",
+    "<think>The Yulloa flows through Amohremir.</think>\n<answer>River Yulloa</answer>",
 )
 CALL = """\
 <reasoning>I look it up.</reasoning>
@@ -537,7 +524,7 @@ PICTURES: dict[str, Callable[[], str]] = {
         played(
             "MemToolQA-v0",
             2,
-            (CALL, "<reasoning>It is a sheaf.</reasoning>\n<answer>GOLD</answer>"),
+            (CALL, "<reasoning>It is a sheaf.</reasoning>\n<answer>sheaf</answer>"),
             "ToolRewards",
             tasks="world-test",
         ),
@@ -552,6 +539,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "MemSokobanImage-v0": lambda: sokoban("MemSokobanImage-v0", 5, board_picture, 270, tile=TILE),
     "MemSokobanGrid-v0": lambda: sokoban("MemSokobanGrid-v0", 5, board_planes, 440),
     "architecture": architecture,
+    "icon": icon,
 }
 
 

@@ -30,6 +30,7 @@ def load(name):
 
 
 links = load("_ext/repository_links.py")
+previews = load("_ext/link_previews.py")
 docstrings = load("_ext/docstrings.py")
 load("leaderboard.py")  # which the next one imports
 environments = load("environment_pages.py")
@@ -190,3 +191,11 @@ def test_an_adapter_has_a_page_and_a_row_with_the_version_that_its_gate_says_was
     assert (DOCS / "trainers" / f"{adapter.stem}.md").exists()
     for tested in re.findall(r'^check_version\("[\w-]+", "([\d.]+)"', adapter.read_text(), re.MULTILINE):
         assert all(tested in row.partition("]")[0] for row in rows)
+
+
+def test_a_link_to_a_page_shows_its_title_first_paragraph_and_a_picture():
+    found = previews.tags('The "page"', ["", "One & two."], "_images/x.png").splitlines()
+    assert '<meta property="og:title" content="The &quot;page&quot;" />' in found
+    assert '<meta property="og:description" content="One &amp; two." />' in found
+    assert '<meta name="description" content="One &amp; two." />' in found
+    assert '<meta property="og:image" content="_images/x.png" />' in found

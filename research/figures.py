@@ -44,7 +44,10 @@ def draw_front(record: Mapping[str, Any], picture: Path) -> None:
     """
     figure = new_figure(5.2, 4.9)
     axis = figure.subplots()
-    labels = {"TAMTRL, change": "credit for each turn\n(TAMTRL, change=True)", "outcome only": "the outcome alone"}
+    labels = {
+        "TAMTRL, change": "credit for each turn\n(TAMTRL, change=True)",
+        "outcome only": "the outcome alone",
+    }
     for place, (method, label) in enumerate(labels.items()):
         found = record["curves"][method]["eval_success"]
         steps, values = found[0][0], 100 * np.array([known for _, known in found])

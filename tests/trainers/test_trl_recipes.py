@@ -12,13 +12,12 @@ import trl
 from transformers import AutoTokenizer
 from trl.chat_template_utils import qwen3_chat_template
 
-PAGES = Path(__file__).parents[2] / "docs"
-TEXTS = [(PAGES / page).read_text() for page in ("trainers/trl.md", "tutorials/train_with_trl.md")]
-RECIPES = [
-    recipe
-    for section in TEXTS
-    for recipe in re.findall(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
-]
+PAGE = (Path(__file__).parents[2] / "docs" / "trainers" / "trl.md").read_text()
+RECIPES = re.findall(r"^```py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+(DIFF,) = re.findall(r"^```diff\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+BEFORE, AFTER = (
+    "\n".join(line[1:] for line in DIFF.splitlines() if line[:1] != left_out) for left_out in "+-"
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using '(rollout_func|environment_factory)':UserWarning"),
@@ -35,7 +34,7 @@ def model(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("code", RECIPES)
+@pytest.mark.parametrize("code", [BEFORE, AFTER, *RECIPES])
 def test_a_recipe_runs(code, model, tmp_path, monkeypatch):
     if "peft" in code:
         pytest.importorskip("peft")

@@ -78,13 +78,13 @@ def _scores(name: str) -> list[str]:
     """Markdown of the scores in an environment: rows of the leaderboard, and what agents' cards record."""
     lines: list[str] = []
     parts = [part for part in SUITES["small"] if part.env == name]
-    if played := ranked("small", parts):
+    if parts:
         rule = "; ".join(f"{part.name}: {part.metric} of {part.tasks} tasks" for part in parts)
         lines += [
             f"The suite `small` of the [leaderboard](../leaderboard.md) ({rule}), with 95% intervals:",
             "",
         ]
-        lines += suite_table(played).splitlines()
+        lines += suite_table(ranked("small", parts)).splitlines()
     if name in PLAYED:
         rows = [
             [policy_label(policy), wilson(_successes(name, policy)).text(digits=2)] for policy in PLAYED[name]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from memenvs.core.files import write_text
 from memenvs.evaluation.suite import SUITES, SuitePart, SuiteResult, read_suite, suite_table
 from memenvs.evaluation.summary import markdown_table
-from memenvs.rollout.scripted import POLICIES
 
 DOCS = Path(__file__).parent
 
@@ -24,26 +24,28 @@ This page shows the scores of policies on the fixed suites of `memenvs evaluate 
 
 {tables}
 
-- A machine with two cores plays `small` in a few minutes. Each part has 20 tasks, so only large differences
-  show: the interval of 20 successes in 20 tasks is [0.84, 1.00]. `world` has 100 tasks per part and longer
-  texts.
+- Each part of `small` has 20 tasks, so only large differences show: the interval of 20 successes in 20 tasks
+  is [0.84, 1.00]. `world` has 100 tasks per part and longer texts.
 - `gold` asks the environment for the answer, which shows that every task can be solved. `random_text` and
   `silent` show the scores of a policy without skill. `lexical` matches words and has no model.
-- `not played`: the policy has no rules for this environment. Rows are sorted by the sum of their scores.
+- Every row covers every part. Where `lexical` has no rules, in Sokoban, it plays as `silent` does. Rows are
+  sorted by the sum of their scores.
+- The suite fixes the tasks, the metric, and the most that a policy may read and remember at once. A policy
+  may choose its prompt, smaller chunks and a smaller memory; the second table shows what it chose.
 
 ## Send a row
 
 1. Play the suite:
 
    ```sh
-   memenvs evaluate suite small --policy openai:http://127.0.0.1:8000/v1 --out runs/small/mine
+   memenvs evaluate suite small --policy openai:http://127.0.0.1:8000/v1 --out runs/small/mine \\
+       --note "4 B parameters, vLLM on one H100"
    ```
 
 2. Copy `runs/small/mine/suite.json` to `docs/leaderboard/NAME.json` and run `python docs/leaderboard.py`.
-3. Open a pull request with both files. Say which model it is, how it was sampled, and on what machine.
+3. Open a pull request with both files.
 
-A row must cover a whole suite, without failed episodes, and others must be able to run the policy. Only a
-scripted policy may lack the parts that it cannot play.
+A row has no failed episodes, and others must be able to run the policy.
 """
 
 
@@ -58,20 +60,28 @@ def sizes(parts: Sequence[SuitePart]) -> list[str]:
 
 def ran(results: Sequence[SuiteResult]) -> list[str]:
     """Markdown: how each result was played."""
-    rows = [[one.policy, str(one.samples), one.date, one.memenvs] for one in results]
-    return markdown_table(["policy", "samples per task", "date", "memenvs"], rows)
+
+    def listed(values: dict[str, Any]) -> str:
+        return ", ".join(f"{name} {value}" for name, value in values.items())
+
+    rows = [
+        [
+            *(one.policy, listed(one.sampling), listed(one.reading)),
+            *(str(one.samples), one.note, one.date, one.memenvs),
+        ]
+        for one in results
+    ]
+    head = ["policy", "sampled with", "reads with", "samples per task", "note", "date", "memenvs"]
+    return markdown_table(head, rows)
 
 
 def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
     """The results in some parts of a suite, those with the highest sum of scores first."""
-    names = {part.name for part in parts}
     found = []
     for path in sorted((DOCS / "leaderboard").glob("*.json")):
         result = read_suite(path)
-        scores = {part: score for part, score in result.scores.items() if part in names}
-        if result.suite == suite and scores:
-            if (missing := names - scores.keys()) and result.policy not in POLICIES:
-                raise ValueError(f"{path} lacks {', '.join(sorted(missing))}; play the whole suite")
+        if result.suite == suite:
+            scores = {part.name: result.scores[part.name] for part in parts}
             found.append(dataclasses.replace(result, scores=scores))
     return sorted(found, key=lambda one: (-sum(score.mean for score in one.scores.values()), one.policy))
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from tyro.conf import Positional, PositionalRequiredArgs, arg
 
@@ -114,6 +114,8 @@ def suite(
     source: Path | None = None,
     samples: Count = 1,
     concurrency: Count = 16,
+    reading: dict[str, Any] | None = None,
+    note: str = "",
     format: TableFormat = "markdown",
 ) -> int:
     """Play a fixed suite of tasks and print its scores as a row of a table, with 95% intervals.
@@ -125,6 +127,7 @@ def suite(
     Examples:
       memenvs evaluate suite small --policy lexical --out runs/small/lexical
       memenvs evaluate suite world --policy openai:http://127.0.0.1:8000/v1 --out runs/world/qwen3-4b
+      memenvs evaluate suite small --policy hf:smollm2-reader --reading template=short --out runs/small/reader
       memenvs evaluate suite hotpotqa --source hotpot_dev.json --policy hf:runs/policy --out runs/hotpotqa
 
     Args:
@@ -134,6 +137,9 @@ def suite(
         source: the official file of a suite that needs one.
         samples: episodes of each task.
         concurrency: episodes played at once.
+        reading: how the policy reads the parts whose text comes in chunks, as template=short chunk_size=400:
+            template, cut_at, and chunk_size and max_memory up to the suite's.
+        note: kept in suite.json, such as the size of the model and the machine.
         format: latex prints a tabular with the rules of booktabs.
 
     Returns:
@@ -149,6 +155,8 @@ def suite(
             samples=samples,
             concurrency=concurrency,
             options=models,
+            reading=reading,
+            note=note,
         )
     show_page(suite_table([result], format))
     return int(any(score.failed for score in result.scores.values()))

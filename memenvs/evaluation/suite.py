@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import memenvs
-from memenvs.core.arguments import make_env
+from memenvs.core.arguments import env_parameters, make_env
 from memenvs.core.data import convert
 from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.evaluation.compare import PairedComparison, compare
@@ -23,7 +23,11 @@ from memenvs.evaluation.summary import Interval, TableFormat, table_text
 from memenvs.rollout.scripted import POLICIES, make_policy, policy_label
 
 RESULT = "suite.json"
-VERSION = 1
+VERSION = 2
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens", "max_tokens", "stop")
+LIMITS = ("chunk_size", "max_memory")
+READING = (*LIMITS, "cut_at", "template")
+"""What a policy chooses where a text comes in chunks. The suite has the tasks and the highest limits."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class SuitePart:
 SUITES = msgspec.json.decode(
     Path(__file__).with_name("suites.json").read_bytes(), type=dict[str, list[SuitePart]]
 )
-"""By name: `world` needs no download, `small` is for two cores, `hotpotqa` needs its official file."""
+"""By name: `world` needs no download, `small` suits a small model on two cores, `hotpotqa` needs its
+official file."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,10 @@ class SuiteResult:
         samples: episodes of each task.
         date: when the last part ended.
         memenvs: version.
-        scores: by the name of the part, without the parts that the policy does not play.
+        scores: by the name of the part.
+        sampling: how a model's replies were sampled.
+        reading: what the policy chose of `READING`.
+        note: what else readers need to know, such as the model's size and the machine.
     """
 
     suite: str
@@ -96,6 +104,9 @@ class SuiteResult:
     date: str
     memenvs: str
     scores: dict[str, PartScore]
+    sampling: dict[str, Any] = field(default_factory=dict)
+    reading: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
 
 
 def play_suite(
@@ -108,10 +119,12 @@ def play_suite(
     samples: int = 1,
     concurrency: int = 16,
     options: ModelOptions | None = None,
+    reading: Mapping[str, Any] | None = None,
+    note: str = "",
 ) -> SuiteResult:
     """Build the tasks of a suite where they are missing, play them, and write `suite.json`.
 
-    A scripted policy skips the environments that it does not play.
+    Where a scripted policy has no rules for an environment, it plays as `silent` does.
 
     Args:
         suite: a name of `SUITES`.
@@ -122,11 +135,24 @@ def play_suite(
         samples: episodes of each task.
         concurrency: episodes played at once.
         options: settings of a model.
+        reading: how the policy reads the parts whose text comes in chunks: `READING`, with limits that are at
+            most the suite's.
+        note: kept in the result.
 
     Raises:
-        ValueError: the suite's file is missing, or tasks could not be built.
+        ValueError: the suite's file is missing, tasks could not be built, or `reading` has other arguments or
+            higher limits.
     """
-    parts = SUITES[suite]
+    parts, reading = SUITES[suite], dict(reading or {})
+    chunked = [part for part in parts if "chunk_size" in part.env_args]
+    if others := reading.keys() - {*READING}:
+        fixed = ", ".join(sorted(others))
+        raise ValueError(f"the suite fixes {fixed}; a policy chooses {', '.join(READING)}")
+    for part in chunked:
+        most = {p.name: p.default for p in env_parameters(part.env) or ()} | part.env_args
+        for name in reading.keys() & {*LIMITS}:
+            if reading[name] > most[name]:
+                raise ValueError(f"{name} must be at most {most[name]} in {part.name}, got {reading[name]}")
     if source is None and any("SOURCE" in part.build for part in parts):
         raise ValueError(f"suite {suite} needs its official file; give --source FILE")
     setting = choose_policy(policy, options or ModelOptions()).setting
@@ -134,24 +160,17 @@ def play_suite(
     version = f"{suite}-{VERSION}" + (f"-{sha256(Path(source))[:12]}" if source else "")
     scores: dict[str, PartScore] = {}
     for part in parts:
-        env_args = dict(part.env_args)
+        env_args = part.env_args | (reading if part in chunked else {})
         if part.build:
             folder = cache / f"{version}-{folder_of(part.name)}"
             words = [str(source) if word == "SOURCE" else word for word in part.build.split()]
             if not folder.exists() and build([*words, "--out", str(folder)]):
                 raise ValueError(f"the tasks of {part.name} could not be built")
             env_args["tasks"] = str(folder)
-        if policy in POLICIES:
-            env = make_env(part.env, env_args)
-            try:
-                make_policy(policy, env)
-            except ValueError:
-                sys.stderr.write(f"{part.name}: {policy} does not play {part.env}\n")
-                continue
         sys.stderr.write(f"{part.name}\n")
         summary = evaluate(
             part.env,
-            policy,
+            _player(policy, part.env, env_args),
             env_args=env_args,
             tasks=f"0:{part.tasks}",
             samples=samples,
@@ -164,9 +183,24 @@ def play_suite(
         scores[part.name] = PartScore(part.metric, *measured.interval, summary.tasks, summary.failed)
     name = setting.get("model") or setting["policy"]
     today = datetime.date.today().isoformat()
-    result = SuiteResult(suite, VERSION, name, samples, today, memenvs.__version__, scores)
+    said = setting | setting.get("body", {})
+    sampling = {name: said[name] for name in SAMPLING if said.get(name) not in (None, (), [])}
+    result = SuiteResult(
+        suite, VERSION, name, samples, today, memenvs.__version__, scores, sampling, reading, note
+    )
     write_json(Path(out) / RESULT, asdict(result))
     return result
+
+
+def _player(policy: Any, env: str, env_args: Mapping[str, Any]) -> Any:
+    """The policy, or "silent" where a scripted one has no rules for an environment."""
+    if policy not in POLICIES:
+        return policy
+    try:
+        make_policy(policy, make_env(env, env_args))
+    except ValueError:
+        return "silent"
+    return policy
 
 
 def folder_of(part: str) -> str:
@@ -192,7 +226,7 @@ def compare_parts(
 
     Returns:
         By the name of the part; by `""` for runs of `evaluate`. A part is compared by its score unless
-        `metrics` names others. A part that a run lacks is left out.
+        `metrics` names others.
 
     Raises:
         ValueError: results of different suites, and as `compare`.
@@ -211,21 +245,16 @@ def compare_parts(
             [Path(run) / folder_of(part) for run in runs], metrics=metrics or [score.metric], **options
         )
         for part, score in first.scores.items()
-        if all(part in result.scores for result in others)
     }
 
 
 def suite_table(results: Sequence[SuiteResult], form: TableFormat = "markdown") -> str:
-    """A row for each result, a column for each part that any has."""
-    parts = list(dict.fromkeys(name for result in results for name in result.scores))
-
-    def cell(score: PartScore | None) -> str:
-        if score is None:
-            return "not played"
-        return Interval(score.mean, score.low, score.high).text(digits=2)
-
+    """A row for each result of a suite, a column for each part."""
     rows = [
-        [policy_label(result.policy), *(cell(result.scores.get(part)) for part in parts)]
+        [
+            policy_label(result.policy),
+            *(Interval(one.mean, one.low, one.high).text(digits=2) for one in result.scores.values()),
+        ]
         for result in results
     ]
-    return table_text(["policy", *parts], rows, [], form)
+    return table_text(["policy", *results[0].scores], rows, [], form)

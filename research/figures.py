@@ -1,4 +1,4 @@
-"""Redraw the pictures of records in `research/results`, and the one on the front page.
+"""Redraw the pictures of records in `research/results`, of the front page and of `docs/results.md`.
 
 python -m research.figures
 """
@@ -17,8 +17,25 @@ from memenvs.evaluation.plots import line_style, new_figure, plain_axis, save_fi
 from research.credit_bench import report
 from research.reproduce import runs
 
-FRONT = Path(__file__).parents[1] / "docs" / "images" / "turn_credit.png"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+FRONT = IMAGES / "turn_credit.png"
 FRONT_RECORD = "reading_methods.json"
+CURVES = {
+    "results_tools": (
+        "Calling a tool",
+        "tool_use",
+        "eval_em",
+        {"MT-GRPO": "turn credit", "GRPO-OR": "outcome alone"},
+    ),
+    "results_sokoban": (
+        "Sokoban",
+        "sokoban_1",
+        "eval_success",
+        {"MT-PPO": "PPO, turn rewards", "PPO-OR": "PPO, outcome alone", "GRPO-MR": "GRPO, summed rewards"},
+    ),
+}
+"""Pictures of `docs/results.md` over training: title, record, a number of it, methods with labels."""
+LABELS = {"eval_em": "exact match", "eval_success": "success"}
 
 
 def draw_all(records: Path, out: Path) -> list[Path]:
@@ -52,8 +69,7 @@ def draw_front(record: Mapping[str, Any], picture: Path) -> None:
         found = record["curves"][method]["eval_success"]
         steps, values = found[0][0], 100 * np.array([known for _, known in found])
         style = line_style(place) | {"linewidth": 2.4}
-        axis.plot(steps, values.mean(0), **style)
-        axis.fill_between(steps, values.min(0), values.max(0), color=style["color"], alpha=0.15, linewidth=0)
+        _line(axis, steps, (values.mean(0), values.min(0), values.max(0)), style)
         middle = len(steps) * 5 // 8
         side, up = (("right", "bottom"), ("left", "top"))[place]
         over = (values.max(0), values.min(0))[place][middle] + (1, -1)[place]
@@ -86,7 +102,95 @@ def draw_front(record: Mapping[str, Any], picture: Path) -> None:
     save_figure(figure, picture)
 
 
+def draw_curves(title: str, record: Mapping[str, Any], metric: str, methods: Mapping[str, str]) -> Any:
+    """A small picture that is legible on a phone: each method's mean as a line, its seeds' range as a band.
+
+    Args:
+        title: what was learned.
+        record: of `runs.finish`.
+        metric: a number of its evaluations.
+        methods: the label of each method that is shown.
+    """
+    figure, axis = _small(LABELS[metric])
+    for k, (method, label) in enumerate(methods.items()):
+        curves = record["curves"][method][metric]
+        steps, values = curves[0][0], np.array([known for _, known in curves])
+        _line(axis, steps, (values.mean(0), values.min(0), values.max(0)), line_style(k), label)
+    axis.set_xlabel("training step")
+    axis.set_ylim(bottom=0)
+    _legend(figure, title)
+    return figure
+
+
+def draw_turns(title: str, record: Mapping[str, Any], world: str, methods: Mapping[str, str]) -> Any:
+    """A small picture of the bench: steps to the goal by the number of turns, with 95% intervals.
+
+    Args:
+        title: what was learned.
+        record: of the bench.
+        world: name of the world.
+        methods: the label of each method that is shown.
+    """
+    cells = report.read_cells(record)
+    figure, axis = _small("training steps to the goal")
+    for k, (method, label) in enumerate(methods.items()):
+        own = {turns: cell for (of, turns, name), cell in cells.items() if (of, name) == (world, method)}
+        style, turns = line_style(k), sorted(own)
+        means, lows, highs = zip(*(own[n].steps for n in turns), strict=True)
+        _line(axis, turns, (means, lows, highs), style, label)
+        for n in turns:
+            whole = own[n].reached == own[n].runs
+            inside = style["color"] if whole else "white"
+            mark = {"marker": "o" if whole else "^", "markerfacecolor": inside}
+            axis.plot(n, own[n].steps.mean, color=style["color"], **mark)
+            if not own[n].reached:
+                place = {"textcoords": "offset points", "ha": "right", "va": "center"}
+                axis.annotate("never", (n, own[n].steps.mean), (-8, 0), **place)
+    axis.set_xlabel("turns in an episode")
+    axis.set_xticks(turns)
+    axis.set_ylim(bottom=0)
+    _legend(figure, title)
+    return figure
+
+
+def _line(
+    axis: Any, x: Any, middle_low_high: Any, style: Mapping[str, Any], label: str | None = None
+) -> None:
+    """Draw a line and its band."""
+    middle, low, high = middle_low_high
+    axis.plot(x, middle, label=label, **style)
+    axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _small(label: str) -> Any:
+    figure = new_figure(3.6, 3.4)
+    axis = figure.subplots()
+    plain_axis(axis)
+    axis.set_ylabel(label)
+    return figure, axis
+
+
+def _legend(figure: Any, title: str) -> None:
+    look = {"alignment": "left", "frameon": False, "handlelength": 2.6}
+    bold = {"size": 11, "weight": "bold"}
+    figure.legend(loc="outside upper left", title=title, title_fontproperties=bold, **look)
+
+
+def draw_results(records: Path, out: Path) -> list[Path]:
+    """Draw the pictures of `docs/results.md` into a folder; return their paths."""
+    figures = {
+        name: draw_curves(title, read_json(records / f"{file}.json"), metric, methods)
+        for name, (title, file, metric, methods) in CURVES.items()
+    }
+    bench = read_json(records / "credit_bench.json")
+    methods = {"tamtrl": "TAMTRL", "outcome": "outcome alone"}
+    figures["results_turns"] = draw_turns("Carrying a fact over turns", bench, "carrying", methods)
+    for name, figure in figures.items():
+        save_figure(figure, out / f"{name}.png")
+    return [out / f"{name}.png" for name in figures]
+
+
 if __name__ == "__main__":
     draw_front(read_json(runs.RESULTS / FRONT_RECORD), FRONT)
-    for path in [FRONT, *draw_all(runs.RESULTS, runs.RESULTS)]:
+    for path in [FRONT, *draw_results(runs.RESULTS, IMAGES), *draw_all(runs.RESULTS, runs.RESULTS)]:
         sys.stdout.write(f"{path}\n")

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from memenvs.core.terminal import in_columns
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*_*.md"))
@@ -95,7 +97,10 @@ def run_console(block, folder):
 
 
 def run_commands(text, folder):
-    """Run the lines that begin with "$ " in a folder, by the scripts that the installation made."""
+    """Run the lines that begin with "$ " in a folder, by the scripts that the installation made.
+
+    What they print is returned as a terminal shows it.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     printed = ""
     for line in text.replace("\\\n", " ").splitlines():
@@ -104,7 +109,7 @@ def run_commands(text, folder):
             command = [Path(sys.executable).with_name(program), *words]
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
             assert done.returncode == 0, f"{line}\n{done.stderr}"
-            printed += done.stdout
+            printed += in_columns(done.stdout)
     return printed
 
 

@@ -49,6 +49,7 @@ outputs: .venv/.dev  ## run the code of the pages and write what it prints into 
 
 # Every page is rewritten, because pages are made of docstrings too, whose changes Sphinx does not see.
 docs: .venv/.docs  ## the site in build/html, offline; warnings and links that lead nowhere are errors
+	rm -rf build/html
 	$(ALONE) $(BIN)/python -m sphinx -E -W --keep-going -q -d build/doctrees docs build/html
 	$(BIN)/python docs/check_site.py build/html
 

@@ -103,7 +103,7 @@ function strip(i, record, steps, lines) {
     current(Number(place.turn || 0), false);
     main.querySelector(".strip select").focus({ preventScroll: true });
   });
-  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", losses.length ? "▼ an accepted answer was read or in memory, and is lost" : fall < 0 ? "" : "▼ largest fall"];
+  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", losses.length ? "▼ loses the answer that it read or had" : fall < 0 ? "" : "▼ largest fall"];
   return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons),
     el("div", { class: "amount" }, el("label", {}, "number ", select), el("span", { class: "quiet" }, told.filter(Boolean).join(" · "))));
 }

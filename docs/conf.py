@@ -7,7 +7,10 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "_ext"), str(DOCS), str(DOCS.parent)]
 
+from repository_links import ROOT, SAMPLE  # noqa: E402
+
 import memenvs  # noqa: E402  # of this checkout
+from memenvs.view.report import write_report  # noqa: E402
 
 project = "memenvs"
 author = "The memenvs authors"
@@ -70,3 +73,14 @@ linkcheck_anchors = False
 linkcheck_timeout = 20
 linkcheck_retries = 2
 linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost)"]
+
+
+def setup(app):
+    """Add the sample report, to which pages link as docs/sample."""
+    app.connect("build-finished", write_sample)
+
+
+def write_sample(app, failed):
+    """Write the sample report beside the built pages."""
+    if app.builder.format == "html" and not failed:
+        write_report([ROOT / SAMPLE], Path(app.outdir) / "sample.html")

@@ -28,6 +28,7 @@ SUFFIX = ".outside"
 """Of the empty files; conf.py says that they are Markdown."""
 PICTURES = (".png", ".svg", ".jpg")
 LEXERS = {".py": "python", ".sh": "bash", ".toml": "toml", ".yml": "yaml", ".cff": "yaml", ".json": "json"}
+SAMPLE = "docs/sample"  # runs, of which the site has a report: sample.html
 SHOWN = 200_000  # characters of a file
 
 _FENCED = re.compile(r"^( *```+).*?^\1 *$", re.DOTALL | re.MULTILINE)
@@ -56,6 +57,8 @@ def rewrite(text: str, place: str, docname: str) -> str:
         inside = path.startswith("docs/") and path.endswith((".md", SUFFIX))
         if inside or (image and path.endswith(PICTURES)):
             return f"{image}[{label}]({_relative(path, f'docs/{docname}')}{anchor or ''})"
+        if path == SAMPLE:
+            return f'<a href="{_relative("sample", docname)}.html">{label}</a>'
         return f'<a class="source" href="{_relative(source_page(path), docname)}.html">{label}</a>'
 
     parts, last = [], 0

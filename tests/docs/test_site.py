@@ -53,6 +53,11 @@ def test_a_link_to_a_source_file_leads_to_a_page_that_shows_it():
     assert "baselines/grpo.py" in links.linked_files()
 
 
+def test_a_link_to_the_sample_runs_leads_to_their_report():
+    found = links.rewrite("[a](../sample)", "docs/trainers/trl.md", "trainers/trl")
+    assert found == '<a href="../sample.html">a</a>'
+
+
 def test_code_and_links_that_lead_nowhere_are_left_as_they_are():
     text = "```\n[a](../README.md)\n```\n[b](../nothing.md) [c](https://a.org/x) [d](#here)\n"
     assert links.rewrite(text, "docs/learners.md", "learners") == text

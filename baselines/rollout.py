@@ -30,6 +30,7 @@ from memenvs.core.arguments import (
 from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter
+from memenvs.core.progress import Progress
 from memenvs.data import bundled_names
 from memenvs.models import TokenPolicy
 from memenvs.models.hf import HFPolicy
@@ -235,9 +236,10 @@ class PlayRun(Run):
             [Episode(seed=seed, group=seed, member=member, number=task) for member in range(group_size)]
             for seed, task in self.processes.shard([*zip(seeds, tasks, strict=True)])
         ]
-        for _ in loop.play(plan):
-            pass  # the records are filled in place
         played = [episode for group in plan for episode in group]
+        with Progress(len(played), "episodes") as shown:
+            for _ in loop.play(plan, shown):
+                pass  # the records are filled in place
         for episode in played:
             if episode.end != "failed":
                 kept = {**evidence_in_memory(episode), **question_in_memory(episode)}

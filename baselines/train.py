@@ -27,6 +27,7 @@ from memenvs.baselines.update import ProcessGroup, apply_gradients, make_optimiz
 from memenvs.core.arguments import check_arguments, parameters_of
 from memenvs.core.episode import Episode, valid
 from memenvs.core.files import hold_folder, write_json
+from memenvs.core.progress import progress
 from memenvs.core.terminal import RED, RESET, YELLOW, show
 from memenvs.core.trackers import check_clients
 from memenvs.models.hf import HFPolicy
@@ -265,7 +266,8 @@ class Run:
         """
         mine, total = self.processes.shard(range(len(items))), 0.0
         self.optimizer.zero_grad(set_to_none=True)
-        for part in self.policy.micro_batches([ids[i] for i in mine], self.args.micro_batch_tokens):
+        parts = self.policy.micro_batches([ids[i] for i in mine], self.args.micro_batch_tokens)
+        for part in progress(parts, len(parts), "micro-batches"):
             loss = loss_of([items[mine[i]] for i in part]) / count
             loss.backward()
             total += float(loss.detach())

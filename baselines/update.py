@@ -19,6 +19,7 @@ from memenvs.baselines import losses
 from memenvs.baselines.flags import RewardArgs, StepArgs
 from memenvs.core.batching import lexicographic_order
 from memenvs.core.episode import Episode, Floats, Sample
+from memenvs.core.progress import progress
 from memenvs.models import Ids, PolicyOutput
 from memenvs.models.hf import HFPolicy
 from memenvs.models.loading import own_device
@@ -84,7 +85,8 @@ def score(
     chosen = share([sample.ids for sample in samples], processes)
     scored: list[tuple[int, dict[str, Floats]]] = []
     with torch.no_grad():
-        for batch in policy.micro_batches([samples[i].ids for i in chosen], args.micro_batch_tokens):
+        batches = policy.micro_batches([samples[i].ids for i in chosen], args.micro_batch_tokens)
+        for batch in progress(batches, len(batches), "micro-batches"):
             numbers = [chosen[k] for k in batch]
             part, columns = [samples[i] for i in numbers], dict[str, Any]()
             if rescore:
@@ -247,7 +249,7 @@ def _read(
     ids = [minibatch[i].ids for i in mine]
     batches = policy.micro_batches(ids, args.micro_batch_tokens)
     seen = list[tuple[Mapping[str, float], float]]()
-    for batch in batches:
+    for batch in progress(batches, len(batches), "micro-batches"):
         part = mine[batch]
         tokens = torch.from_numpy(np.concatenate([counted[i] for i in part]))
         rows = torch.repeat_interleave(part, lengths[part])

@@ -63,8 +63,9 @@ class Documents:
     def tokenized(cls, documents: Sequence[tuple[str, str]], tokenizer: TextTokenizer) -> Documents:
         """Documents from (title, text) pairs."""
         titles, texts = [title for title, _ in documents], [text for _, text in documents]
+        every = tokenizer.gaps([shown(*document) for document in documents])
         gaps = []
-        for number, widths in enumerate(tokenizer.gaps([shown(*document) for document in documents])):
+        for number, widths in enumerate(progress(every, len(documents), "documents")):
             if widths.max(initial=0) > _WIDEST:
                 raise ValueError(
                     f"document {number} ({titles[number]!r}) has a token of {widths.max()} characters, "
@@ -150,7 +151,7 @@ def make_items(
         return list(progress(map(make, range(count)), count, label))
     parts = map_jobs(partial(_make_all, make), jobs, workers)
     items = list[T]()
-    with Progress(count, label, delay=1.0) as shown:
+    with Progress(count, label) as shown:
         for part in parts:
             items += part
             shown.add(len(part))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -59,6 +61,10 @@ _MORE = (
     "`memenvs list GROUP` shows a group with its arguments, such as `memenvs list rewards`;",
     "`memenvs list NAME` shows everything about one entry.",
 )
+
+
+_FULL = 100
+"""Characters of a docstring's line into which its author fits the next word, if it fits."""
 
 
 class Entry(NamedTuple):
@@ -126,11 +132,11 @@ def entries() -> Iterator[Entry]:
         if name.endswith(".npz"):
             yield Entry("level set", name.removesuffix(".npz"), "Levels with a shortest solution each.")
     for name, metric in METRICS.items():
-        yield Entry("metric", name, inspect.getdoc(metric) or "")
+        yield Entry("metric", name, _unwrapped(inspect.getdoc(metric) or ""))
     for kind, places in (("reward method", METHODS), ("scorer", SCORERS)):
         for name, place in places.items():
             chosen = import_object(place)
-            yield Entry(kind, name, inspect.getdoc(chosen) or "", parameters_of(chosen))
+            yield Entry(kind, name, _unwrapped(inspect.getdoc(chosen) or ""), parameters_of(chosen))
     for name, text in POLICIES.items():
         yield Entry("policy", name, text)
     yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name; smollm2-reader reads.")
@@ -178,7 +184,11 @@ def whole(entry: Entry) -> str:
     lines = [f"{entry.name}, {entry.kind}"]
     for parameter in entry.parameters or ():
         lines.append(_filled(f"{shell_form(parameter):32}  {described(parameter.annotation)}", "  ", 36))
-    return "\n".join([*lines, "", entry.text.strip(), ""])
+    lines.append("")
+    for line in entry.text.strip().split("\n"):
+        indent = len(line) - len(line.lstrip())
+        lines.append(_filled(line.strip(), " " * indent, indent))
+    return "\n".join([*lines, ""])
 
 
 def _environment(name: str) -> Entry:
@@ -187,12 +197,27 @@ def _environment(name: str) -> Entry:
     if creator is None:
         return Entry("environment", name, "", env_parameters(name))
     summary, sections = contract(creator)
+    sections = {title: _unwrapped(text) for title, text in sections.items()}
     if "Args" in sections:
         sections["Args"] = "\n".join(
             f"{argument}: {text}" for argument, text in argument_texts(creator).items()
         )
     parts = (f"{title}:\n{textwrap.indent(text, '    ')}" for title, text in sections.items())
-    return Entry("environment", name, "\n\n".join([summary, *parts]), env_parameters(name))
+    return Entry("environment", name, "\n\n".join([_unwrapped(summary), *parts]), env_parameters(name))
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring with each line that its author wrapped joined to the one before it, except in equations."""
+    lines = text.split("\n")
+    joined = lines[:1]
+    for before, line in pairwise(lines):
+        words = line.split()
+        is_own = re.match(r"\s*\w+: ", line) or "  " in line.strip() or "  " in before.strip()
+        if words and not is_own and len(before) + len(words[0]) > _FULL:
+            joined[-1] += f" {line.strip()}"
+        else:
+            joined.append(line)
+    return "\n".join(joined)
 
 
 def _about(card: Card) -> str:

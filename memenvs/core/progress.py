@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -11,12 +12,16 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 
+DELAY = 1.0
+"""Seconds until a bar appears."""
 SAY_EVERY = 30.0
 """Seconds between two lines where standard error is no terminal."""
 
 
 class Progress:
-    """Counts what is done; a context manager.
+    """Counts what is done; a context manager. It shows nothing in the first second.
+
+    Of several processes that `torchrun` started only the first shows it.
 
         with Progress(len(tasks), "tasks") as progress:
             for task in tasks:
@@ -27,14 +32,13 @@ class Progress:
         total: items.
         label: what is counted, in the plural.
         done: items that are done already.
-        delay: seconds until the bar appears.
         leave: leave the bar on the screen at the end.
     """
 
-    def __init__(
-        self, total: int, label: str, *, done: int = 0, delay: float = 0.0, leave: bool = False
-    ) -> None:
-        self._bar = tqdm(total=total, initial=done, desc=label, delay=delay, leave=leave, disable=None)
+    def __init__(self, total: int, label: str, *, done: int = 0, leave: bool = False) -> None:
+        self._is_first = os.environ.get("RANK", "0") == "0"
+        disable = None if self._is_first else True  # None: off where there is no terminal
+        self._bar = tqdm(total=total, initial=done, desc=label, delay=DELAY, leave=leave, disable=disable)
         self._total, self._label, self._done = total, label, done
         self._counts: dict[str, int] = {}
         self._over = threading.Event()
@@ -43,12 +47,11 @@ class Progress:
         """Count items as done, and show other counts beside them."""
         self._done += items
         self._counts = counts
+        self._bar.set_postfix(counts, refresh=not items and self._bar.format_dict["elapsed"] > DELAY)
         self._bar.update(items)
-        if counts:
-            self._bar.set_postfix(counts)
 
     def __enter__(self) -> Progress:
-        if self._bar.disable:
+        if self._bar.disable and self._is_first:
             threading.Thread(target=self._say_lines, daemon=True).start()
         return self
 
@@ -63,8 +66,8 @@ class Progress:
 
 
 def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
-    """`items`, with their progress once they have taken a second."""
-    with Progress(total, label, delay=1.0) as shown:
+    """`items`, with their progress."""
+    with Progress(total, label) as shown:
         for item in items:
             yield item
             shown.add()

@@ -33,8 +33,7 @@ def reader_may_stop() -> Iterator[None]:
 
 def report_error(prog: str, error: object) -> int:
     """Write an error of a command to standard error, in one line; the exit status 2."""
-    plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
-    sys.stderr.write(f"{prog}: {'error' if plain else RED + 'error' + RESET}: {one_line(error)}\n")
+    show(f"{prog}: {RED}error{RESET}: {one_line(error)}\n", sys.stderr)
     return 2
 
 
@@ -57,7 +56,7 @@ def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
 
 
 def show_page(page: str) -> None:
-    """Write Markdown to standard output; on a terminal its tables are columns."""
+    """Write Markdown to standard output; on a terminal its tables are columns, and its lines are wrapped."""
     show(in_columns(page) if sys.stdout.isatty() else page, wrap=False)
 
 
@@ -120,7 +119,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def in_columns(page: str) -> str:
-    r"""A page of Markdown with its tables as aligned columns, numbers to the right.
+    r"""A page of Markdown for a terminal: text is wrapped, tables are columns with numbers to the right.
 
     >>> print(in_columns("| metric | mean |\n| --- | --- |\n| em | 1.000 |\n| reward | -0.5 |"))
     metric   mean
@@ -130,7 +129,7 @@ def in_columns(page: str) -> str:
     lines: list[str] = []
     for is_table, group in itertools.groupby(page.split("\n"), lambda line: line.startswith("| ")):
         if not is_table:
-            lines += group
+            lines += [part for line in group for part in _wrapped(line, terminal_width())]
             continue
         cells = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in group]
         columns: list[list[str]] = []

@@ -137,14 +137,14 @@ def evaluate(
         stack.push(lambda kind, *_: trackers.close(failed=kind is not None))
         missing = [pair for pair in pairs if pair not in log.episodes]
         done, failed = len(pairs) - len(missing), 0
-        _say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
+        batches: Iterable[Iterable[Episode]] = []
+        started = time.monotonic()
         if missing:
-            started = time.monotonic()
             if workers == 1:
                 player = Player(make, first, chosen, methods, scorer, seed, concurrency)
                 stack.callback(player.close)
                 played = stack.enter_context(contextlib.closing(player.play(missing)))
-                batches: Iterable[Iterable[Episode]] = [played]
+                batches = [played]
             elif isinstance(env, str) and isinstance(policy, str):
                 default, changed = asdict(ModelOptions()), asdict(options or ModelOptions())
                 changed = {name: value for name, value in changed.items() if value != default[name]}
@@ -155,6 +155,8 @@ def evaluate(
                 batches = stack.enter_context(contextlib.closing(results))
             else:
                 raise ValueError(f"workers={workers} needs the environment and the policy by their names")
+        _say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
+        if missing:
             with Progress(len(pairs), "episodes", done=done, leave=True) as progress:
                 for episode in itertools.chain.from_iterable(batches):
                     log.keep(episode)

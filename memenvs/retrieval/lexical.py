@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.progress import progress
 from memenvs.core.words import words
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_corpus
 from memenvs.retrieval.index import open_index_folder
@@ -92,8 +93,9 @@ class LexicalRetriever(CorpusRetriever):
 
 
 def contents_of(corpus: Corpus) -> Iterator[str]:
-    """The contents of a corpus's passages, row by row."""
-    return (corpus.passage(row).contents for row in range(len(corpus)))
+    """The contents of a corpus's passages, row by row, with their progress."""
+    count = len(corpus)
+    return (corpus.passage(row).contents for row in progress(range(count), count, "passages"))
 
 
 def index_words(texts: Iterable[str]) -> Any:

@@ -16,6 +16,7 @@ from memenvs.core.data import Count, checked
 from memenvs.core.env import end_of, env_name, prepare_together, task_options
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.errors import error_line
+from memenvs.core.progress import Progress
 from memenvs.rollout.policy import AnsweredRequest, Policy, Request, as_policy
 from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers.credit import Errors, assign_credit, check_methods
@@ -160,13 +161,15 @@ class Loop:
         self._playing = 0
         self._checked = False
 
-    def play(self, groups: Iterable[Group]) -> Iterator[Group]:
+    def play(self, groups: Iterable[Group], progress: Progress | None = None) -> Iterator[Group]:
         """Fill the records of groups, and yield each group, with its credit, when its last episode has ended.
 
-        A record says what is played: its `seed`, and the `number` of the task where it has one (otherwise the
-        seed draws the task).
+        Args:
+            groups: the records. A record says what is played: its `seed`, and the `number` of the task where
+                it has one (otherwise the seed draws the task).
+            progress: counts the episodes that have been played, and replies.
         """
-        self._open, self._playing = [], 0
+        self._open, self._playing, n_replies = [], 0, 0
         waiting = self._waiting(groups)
         requests = self._begin(waiting)
         asked = set[int]()  # a policy may still answer requests of a play that was interrupted
@@ -179,6 +182,9 @@ class Loop:
                 asked -= {id(request) for request, _ in answers}
                 with self.timer("environment"):
                     requests = self._step(answers)
+                n_replies += len(answers)
+                if progress:
+                    progress.add(len(answers) - len(requests), replies=n_replies)
             else:
                 requests = []
             requests += self._begin(waiting)

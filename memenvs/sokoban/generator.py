@@ -28,6 +28,7 @@ from msgspec import Meta
 
 from memenvs.core.data import Count, checked
 from memenvs.core.processes import Workers, map_jobs
+from memenvs.core.progress import Progress
 from memenvs.sokoban.board import FAR, BoardLayout, Grid, LevelError, squares, to_board
 from memenvs.sokoban.levels import Level, LevelSet
 from memenvs.sokoban.solver import Budget, solve_masks
@@ -110,11 +111,15 @@ class Generator:
         in_turn = (make(number) for number in numbers)
         levels_by_key: dict[bytes, Level] = {}
         barren = 0
-        with closing(map_jobs(make, numbers, workers) if workers != 1 else in_turn) as chunks:
+        with (
+            closing(map_jobs(make, numbers, workers) if workers != 1 else in_turn) as chunks,
+            Progress(count, f"{split} levels") as shown,
+        ):
             for item in chain.from_iterable(chunks):
                 barren += 1 if item is not None else _EMPTY
                 if item is not None and item[0] not in levels_by_key:
                     levels_by_key[item[0]] = item[1]
+                    shown.add()
                     barren = 0
                 if len(levels_by_key) == count:
                     break

@@ -392,7 +392,8 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
 def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str]) -> A:
     """The arguments on a command line.
 
-    Its help shows the flags that matter first, and then those of each class, the learner's own at the top.
+    Its help shows the flags that matter first, and then the learner's own; `--help-all` also shows those of
+    every other class.
 
     Args:
         argv: the command line.
@@ -402,6 +403,10 @@ def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str
     """
     import tyro
 
+    shows_all = "--help-all" in argv
+    if shows_all:
+        argv = ["--help" if word == "--help-all" else word for word in argv]
+    hides = not shows_all and not {"-h", "--help"}.isdisjoint(argv)
     kind = type(defaults)
     first = [name for name in kind.FIRST if hasattr(defaults, name)]
     shown, groups = [*first], list[tuple[str, Any, Any]]()
@@ -413,11 +418,14 @@ def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str
             group = make_dataclass(of.__name__, _columns(defaults, names))
             group.__doc__ = "" if of is kind else (of.__doc__ or "").partition("\n")[0]
             title = of.__name__.removesuffix("Args").lower()
-            groups.append(
-                (f"{title}_", Annotated[group, tyro.conf.arg(name=title)], field(default_factory=group))
-            )
+            columns: Any = Annotated[group, tyro.conf.arg(name=title)]
+            if hides and of is not kind:
+                columns = Annotated[columns, tyro.conf.Suppress]
+            groups.append((f"{title}_", columns, field(default_factory=group)))
     whole = make_dataclass(kind.__name__, [*_columns(defaults, first), *groups])
     whole.__doc__ = kind.__doc__
+    if hides:
+        whole.__doc__ = f"{inspect.getdoc(kind)}\n\n`{prog} --help-all` shows the other options too."
     parsed = vars(parse(whole, argv, prog, whole(), repeatable))
     values = {name: parsed[name] for name in first}
     for name, _, _ in groups:

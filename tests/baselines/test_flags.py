@@ -69,15 +69,16 @@ def test_a_command_line_without_an_environment_is_refused(learner, tmp_path, cap
 @pytest.mark.parametrize(
     ("learner", "own"), [(grpo, "grpo"), (mt_ppo, "mtppo"), (sft, "sft"), (distill, "distill"), (prm, "prm")]
 )
-def test_help_begins_with_what_matters_and_the_learners_own_flags(learner, own, capsys):
-    with pytest.raises(SystemExit) as end:
-        learner.main(["--help"])
-    shown = capsys.readouterr().out
-    assert end.value.code == 0
-    places = [
-        shown.index(text) for text in ("--model ", "--out ", f" {own} options", " train options", "--lr-end")
-    ]
-    assert places == sorted(places)
+def test_help_shows_what_matters_and_the_learners_own_flags_before_all_others(learner, own, capsys):
+    own_first, others = ("--model ", "--out ", f" {own} options"), (" train options", "--lr-end")
+    for word, shows_all in (("--help", False), ("--help-all", True)):
+        with pytest.raises(SystemExit) as end:
+            learner.main([word])
+        shown = capsys.readouterr().out
+        assert end.value.code == 0
+        assert all((text in shown) == shows_all for text in others)
+        places = [shown.index(text) for text in (*own_first, *(others if shows_all else ()))]
+        assert places == sorted(places)
 
 
 @pytest.mark.parametrize(

@@ -294,13 +294,13 @@ class PlayRun(Run):
     def next_commands(self) -> list[str]:
         """Also the commands that evaluate the policy, on other tasks, and show the saved episodes."""
         args = self.args
-        (first,) = super().next_commands()
+        first, *others = super().next_commands()
         served = not self.policy.can_sample
         command, unknown = evaluation_command(args, f"{args.out}/last/policy", served=served)
         if unknown:
             first = first.replace("next:", "next, with tasks that it has not trained on in place of …:")
         view = [f"  memenvs view {shlex.quote(str(args.out))}"] if args.save_episodes else []
-        return [first, command, *view]
+        return [first, command, *view, *others]
 
 
 def evaluation_command(args: PlayArgs, model: str, *, served: bool = False) -> tuple[str, bool]:

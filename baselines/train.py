@@ -164,7 +164,8 @@ class Run:
     def next_commands(self) -> list[str]:
         """Lines of the screen at the end of the run: the model, and what can be done with it."""
         out = self.args.out
-        return [f"the trained model is in {out}/last/policy; next:"]
+        curves = f"  memenvs view {shlex.quote(str(out))} --curves"
+        return [f"the trained model is in {out}/last/policy; next:", curves]
 
     # The steps.
 
@@ -203,8 +204,7 @@ class Run:
         finally:
             signal.signal(signal.SIGTERM, handler)
             if not failed and is_main:
-                curves = f"  memenvs view {shlex.quote(str(args.out))} --curves"
-                show("\n".join([*self.next_commands(), curves, ""]), sys.stderr, wrap=False)
+                show("\n".join([*self.next_commands(), ""]), sys.stderr, wrap=False)
             self._log.close(failed)
             self.release()
             if not failed:  # a failed process does not wait for the others

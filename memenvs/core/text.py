@@ -285,15 +285,16 @@ def read_prompt(path: str | Path) -> str:
 def file_or_text(given: str, where: str, is_prompt: bool = False) -> str:
     """The prompt in a file, or the text itself; a part of `read_prompts`.
 
-    One word with a suffix or a folder names a file, and so does one line without a brace if `is_prompt`,
-    because the main prompt has a placeholder.
+    One word names a file if it has a suffix, begins as a path or names a folder that exists; "n/a" does not.
+    One line without a brace names a file if `is_prompt`, because the main prompt has a placeholder.
     """
     if "\n" not in given and "\0" not in given and given.strip():
         path = Path(given).expanduser()
         if os.path.isfile(path):
             return read_prompt(path)
-        is_word = given.split() == [given] and bool(path.suffix or path.parent.name)
-        if "{" not in given and (is_prompt or is_word):
+        is_path = bool(path.suffix) or given.startswith(("/", "./", "../", "~"))
+        is_path = is_path or (bool(path.parent.name) and path.parent.is_dir())
+        if "{" not in given and (is_prompt or (is_path and given.split() == [given])):
             what = "is a folder" if os.path.isdir(path) else "does not exist"
             raise ValueError(f"{where}: {_short(given)} {what}; give a file, or the text of the prompt")
     return _line_feeds(replace_surrogates(given))

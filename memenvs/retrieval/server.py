@@ -71,6 +71,7 @@ def serve(app: Starlette, host: str, port: int, drain: float) -> None:
     """Serve an application of `create_app` until SIGINT or SIGTERM.
 
     It then takes no more connections, answers waiting requests for `drain` seconds and the others with 503.
+    The process ends with its search; if that does not end, a second signal ends both.
 
     Args:
         app: the application.
@@ -91,6 +92,8 @@ def serve(app: Starlette, host: str, port: int, drain: float) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=drain,  # type: ignore[arg-type]  # fractions of a second are right too
     )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class _Batch(NamedTuple):

@@ -87,6 +87,17 @@ def test_headings_divide_a_file_into_the_prompts_of_its_parts(tmp_path):
     assert texts == {"read": "Read.\n", "no_memory": "None.", "answer": "\nAnswer:\n"}
 
 
+def test_a_part_of_one_word_is_a_file_only_if_it_looks_like_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts").mkdir()
+    parts = ["read", "no_memory"]
+    given = {"read": "Read {chunk}.", "no_memory": "n/a"}
+    assert read_prompts(given, parts, ["read"])["no_memory"] == "n/a"
+    for missing in ("prompts/none", "./none", "none.txt"):
+        with pytest.raises(ValueError, match="does not exist"):
+            read_prompts({**given, "no_memory": missing}, parts, ["read"])
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -361,6 +361,17 @@ def test_requests_that_are_not_answered_in_time_get_503(held):
     assert server.ended() == 0
 
 
+def test_a_second_signal_ends_it_during_a_search_that_does_not_end(held):
+    server, hold, answer = held("--drain", "0.1")
+    server.process.send_signal(signal.SIGTERM)
+    assert answer.result()[0] == 503
+    while server.process.poll() is None:
+        time.sleep(0.1)
+        server.process.send_signal(signal.SIGTERM)
+    assert server.process.returncode == -signal.SIGTERM
+    hold.unlink()
+
+
 def test_an_index_or_a_token_that_is_missing_is_an_error_at_the_door(index, tmp_path, capsys):
     (tmp_path / "token").touch()
     for words in (

@@ -50,7 +50,7 @@ def page(name: str) -> str:
     env.close()
     lines = [
         *(f"# {name}", "", summary, "", f"![an episode of {name}](../images/{name}.svg)", ""),
-        *([f"`memenvs play --env {name} --policy gold` shows an episode in a terminal."] * is_text),
+        *([f"`memenvs play --env {name}` shows an episode in a terminal."] * is_text),
         *(*_scores(name), *([""] * is_text), "## Make one", ""),
         *("```py", "import gymnasium as gym", "import memenvs", "", f'env = gym.make("{name}")', "```", ""),
         *("| | |", "| --- | --- |"),

@@ -83,7 +83,7 @@ COMMANDS: Mapping[str, Command | CommandGroup] = {
                 "memenvs.commands.evaluate:table",
             ),
         },
-        "memenvs evaluate run --env MemSokoban-v0 --policy gold --episodes 20 --out runs/gold",
+        "memenvs evaluate run --env MemToolQA-v0 --policy lexical --episodes 20 --out runs/lexical",
     ),
     "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
     "train": CommandGroup(
@@ -183,7 +183,7 @@ def overview(
     )
     lines = [f"usage: {prog} COMMAND …", "", f"{about[0].upper()}{about[1:]}.", ""]
     lines += [row(name, command.text) for name, command in commands.items()]
-    example = group.example if group else "memenvs play --env MemSokoban-v0 --seed 3"
+    example = group.example if group else "memenvs play --env MemSearchQA-v0 --seed 8"
     lines += [
         "",
         "begin with:",

@@ -57,8 +57,11 @@ def new(name: Annotated[Positional[str], arg(metavar="NAME")]) -> None:
         write_text(file, text)
     show(
         f"wrote {' and '.join(map(str, texts))}. Next:\n"
+        f"  memenvs play --env {name}:{title}-v0 --policy me\n"
         f'  python -m pytest test_{name}.py    # needs the extra: pip install "memenvs[testing]"\n'
         f"  memenvs evaluate run --env {name}:{title}-v0 --policy gold --task 0:20\n"
-        f"  memenvs evaluate run --env {name}:{title}-v0 --policy random_text --task 0:20\n",
+        f"  memenvs evaluate run --env {name}:{title}-v0 --policy random_text --task 0:20\n"
+        f"  memenvs train grpo --model smollm2 --env {name}:{title}-v0 --steps 1 --groups 2 "
+        "--max-new-tokens 8\n",
         wrap=False,
     )

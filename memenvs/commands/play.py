@@ -24,6 +24,7 @@ from memenvs.core.errors import error_line
 from memenvs.core.terminal import BOLD, DIM, RESET, show, terminal_width
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines, printable
+from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import check_methods_fit, choose_scorer, completed
@@ -66,7 +67,7 @@ def play(
     moves: w a s d, 0 to 3, or up down left right.
 
     Examples:
-      memenvs play --env MemSokoban-v0 --seed 3
+      memenvs play --env MemSearchQA-v0 --seed 8
       memenvs play --env MemChunkQA-v0 --env-args chunk_size=1000 --policy me --save mine.jsonl
       memenvs play --env MemChunkQA-v0 --methods TAMTRL InfoMem beta=0.1 --scorer lexical
       memenvs play --env MemSokobanGrid-v0 --policy me
@@ -81,7 +82,7 @@ def play(
     """
     plain_env = make_env(environment.env, environment.env_args, render_mode="ansi")
     inner = plain_env.unwrapped
-    name = policy.policy or ("lexical" if isinstance(inner, ChunkQAEnv) else "gold")
+    name = policy.policy or ("lexical" if isinstance(inner, (ChunkQAEnv, SearchQAEnv)) else "gold")
     methods = read_methods(policy.methods)
     check_methods_fit(plain_env, methods, policy.scorer)
     if save:

@@ -57,7 +57,7 @@ def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
 
 def show_page(page: str) -> None:
     """Write Markdown to standard output; on a terminal its tables are columns, and its lines are wrapped."""
-    show(in_columns(page) if sys.stdout.isatty() else page, wrap=False)
+    show(in_columns(page, terminal_width()) if sys.stdout.isatty() else page, wrap=False)
 
 
 def terminal_width(otherwise: int = 88) -> int:
@@ -118,8 +118,12 @@ def _wrapped(line: str, width: int) -> list[str]:
     )
 
 
-def in_columns(page: str) -> str:
-    r"""A page of Markdown for a terminal: text is wrapped, tables are columns with numbers to the right.
+def in_columns(page: str, width: int | None = None) -> str:
+    r"""A page of Markdown with its tables as aligned columns, numbers to the right.
+
+    Args:
+        page: the Markdown.
+        width: wrap its other lines at words to this many characters.
 
     >>> print(in_columns("| metric | mean |\n| --- | --- |\n| em | 1.000 |\n| reward | -0.5 |"))
     metric   mean
@@ -129,7 +133,7 @@ def in_columns(page: str) -> str:
     lines: list[str] = []
     for is_table, group in itertools.groupby(page.split("\n"), lambda line: line.startswith("| ")):
         if not is_table:
-            lines += [part for line in group for part in _wrapped(line, terminal_width())]
+            lines += [part for line in group for part in (_wrapped(line, width) if width else [line])]
             continue
         cells = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in group]
         columns: list[list[str]] = []

@@ -26,7 +26,8 @@ from memenvs.tasks.metrics import wrap_answer
 
 POLICIES = {
     "gold": "Knows the answer, which the environment tells it. It reads until the evidence has been shown, "
-    "searches or calls the tool for the question once, and then answers.",
+    "searches or calls the tool for the question once, and then answers. In Sokoban it plays a shortest "
+    "solution, which the board alone decides.",
     "silent": "Always replies with nothing.",
     "random_text": "Replies with random words of the observation, and random tags.",
     "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "

@@ -368,7 +368,7 @@ def test_a_second_signal_ends_it_during_a_search_that_does_not_end(held):
     while server.process.poll() is None:
         time.sleep(0.1)
         server.process.send_signal(signal.SIGTERM)
-    assert server.process.returncode == -signal.SIGTERM
+    assert server.ended() == -signal.SIGTERM
     hold.unlink()
 
 

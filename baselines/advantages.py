@@ -7,18 +7,21 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from memenvs.core.arguments import parameters_of
+from memenvs.core.arguments import check_arguments, parameters_of
 from memenvs.core.data import check, convert, fits
 from memenvs.core.episode import Episode, Floats, Sample
 from memenvs.core.optional import import_object
-from memenvs.credit import Ended, Scale, all_equal, masked_mean, mt_grpo, without_rounding
+from memenvs.credit import Ended, Scale, all_equal, masked_mean, mt_grpo, overlong_penalty, without_rounding
 from memenvs.credit.groups import members
 from memenvs.models import TokenPolicy
 from memenvs.rollout.tree import Node
+from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
 from memenvs.wrappers.registry import METHODS, make_methods
 
 _REWARDS: Any = Literal[tuple(COMPARISONS)]
+AS_PAID = "memenvs_as_paid"
+"""The estimator of `memenvs.adapters.verl`, by which verl takes advantages as they are."""
 
 
 def group_advantages(
@@ -67,6 +70,47 @@ def group_advantages(
                 for i in group:
                     tokens[i] = np.zeros_like(tokens[i])
     return [without_rounding(values) for values in tokens]
+
+
+def add_length_penalties(episodes: Sequence[Episode], overlong: tuple[int, int] | None) -> None:
+    """Give episodes DAPO's penalty on long ones, as their `length_penalty`.
+
+    Args:
+        episodes: the episodes, which have ended.
+        overlong: the tokens at which it is 1, and over how many before it rises from 0; None: there is none.
+    """
+    if overlong is not None:
+        penalties = overlong_penalty([episode.tokens for episode in episodes], *overlong)
+        for episode, penalty in zip(episodes, penalties, strict=True):
+            episode.length_penalty = float(penalty)
+
+
+def read_credit(
+    credit: Mapping[str, Any], methods: Sequence[RewardMethod]
+) -> tuple[Comparison, ComparisonSettings]:
+    """A comparison and its settings, for `group_advantages`.
+
+    Args:
+        credit: plain data: `reward` (`"outcome"` by default) names a comparison or, in any case, one of the
+            methods; the rest are fields of `ComparisonSettings`.
+        methods: the reward methods of the rollouts.
+
+    Raises:
+        ValueError: there is no such comparison or setting, or the comparison does not use a setting.
+    """
+    settings = dict(credit)
+    reward = settings.pop("reward", "outcome").lower()
+    known = {**COMPARISONS, **{type(method).__name__.lower(): method for method in methods}}
+    known |= {method.name: method for method in methods}
+    if reward not in known:
+        raise ValueError(
+            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or one of the "
+            f"reward methods, got {reward!r}"
+        )
+    check_arguments("credit", settings, parameters_of(ComparisonSettings))
+    how = ComparisonSettings(**settings)
+    how.check(known[reward], reward)
+    return known[reward], how
 
 
 def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Comparison, ComparisonSettings]:

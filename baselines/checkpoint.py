@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +99,10 @@ class Checkpoints:
         for old in set(self._steps()) - kept:
             shutil.rmtree(self._at(old))
 
-    def differences(self, args: dict[str, Any], free: Collection[str]) -> list[str]:
-        """Which arguments differ from those of the newest checkpoint, apart from the free ones."""
-        if self.newest is None:
-            return []
-        before = _read_state(self.newest)["args"]
-        return [
-            f"{name} {before.get(name)!r}, now {value!r}"
-            for name, value in args.items()
-            if name not in free and before.get(name) != value
-        ]
+    @property
+    def newest_args(self) -> dict[str, Any] | None:
+        """The run's arguments as the newest checkpoint holds them; None if there is none."""
+        return _read_state(self.newest)["args"] if self.newest else None
 
     def restore(self, models: Mapping[str, HFPolicy], optimizer: Optimizer) -> dict[str, Any] | None:
         """Load the newest checkpoint, if there is one, into models of the same form and their optimizer.

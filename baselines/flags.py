@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -112,8 +112,10 @@ class TrainArgs:
         """Check every flag against its annotation; learners add what an annotation cannot say.
 
         Raises:
-            ValueError: a flag is out of range, or contradicts another.
+            ValueError: a flag is out of range, or contradicts another, or no model is given.
         """
+        if not self.model:
+            raise ValueError("no model is given; add --model with a folder or a name on the hub")
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             if data.is_plain(hint):
                 data.check(name, getattr(self, name), hint)
@@ -134,8 +136,10 @@ class TrainArgs:
         for method in read_methods(getattr(self, "methods", ())):
             if isinstance(method, list):
                 takers[f"methods.{method[0]}"] = method[1]
-        given = {taker: arguments.get("template") for taker, arguments in takers.items()}
-        hashes = {name: prompts_hash(prompt, f"{name} template") for name, prompt in given.items() if prompt}
+        templates = {taker: arguments.get("template") for taker, arguments in takers.items()}
+        hashes = {
+            name: prompts_hash(prompt, f"{name} template") for name, prompt in templates.items() if prompt
+        }
         if self.system_prompt:
             hashes["system_prompt"] = prompts_hash(self.system_prompt, "system_prompt")
         return hashes
@@ -144,6 +148,22 @@ class TrainArgs:
         """Every flag by name, and `prompts` where there are any, as a JSON file holds them."""
         values: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
         return {**values, **({"prompts": self.prompts} if self.prompts else {})}
+
+    def check_begun(self, begun: Mapping[str, Any]) -> None:
+        """Refuse to continue a run that was begun with other flags, apart from `resumable`.
+
+        Args:
+            begun: the flags that it was begun with, as `plain` gives them.
+
+        Raises:
+            ValueError: a flag differs.
+        """
+        for name, value in self.plain().items():
+            if name not in self.resumable and begun.get(name) != value:
+                raise ValueError(
+                    f"{self.out} was begun with {name} {begun.get(name)!r}, now {value!r}; give the same "
+                    "value, or another --out"
+                )
 
     @property
     def resumable(self) -> frozenset[str]:
@@ -179,7 +199,7 @@ class EngineArgs(TrainArgs):
         for flag in ("dry_run", "merge"):
             if self.engine == "memenvs" and getattr(self, flag):
                 name = f"--{flag}".replace("_", "-")
-                raise ValueError(f"{name} is for --engine verl; add it, or leave {name} out")
+                raise ValueError(f"{name} is for --engine verl; add --engine verl, or leave {name} out")
 
 
 @dataclass
@@ -308,7 +328,7 @@ def run_learner(
         train: is given the run and the arguments.
         argv: the command line; None: that of this process.
         name: the learner's name.
-        start_in_verl: starts the run in verl; None: as one that plays.
+        start_in_verl: starts the run in verl; None starts it as a learner that plays.
 
     Returns:
         The exit status: 2, and one line on standard error, for what is wrong before
@@ -333,7 +353,7 @@ def run_learner(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the learner of the run whose flags a command line takes over: one that names no learner itself.
+    """Run the learner of the run whose flags a command line takes over, if it names no learner itself.
 
     Args:
         argv: the command line; None: that of this process.
@@ -399,7 +419,7 @@ def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str
         argv: the command line.
         prog: the command as a user types it.
         defaults: the flags' defaults.
-        repeatable: flags of which the last counts.
+        repeatable: flags that may be repeated; the last value counts.
     """
     import tyro
 
@@ -410,16 +430,18 @@ def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str
     kind = type(defaults)
     first = [name for name in kind.FIRST if hasattr(defaults, name)]
     shown, groups = [*first], list[tuple[str, Any, Any]]()
-    for of in sorted(kind.__mro__, key=lambda of: of is EngineArgs):
-        own = vars(of).get("__annotations__", {}) if issubclass(of, TrainArgs) else {}
-        names = [field.name for field in fields(kind) if field.name in own and field.name not in shown]
+    for base in sorted(kind.__mro__, key=lambda base: base is EngineArgs):
+        annotations = vars(base).get("__annotations__", {}) if issubclass(base, TrainArgs) else {}
+        names = [
+            field.name for field in fields(kind) if field.name in annotations and field.name not in shown
+        ]
         if names:
             shown += names
-            group = make_dataclass(of.__name__, _columns(defaults, names))
-            group.__doc__ = "" if of is kind else (of.__doc__ or "").partition("\n")[0]
-            title = of.__name__.removesuffix("Args").lower()
+            group = make_dataclass(base.__name__, _columns(defaults, names))
+            group.__doc__ = "" if base is kind else (base.__doc__ or "").partition("\n")[0]
+            title = base.__name__.removesuffix("Args").lower()
             columns: Any = Annotated[group, tyro.conf.arg(name=title)]
-            if hides and of is not kind:
+            if hides and base is not kind:
                 columns = Annotated[columns, tyro.conf.Suppress]
             groups.append((f"{title}_", columns, field(default_factory=group)))
     whole = make_dataclass(kind.__name__, [*_columns(defaults, first), *groups])
@@ -451,8 +473,8 @@ def _columns(defaults: TrainArgs, names: Sequence[str]) -> list[tuple[str, Any, 
 def _texts(kind: type) -> dict[str, str]:
     """The docstrings of a class's attributes and of those it inherits, each on one line."""
     texts: dict[str, str] = {}
-    for of in reversed(kind.__mro__[:-1]):
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
+    for base in reversed(kind.__mro__[:-1]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         for statement, after in pairwise(getattr(definition, "body", ())):
             match statement, after:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
@@ -491,7 +513,7 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
     values = run_flags(file)
     learner = values.pop("learner")
     if learner != prog.rpartition(" ")[2]:
-        raise ValueError(f"{file} is not of `{prog}`: its learner is {learner!r}; name that learner, or none")
+        raise ValueError(f"{file} is a run of {learner!r}, not of `{prog}`; name that learner, or none")
     of_call = ("out", "resume", "dry_run", "merge", "prompts")
     kept = {name: value for name, value in values.items() if name not in of_call}
     if unknown := sorted(kept.keys() - {field.name for field in fields(kind)}):
@@ -501,7 +523,7 @@ def run_args(kind: type[A], file: Path, prog: str) -> A:
     try:
         return msgspec.convert(kept, kind, dec_hook=lambda of, value: of(value))
     except msgspec.ValidationError as error:
-        raise ValueError(f"{file} holds other arguments: {error}; give the args.json of a run") from None
+        raise ValueError(f"{file} holds no flags of {prog}: {error}; give the args.json of a run") from None
 
 
 def run_flags(file: Path) -> dict[str, Any]:
@@ -517,8 +539,8 @@ def run_flags(file: Path) -> dict[str, Any]:
     values = read_json(file, "give the args.json of a run")
     if values.get("learner") not in LEARNERS:
         raise ValueError(
-            f"{file} is not the args.json of a run: its learner is {values.get('learner')!r}, none of "
-            f"{', '.join(LEARNERS)}"
+            f"the learner in {file} must be one of {', '.join(LEARNERS)}, got {values.get('learner')!r}; "
+            "give the args.json of a run"
         )
     return values
 

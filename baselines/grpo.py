@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 
-from memenvs.baselines.advantages import group_advantages, read_comparison, tree_advantages
+from memenvs.baselines.advantages import (
+    add_length_penalties,
+    group_advantages,
+    read_comparison,
+    tree_advantages,
+)
 from memenvs.baselines.flags import EngineArgs, RewardArgs, run_learner
 from memenvs.baselines.rollout import PlayRun, group_seeds
 from memenvs.baselines.update import (
@@ -24,7 +29,6 @@ from memenvs.baselines.update import (
 )
 from memenvs.core.data import Count, Whole
 from memenvs.core.episode import Episode, Floats, Sample, valid
-from memenvs.credit import overlong_penalty
 from memenvs.models.hf import HFPolicy
 from memenvs.rollout.tree import check_cost, collect_trees
 from memenvs.wrappers import RewardMethod
@@ -68,7 +72,10 @@ class GRPOArgs(EngineArgs, RewardArgs):
         comparison, how = read_comparison(self.reward, self.reward_args)
         alone = how.estimator == "reinforce" and not isinstance(comparison, RewardMethod)
         if self.group_size < 2 and not alone:
-            raise ValueError(f"a group compares at least 2 episodes, got group_size {self.group_size}")
+            raise ValueError(
+                f"group_size must be at least 2, since the episodes of a group are compared, got "
+                f"{self.group_size}; only estimator=reinforce takes 1"
+            )
         if self.overlong and self.overlong[1] > self.overlong[0]:
             raise ValueError(
                 f"the second number of overlong must be at most the first, got {self.overlong[0]} and "
@@ -82,7 +89,10 @@ class GRPOArgs(EngineArgs, RewardArgs):
                 )
             for flag in ("dynamic_sampling", "overlong"):
                 if getattr(self, flag):
-                    raise ValueError(f"{flag} is for groups, not for trees; leave tree_turns out")
+                    raise ValueError(
+                        f"{flag} is for groups, not for trees, got {getattr(self, flag)!r}; leave it out, or "
+                        "leave tree_turns out"
+                    )
             check_cost(self.groups, self.group_size, self.tree_turns)
 
 
@@ -174,10 +184,7 @@ def sample_groups(run: GRPORun, args: GRPOArgs, step: int) -> tuple[list[Sample]
     for part in range(1 + args.dynamic_sampling):
         episodes = run.rollouts(step, part)
         sampled += episodes
-        if args.overlong:
-            lengths = [episode.tokens for episode in episodes]
-            for episode, penalty in zip(episodes, overlong_penalty(lengths, *args.overlong), strict=True):
-                episode.length_penalty = float(penalty)
+        add_length_penalties(episodes, args.overlong)
         usable = valid(episodes)
         # Before groups are left out: TAMTRL's min and max are over everything sampled (its algorithm 1).
         with run.timer("credit"):

@@ -54,7 +54,7 @@ WORK = {
 }
 """What the first step of a run prints about its parts."""
 PATIENCE = 3
-"""Steps of which none taught anything, after which a run says so."""
+"""Steps in a row that teach nothing, after which a run says so."""
 
 
 class StepTimer(Timer):
@@ -94,8 +94,8 @@ class Run:
         processes: processes that train together; None: those that were launched.
 
     Raises:
-        ValueError: arguments that do not fit each other, or a folder that holds a run already or that another
-            run is writing to.
+        ValueError: arguments do not fit each other, the folder already holds a run, or another run is writing
+            to it.
         FileNotFoundError: there is no such model.
     """
 
@@ -103,8 +103,6 @@ class Run:
 
     def __init__(self, args: TrainArgs, processes: ProcessGroup | None = None) -> None:
         args.check()
-        if not args.model:
-            raise ValueError("no model is given; add --model with a folder or a name on the hub")
         self.args, self.processes = args, processes or ProcessGroup()
         self.step, self.timer, self.drawn = 0, StepTimer(), 0
         self.best: dict[str, Any] | None = None
@@ -112,12 +110,10 @@ class Run:
         check_arguments("--adamw", args.adamw, settings)
         self.open_data()
         self._checkpoints = Checkpoints(args.out, args.keep)
-        if self._checkpoints.newest and not args.resume:
-            raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
-        if changed := self._checkpoints.differences(args.plain(), args.resumable):
-            raise ValueError(
-                f"{args.out} was begun with {changed[0]}; resume with the same value, or give another --out"
-            )
+        if (begun := self._checkpoints.newest_args) is not None:
+            if not args.resume:
+                raise ValueError(f"{args.out} holds a run; add --resume, or give another --out")
+            args.check_begun(begun)
         self.release: Callable[[], object] = lambda: None
         if self.processes.is_main:
             check_clients(args.track)

@@ -27,9 +27,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 
-from memenvs.baselines.advantages import group_advantages, read_comparison
+from memenvs.baselines.advantages import AS_PAID, group_advantages, read_comparison, read_credit
 from memenvs.baselines.flags import ARGS, EngineArgs
 from memenvs.baselines.rollout import evaluation_args, evaluation_command
+from memenvs.build.write import Split, task_row
 from memenvs.core.arguments import REQUIRED, Parameter, check_env_arguments, env_parameters, parameters_of
 from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.episode import Episode, Reply, valid
@@ -38,9 +39,8 @@ from memenvs.core.files import read_json, write_json, write_text
 from memenvs.core.optional import require
 from memenvs.data import bundled_names
 from memenvs.models import SamplingParams
-from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.hf import SETTINGS, model_card, named_ends
-from memenvs.models.loading import load_hf_tokenizer
+from memenvs.models.chat import ChatPolicy
+from memenvs.models.hf import SETTINGS, chat_tokens, model_card, named_ends
 from memenvs.models.packaged import resolve
 from memenvs.rollout.collect import Loop, maker
 from memenvs.rollout.order import draw_tasks
@@ -52,17 +52,15 @@ from memenvs.wrappers.registry import make_methods, make_scorer, plain_method, r
 
 ADAPTER = "memenvs.adapters.verl"
 """The module that verl loads in every process: the agent loop, and the estimator of its advantages."""
-AS_PAID = "memenvs_as_paid"
-"""The estimator's name."""
 CHECKPOINTS, LOOPS, SCRIPT, REQUIREMENTS = "checkpoints", "loops.yaml", "run.sh", "requirements.txt"
 HYDRA = "hydra"
-"""The folder of what Hydra, which reads verl's settings, logs of each start."""
+"""The folder where Hydra, which reads verl's settings, logs each start."""
 HYDRA_WORDS = ("null", "true", "false", "nan", "inf")
-"""Words that Hydra reads as other things than texts."""
+"""Words that Hydra does not read as text."""
 FAR = 1e6
 """A bound that nothing reaches, where verl has a limit and the run has none."""
 GPU_BYTES = 80e9
-"""Bytes of a GPU where none is found here."""
+"""Memory of a GPU in bytes, assumed where this machine has none."""
 WORKER_ENV = "+ray_kwargs.ray_init.runtime_env.env_vars"
 """The environment of Ray's workers."""
 EXTRAS = ("vllm", "fsdp")
@@ -73,10 +71,10 @@ R = "actor_rollout_ref.rollout"
 M = "actor_rollout_ref.model"
 
 PAID = {"turn": "the reward of each turn", "merged": "the sum of all rewards", "outcome": "the outcome"}
-"""What the rewards are that mt_ppo places."""
+"""The rewards that mt_ppo places, by `--reward`."""
 
 Settings = Mapping[str, Any]
-"""Settings by verl's names; a name that its configuration does not have begins with `+`."""
+"""Settings by verl's names; `+` begins a name that verl's configuration does not have."""
 
 
 class EpisodeShape(NamedTuple):
@@ -341,7 +339,7 @@ C = "critic"
 
 
 def _critic(args: Any, shape: EpisodeShape) -> Settings:
-    """A critic of its own, which begins as the policy."""
+    """A separate critic, which starts as a copy of the policy."""
     rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
     return {
         f"{C}.strategy": "fsdp2",
@@ -412,7 +410,7 @@ def flag_table(tables: Mapping[str, Mapping[str, Place]]) -> str:
 
 @dataclass
 class VerlRun:
-    """A run in verl, made of a learner's arguments: what is written, and what the check says of it.
+    """A run in verl, made from a learner's arguments: what is written, and what the check reports.
 
     A subclass says what a learner of its kind reads, checks and starts.
 
@@ -440,8 +438,6 @@ class VerlRun:
     def __post_init__(self) -> None:
         args = self.args
         args.check()
-        if not args.model:
-            raise ValueError("no model is given; add --model with a folder or a name on the hub")
         for flag, place in self.table.items():
             if place.refuses is not None and place.refuses(args):
                 name, reason = flag.replace("_", "-"), place.where.replace("`", "")
@@ -467,7 +463,7 @@ class VerlRun:
 
     @property
     def reference(self) -> bool:
-        """Whether a model that is not trained is held beside them."""
+        """Whether the GPUs also hold a model that is not trained."""
         return False
 
     @property
@@ -494,7 +490,7 @@ class VerlRun:
 
     @functools.cached_property
     def parameters(self) -> int:
-        """Number of the model's parameters, of which none is loaded."""
+        """Number of the model's parameters, counted without loading them."""
         torch, transformers = require("torch", "verl"), require("transformers", "verl")
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(self.config)
@@ -505,18 +501,13 @@ class VerlRun:
         file = self.out / ARGS
         if not file.is_file():
             return
-        begun, now = read_json(file, "give another --out"), self.args.plain()
+        begun = read_json(file, "give another --out")
         if begun.get("learner") != self.learner:
             raise ValueError(
                 f"{self.args.out} is a run of {begun.get('learner')!r}, not of {self.learner!r}; give "
                 "another --out"
             )
-        for name in sorted(now.keys() & begun.keys() - self.args.resumable):
-            if begun[name] != now[name]:
-                raise ValueError(
-                    f"{self.args.out} was written with {name} {begun[name]!r}, got {now[name]!r}; "
-                    "write it with the same value, or give another --out"
-                )
+        self.args.check_begun(begun)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -603,9 +594,7 @@ class VerlPlayRun(VerlRun):
         evaluated = evaluation_args(args.env, args.env_args, args.eval_env_args)
         self.eval_args = self.env_args if REQUIRED in evaluated.values() else absolute(evaluated, known)
         self.train_tasks, self.val_tasks = self._tasks()
-        self.ends = named_ends(args.model)
-        tokenizer = load_hf_tokenizer(args.model, None)
-        self.tokens = ChatTokens(tokenizer, ends=self.ends, **args.chat_settings)
+        self.tokens = chat_tokens(args.model, **args.chat_settings)
         self.methods, self.credit = self._credit()
         self.episodes = self._play()
         self.shape = shape_of(self.episodes, args.max_new_tokens, self.window)
@@ -614,17 +603,23 @@ class VerlPlayRun(VerlRun):
                 "verl's GAE runs within a row, and an episode whose prompts are rewritten has a row for each "
                 "turn; use an environment whose prompts grow (memory_mode=react), or leave --engine verl out"
             )
-        if self.learner == "mt_ppo" and any(np.any(episode.turn_advantages) for episode in self.episodes):
-            raise ValueError("verl's GAE cannot add a method's advantages; leave that method out")
+        paying = [
+            name
+            for episode in self.episodes
+            for name, credits in episode.credits.items()
+            if any(credit.advantage and credit.known and credit.value for credit in credits)
+        ]
+        if self.learner == "mt_ppo" and paying:
+            raise ValueError(f"verl's GAE cannot add the advantages of {paying[0]}; leave that method out")
 
     @property
     def trained(self) -> int:
-        """Number of models in training, of which a critic is one."""
+        """Number of models in training, the critic included."""
         return 2 if self.learner == "mt_ppo" else 1
 
     @property
     def reference(self) -> bool:
-        """Whether the initial model is held too, which an adapter's base is."""
+        """Whether the GPUs also hold the initial model; with an adapter, its base model is that."""
         return bool(self.args.kl_coef and not self.args.lora_rank)
 
     @property
@@ -724,16 +719,13 @@ class VerlPlayRun(VerlRun):
         )
         loop.play_all([group])
         if self.credit is not None:
-            comparison, how = read_comparison(args.reward, args.reward_args)
-            if isinstance(comparison, RewardMethod):
-                comparison = loop.methods[-1]
-            usable = valid(group)
-            advantages = group_advantages(usable, encoder, comparison, how)  # type: ignore[arg-type]
+            usable, credit = valid(group), read_credit(self.credit, loop.methods)
+            advantages = group_advantages(usable, encoder, *credit)  # type: ignore[arg-type]
             for episode, values in zip(usable, advantages, strict=True):
                 episode.advantages = values
         return group
 
-    @property
+    @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """Every setting of the run in verl's names."""
         args = self.args
@@ -760,8 +752,8 @@ class VerlPlayRun(VerlRun):
 
     def write_data(self) -> None:
         """Write the numbers of the tasks, and the agent loops."""
-        write_rows(self.out / "train.parquet", self.train_tasks, "memenvs", "train")
-        write_rows(self.out / "val.parquet", self.val_tasks, "memenvs_test", "test")
+        write_rows(self.out / "train.parquet", self.train_tasks, "train")
+        write_rows(self.out / "val.parquet", self.val_tasks, "test")
         loops = unresolved(self.loops)
         write_text(self.out / LOOPS, require("yaml", "verl").safe_dump(loops, sort_keys=False))
 
@@ -778,7 +770,7 @@ class VerlPlayRun(VerlRun):
             "scorer": self.scorer,
             "credit": self.credit,
             "max_new_tokens": args.max_new_tokens,
-            "ends": self.ends,
+            "ends": named_ends(args.model),
         }
         if self.credit is None:
             loop["placement"] = args.reward
@@ -880,7 +872,7 @@ def _choices(annotation: Any) -> list[Any]:
 
 
 def absolute_path(text: str) -> str:
-    """A path made absolute; a text that names no file or folder, or that has a meaning here, as it is."""
+    """A path made absolute; a text that names no file or folder, or that has a meaning here, is unchanged."""
     is_name = text in bundled_names() and not Path(text, CARD).is_file()
     if is_name or text in METRICS:
         return text
@@ -917,18 +909,10 @@ def shape_of(episodes: Sequence[Episode], max_new_tokens: int, window: int | Non
     return EpisodeShape(len(sequences) / len(episodes), max(map(len, by_episode)), prompt, response)
 
 
-def write_rows(file: Path, tasks: Sequence[int], agent: str, split: str) -> None:
+def write_rows(file: Path, tasks: Sequence[int], split: Split) -> None:
     """Write the rows of a data set of verl's: the tasks by their numbers."""
     pa, pq = require("pyarrow", "verl"), require("pyarrow.parquet", "verl")
-    rows = [
-        {
-            "prompt": [{"role": "user", "content": f"task {task}"}],
-            "data_source": "memenvs",
-            "agent_name": agent,
-            "extra_info": {"index": index, "task": task, "split": split},
-        }
-        for index, task in enumerate(tasks)
-    ]
+    rows = [task_row(index, task, split) for index, task in enumerate(tasks)]
     pq.write_table(pa.Table.from_pylist(rows), file)
 
 
@@ -952,7 +936,7 @@ def hydra_value(value: Any) -> str:
 
 
 def unresolved(value: Any) -> Any:
-    """A value whose texts OmegaConf leaves as they are, which resolves `${…}` otherwise."""
+    """A value in which OmegaConf does not resolve `${…}`."""
     if isinstance(value, Mapping):
         return {name: unresolved(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -980,8 +964,12 @@ def requirements(extras: Sequence[str] = ()) -> list[str]:
                 yield requirement
 
     pinned = sorted({line for extra in EXTRAS for line in pins(extra)})
-    own = ",".join(sorted({"train", "verl", *extras}))
-    return [f"verl[{','.join(EXTRAS)}]=={importlib.metadata.version('verl')}", *pinned, f"memenvs[{own}]"]
+    memenvs_extras = ",".join(sorted({"train", "verl", *extras}))
+    return [
+        f"verl[{','.join(EXTRAS)}]=={importlib.metadata.version('verl')}",
+        *pinned,
+        f"memenvs[{memenvs_extras}]",
+    ]
 
 
 def has_flash_attention() -> bool:
@@ -1058,8 +1046,8 @@ def install_command(run: VerlRun) -> str:
 def report(run: VerlRun) -> list[str]:
     """What the check of a run found, in ten lines for a person."""
     args, torch = run.args, require("torch", "verl")
-    found = torch.cuda.is_available()
-    card = float(torch.cuda.get_device_properties(0).total_memory) if found else GPU_BYTES
+    has_card = torch.cuda.is_available()
+    card = float(torch.cuda.get_device_properties(0).total_memory) if has_card else GPU_BYTES
     needs, free = sizes(run, card), shutil.disk_usage(run.out).free
     gigabytes = [value / 1e9 for value in needs[1:]]
     peak = gigabytes[0] + max(gigabytes[1], gigabytes[2])
@@ -1085,7 +1073,7 @@ def report(run: VerlRun) -> list[str]:
         f"model: {needs.parameters / 1e9:.2f}B parameters on {args.nodes} x {args.gpus} GPUs, attention: "
         f"{attention}",
         f"memory per GPU (computed): {gigabytes[0]:.1f} GB of states and {beside} for a pass, of "
-        f"{card / 1e9:.0f} GB" + ("" if found else " (no card here)") + advice,
+        f"{card / 1e9:.0f} GB" + ("" if has_card else " (no card here)") + advice,
         f"checkpoints: {gigabytes[3]:.1f} GB each, {kept:.1f} GB at most, {free / 1e9:.0f} GB free"
         + ("" if room else "; they do NOT fit: lower --keep, or give another --out"),
         f"next: {install_command(run)} && bash {shlex.quote(str(run.out / SCRIPT))}",
@@ -1093,7 +1081,7 @@ def report(run: VerlRun) -> list[str]:
 
 
 def merge(args: Any) -> int:
-    """Make a checkpoint of verl's a model of its own, with a card; the exit status of verl's merger.
+    """Turn a checkpoint of verl's into a model with a card; the exit status of verl's merger.
 
     Raises:
         ValueError: there is no such checkpoint.
@@ -1105,7 +1093,7 @@ def merge(args: Any) -> int:
     if not actor.is_dir():
         steps = sorted(int(folder.name.rpartition("_")[2]) for folder in checkpoints.glob("global_step_*"))
         known = ", ".join(map(str, steps)) or "none"
-        raise ValueError(f"{args.out} has no checkpoint of step {args.merge}; it has {known}")
+        raise ValueError(f"{args.out} has no checkpoint of step {args.merge}; give --merge one of {known}")
     merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     folders = ["--local_dir", str(actor), "--target_dir", str(model)]
     if status := subprocess.run([*merger, *folders], check=False).returncode:

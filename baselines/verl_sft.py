@@ -34,9 +34,8 @@ from memenvs.baselines.verl import (
 from memenvs.baselines.verl import n_tasks as count_tasks
 from memenvs.core.episode import Episode, Sample
 from memenvs.core.optional import require
-from memenvs.models.chat import ChatPolicy, ChatTokens
-from memenvs.models.hf import named_ends
-from memenvs.models.loading import load_hf_tokenizer
+from memenvs.models.chat import ChatPolicy
+from memenvs.models.hf import chat_tokens
 
 ROWS = "memenvs.adapters.verl_sft"
 """The module of the data set that verl reads the rows with."""
@@ -112,8 +111,7 @@ class TokenReader(ChatPolicy):
     """
 
     def __init__(self, args: SFTArgs, window: int | None) -> None:
-        tokenizer, ends = load_hf_tokenizer(args.model, None), named_ends(args.model)
-        super().__init__(ChatTokens(tokenizer, ends=ends, **args.chat_settings))
+        super().__init__(chat_tokens(args.model, **args.chat_settings))
         self.window, self._stop = window, args.stop
 
     def encode_reply(self, text: str) -> Any:
@@ -126,7 +124,7 @@ class VerlSFTRun(VerlRun):
 
     Attributes:
         train: the rows to learn from.
-        val: rows of other tasks; none where they would not fill a batch, of which verl measures whole ones.
+        val: rows of other tasks; none if they would not fill a batch, since verl measures whole batches.
 
     Args:
         args: the learner's arguments.
@@ -182,7 +180,7 @@ class VerlSFTRun(VerlRun):
 
     @property
     def steps(self) -> int:
-        """Number of the last step: verl drops what does not fill a batch, in each pass anew."""
+        """Number of the last step. In each pass verl drops the rows that do not fill a batch."""
         gpus = self.args.gpus * self.args.nodes
         return len(self.train) // gpus // (self.args.batch_size // gpus) * self.args.epochs
 

@@ -9,10 +9,9 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.core.arguments import check_arguments, make_env, parameters_of
+from memenvs.core.arguments import make_env
 from memenvs.core.env import Info, check_text_observations, public_info
-from memenvs.wrappers import RewardMethod, RewardWrapper
-from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
+from memenvs.wrappers import RewardWrapper
 
 
 def open_env(
@@ -53,34 +52,6 @@ def read_draw(row: Mapping[str, Any]) -> tuple[int, int | None]:
     if (known := task if seed is None else seed) is None:
         raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(row) or 'none'}")
     return known, task
-
-
-def read_credit(
-    credit: Mapping[str, Any], methods: Sequence[RewardMethod]
-) -> tuple[Comparison, ComparisonSettings]:
-    """A comparison and its settings, for `memenvs.baselines.advantages.group_advantages`.
-
-    Args:
-        credit: plain data: `reward` (`"outcome"` by default) names a comparison or, in any case, one of the
-            methods; the rest are fields of `ComparisonSettings`.
-        methods: the reward methods of the rollouts.
-
-    Raises:
-        ValueError: there is no such comparison or setting, or the comparison does not use a setting.
-    """
-    settings = dict(credit)
-    reward = settings.pop("reward", "outcome").lower()
-    known = {**COMPARISONS, **{type(method).__name__.lower(): method for method in methods}}
-    known |= {method.name: method for method in methods}
-    if reward not in known:
-        raise ValueError(
-            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or one of the "
-            f"reward methods, got {reward!r}"
-        )
-    check_arguments("credit", settings, parameters_of(ComparisonSettings))
-    how = ComparisonSettings(**settings)
-    how.check(known[reward], reward)
-    return known[reward], how
 
 
 def turn_record(info: Info) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.adapters.common import open_env, read_credit, read_draw
-from memenvs.baselines.advantages import group_advantages
+from memenvs.adapters.common import open_env, read_draw
+from memenvs.baselines.advantages import group_advantages, read_credit
 from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.episode import OUTCOME, Episode, Floats, Ids, Reply, Sample, Turn, valid
 from memenvs.core.optional import check_hooks, check_version, require
@@ -73,10 +73,10 @@ def seed_rows(seeds: Iterable[int]) -> list[dict[str, str]]:
 class EpisodeRollout:
     """`rollout_func` of a GRPOTrainer that plays episodes of any text environment.
 
-    An environment whose prompts grow gives one row for each episode. One that rewrites them gives one row for
-    each turn, more than TRL asked for, which needs a trainer with `TurnAdvantages`. Reward functions get
-    `returns`, `turn_rewards` and `metrics`, one for each prompt; where prompts are rewritten, `completions`
-    has the last reply of each episode.
+    An environment whose prompts grow gives one row per episode. An environment that rewrites its prompts
+    gives one row per turn, more than TRL asked for, which needs a trainer with `TurnAdvantages`. Reward
+    functions get `returns`, `turn_rewards` and `metrics`, one for each prompt; where prompts are rewritten,
+    `completions` has the last reply of each episode.
 
     Args:
         env: a text environment's id, or a function that makes one.
@@ -413,7 +413,7 @@ class SokobanTools(ToolEnv):
             moves: Up, Down, Left and Right in the order they are made, with || between them.
 
         Returns:
-            The board as it is then.
+            The board after the moves.
         """
         return self._call("move", moves=str(moves))
 

@@ -19,14 +19,14 @@ from uuid import uuid4
 
 import numpy as np
 
-from memenvs.adapters.common import open_env, plain, read_credit, read_draw
+from memenvs.adapters.common import open_env, plain, read_draw
 from memenvs.adapters.servers import Sampled, server_policy
-from memenvs.baselines.advantages import group_advantages
+from memenvs.baselines.advantages import AS_PAID, add_length_penalties, group_advantages, read_credit
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.optional import check_version, require
-from memenvs.credit import overlong_penalty, place_rewards
+from memenvs.credit import place_rewards
 from memenvs.credit.tokens import Placement
 from memenvs.models import Ids
 from memenvs.models.chat import ChatPolicy, ChatTokens
@@ -40,8 +40,6 @@ agent_loop: Any = require("verl.experimental.agent_loop.agent_loop", "verl")
 core_algos: Any = require("verl.trainer.ppo.core_algos", "verl")
 llm_server: Any = require("verl.workers.rollout.llm_server", "verl")
 torch: Any = require("torch", "verl")
-
-AS_PAID = "memenvs_as_paid"
 
 
 @dataclass
@@ -85,7 +83,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them.
         scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it; or
             `"policy"`, which asks the inference servers, in the chat template.
-        credit: what `memenvs.adapters.common.read_credit` reads.
+        credit: what `memenvs.baselines.advantages.read_credit` reads.
         placement: without `credit`, where rewards are paid (`memenvs.credit.place_rewards`).
         max_new_tokens: most tokens of a reply; None: what `response_length` leaves.
         ends: token ids that end a reply, as the model names them
@@ -123,20 +121,27 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     ) -> None:
         super().__init__(*args, **kwargs)
         if not self.config.trainer.use_v1:
-            raise ValueError("EpisodeLoop needs trainer.use_v1=True")
+            raise ValueError("EpisodeLoop needs trainer.use_v1=True, got False; set it")
         algorithm = self.config.algorithm
         if (credit is None) == (algorithm.adv_estimator == AS_PAID):
             raise ValueError(
                 f"credit and algorithm.adv_estimator={AS_PAID} need each other, got credit "
-                f"{plain(credit)} and {algorithm.adv_estimator}"
+                f"{plain(credit)} and {algorithm.adv_estimator}; set both, or neither"
             )
         if credit is not None and algorithm.use_kl_in_reward:
-            raise ValueError("use_kl_in_reward would change the advantages; set actor.use_kl_loss instead")
+            raise ValueError(
+                "algorithm.use_kl_in_reward=True would change the advantages; set actor.use_kl_loss instead"
+            )
         filtering = algorithm.get("filter_groups") or {}
         if credit is not None and filtering.get("enable") and filtering["metric"] == "reward":
-            raise ValueError("filter_groups would compare sums of advantages; set its metric to success")
+            raise ValueError(
+                "filter_groups with metric reward would compare sums of advantages; set its metric to success"
+            )
         if credit is None and (mask_truncated or overlong):
-            raise ValueError("mask_truncated and overlong need credit; leave them out")
+            raise ValueError(
+                f"mask_truncated and overlong need credit, got {mask_truncated} and {plain(overlong)} "
+                "without it; leave them out, or give credit"
+            )
         chat_args = json.dumps(plain(self.apply_chat_template_kwargs))
         self._tokens = _chat_tokens(
             self.tokenizer, chat_args, tuple(ends), split_special_tokens, system_prompt
@@ -196,7 +201,10 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         rollouts.play_all([episodes])
         encoder: Any = ChatPolicy(self._tokens)
         if credit is not None and (usable := valid(episodes)):
-            self._give_advantages(usable, encoder, read_credit(credit, rollouts.methods))
+            add_length_penalties(usable, self._overlong)
+            advantages = group_advantages(usable, encoder, *read_credit(credit, rollouts.methods))
+            for episode, values in zip(usable, advantages, strict=True):
+                episode.advantages = values
         rows_of_group = []
         for episode, answers in zip(episodes, outputs, strict=True):
             if episode.error:
@@ -216,15 +224,6 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 for episode in episodes:
                     writer.write(episode, encoder)
         return rows_of_group
-
-    def _give_advantages(self, episodes: Sequence[Episode], encoder: Any, how: tuple[Any, Any]) -> None:
-        """Compare the episodes of a group, with DAPO's penalty where it is set."""
-        if self._overlong:
-            penalties = overlong_penalty([episode.tokens for episode in episodes], *self._overlong)
-            for episode, penalty in zip(episodes, penalties, strict=True):
-                episode.length_penalty = float(penalty)
-        for episode, values in zip(episodes, group_advantages(episodes, encoder, *how), strict=True):
-            episode.advantages = values
 
 
 @core_algos.register_adv_est(AS_PAID)

@@ -194,7 +194,10 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """A row for each task, with its text in full."""
     if not tasks.n_documents:
-        raise ValueError(f"--export {path.stem} writes the text of a task, and these questions have none")
+        raise ValueError(
+            f"--export {path.stem} writes the text of a task, and these questions have none; use --export "
+            "rows"
+        )
     reader = open_reader(tasks, tokenizer)
     return (make(task, reader.context(task.documents), i, tasks) for i, task in enumerate(tasks))
 
@@ -238,33 +241,47 @@ def _verl(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str,
         "prompt": [{"role": "user", "content": _one_prompt(task, context, "tag")}],
         "ability": "qa",
         "reward_model": {"style": "rule", "ground_truth": {"target": _alternatives(task, tasks)}},
-        "extra_info": {**_numbered(index, tasks), "id": task.id, "question": task.question},
+        "extra_info": {
+            "index": index,
+            "task": index,
+            "split": _split(tasks),
+            "id": task.id,
+            "question": task.question,
+        },
     }
 
 
-def _numbered(index: int, tasks: TaskSet) -> dict[str, Any]:
-    """Which task of the set a row is, and whether it is to train on."""
-    return {"index": index, "task": index, "split": _split(tasks)}
+Split = Literal["train", "test"]
 
 
-def _split(tasks: TaskSet) -> str:
+def _split(tasks: TaskSet) -> Split:
     """`"train"`, or `"test"` of a set to evaluate on."""
     arguments = tasks.card.arguments
     return "train" if "part" not in arguments and arguments.get("split", "train") == "train" else "test"
+
+
+def task_row(index: int, task: int, split: Split, **info: Any) -> dict[str, Any]:
+    """A row that names a task by its number, for verl, which plays it by our agent loop.
+
+    Args:
+        index: number of the row.
+        task: number of the task.
+        split: what the row is for.
+        **info: more of `extra_info`.
+    """
+    return {
+        "prompt": [{"role": "user", "content": f"task {task}"}],
+        "data_source": "memenvs",
+        "agent_name": "memenvs" if split == "train" else "memenvs_test",
+        "extra_info": {"index": index, "task": task, "split": split, **info},
+    }
 
 
 def _write_rows(path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
     """The tasks by their numbers, for trainers that play them by one of our adapters."""
     split = _split(tasks)
     rows = [
-        {
-            "prompt": [{"role": "user", "content": f"task {index}"}],
-            "data_source": "memenvs",
-            "agent_name": "memenvs" if split == "train" else "memenvs_test",
-            "task": index,
-            "extra_info": {**_numbered(index, tasks), "id": task.id},
-            "metadata": {"task": index},
-        }
+        {**task_row(index, index, split, id=task.id), "task": index, "metadata": {"task": index}}
         for index, task in enumerate(tasks)
     ]
     pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
@@ -319,7 +336,8 @@ def _alternatives(task: Task, tasks: TaskSet) -> list[str]:
     if len(answers) > _MOST_ORDERED:
         raise ValueError(
             f"task {task.id} asks for {len(answers)} answers in any order; the orders of more than "
-            f"{_MOST_ORDERED} cannot be listed as alternatives: --export ruler or jsonl has them one by one"
+            f"{_MOST_ORDERED} cannot be listed as alternatives; use --export ruler or jsonl, which list the "
+            "answers"
         )
     return [", ".join(order) for order in itertools.permutations(answers)]
 

@@ -228,7 +228,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
             return self._sampler(rows, uniforms)
 
     def at_temperature(self, temperature: float) -> HFPolicy:
-        """The same model, as it is trained from now on, as a policy that samples at another temperature."""
+        """The same model, with the weights in training, as a policy that samples at another temperature."""
         _ = self._merged  # which both share
         other = copy.copy(self)
         other.sampling_params = replace(self.sampling_params, temperature=temperature)
@@ -428,14 +428,24 @@ def load_chat_tokens(
     Args:
         model: a folder or a name, as for `HFPolicy`.
         chat_args: arguments of the template that replace saved ones.
-        split_special_tokens: as in `HFPolicy`; False: as it was saved.
+        split_special_tokens: as in `HFPolicy`; False: the saved setting.
 
     Raises:
         FileNotFoundError: there is no tokenizer.
     """
     saved = {name: value for name, value in saved_settings(model).items() if name in CHAT_SETTINGS}
-    given = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
-    settings = saved | {name: value for name, value in given.items() if value}
+    arguments = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
+    settings = saved | {name: value for name, value in arguments.items() if value}
+    return chat_tokens(model, **settings)
+
+
+def chat_tokens(model: str | Path, **settings: Any) -> ChatTokens:
+    """What encodes the prompts of a model, by the tokenizer and the ends in its folder.
+
+    Args:
+        model: a folder or a name, as for `HFPolicy`.
+        settings: `chat_args`, `split_special_tokens` and `system_prompt`, as for `ChatTokens`.
+    """
     return ChatTokens(load_hf_tokenizer(model, None), ends=named_ends(model), **settings)
 
 

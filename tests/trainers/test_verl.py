@@ -33,8 +33,8 @@ from verl.workers.rollout.router import GlobalRequestLoadBalancer
 from verl_stub import BASE, END, FIELDS, SEEDS, TRAIN, Queue, Servers, Worker, batch_of, compose, nats
 
 import memenvs.adapters.verl  # noqa: F401  # registers the estimator
-from memenvs.adapters.common import open_env, read_credit
-from memenvs.baselines.advantages import group_advantages
+from memenvs.adapters.common import open_env
+from memenvs.baselines.advantages import group_advantages, read_credit
 from memenvs.baselines.mt_ppo import token_advantages
 from memenvs.core.episode_file import read_episodes
 from memenvs.credit import overlong_penalty

@@ -20,8 +20,8 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl_stub import compose
 
-from memenvs.adapters.common import read_credit
 from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.advantages import read_credit
 from memenvs.baselines.flags import recipe_flags, recipe_names
 from memenvs.baselines.verl import hydra_value, merge_adapter, unresolved
 from memenvs.core.optional import import_object

@@ -13,10 +13,10 @@ import numpy as np
 
 from memenvs.core.arguments import closest_first
 from memenvs.core.data import checked
-from memenvs.core.files import names_apart, resolved, write_json, write_text
+from memenvs.core.files import names_apart, resolved
 from memenvs.credit import ATOL, RTOL, Array
 from memenvs.evaluation.log import EvaluatedRun, check_alike, read_run
-from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
+from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, write_report
 from memenvs.evaluation.summary import COUNTS, NORMAL, Interval, bootstrap, show_number, table_text
 from memenvs.rollout.scripted import policy_label
 
@@ -145,16 +145,7 @@ class PairedComparison:
         Raises:
             OSError: a file cannot be written; with its path.
         """
-        folder, text = Path(folder), str(self)
-        page, numbers = folder / "comparison.md", folder / "comparison.json"
-        pictures = [folder / "forest.png", folder / "forest.svg"]
-        try:
-            figure = self.draw()
-            text += "\n![Forest plot of the differences](forest.png)\n"
-        except ImportError:
-            pictures = []
-        write_text(page, text)
-        plain = {
+        numbers = {
             "baseline": self.runs[0].name,
             "caption": self.caption,
             "tasks": self.tasks,
@@ -166,10 +157,8 @@ class PairedComparison:
                 {**row._asdict(), "difference": row.difference._asdict()} for row in self.differences
             ],
         }
-        write_json(numbers, plain)
-        for picture in pictures:
-            save_figure(figure, picture)
-        return [page, numbers, *pictures]
+        picture = ("forest", "Forest plot of the differences", self.draw)
+        return write_report(folder, "comparison", str(self), numbers, picture)
 
 
 @checked

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from memenvs.core.files import whole_file
+from memenvs.core.files import whole_file, write_json, write_text
 from memenvs.core.optional import require
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
@@ -48,3 +49,42 @@ def save_figure(figure: Any, path: Path) -> None:
     stamp = {"png": "Software", "svg": "Date"}[kind]
     with require("matplotlib", "plots").rc_context({"svg.hashsalt": "memenvs"}), whole_file(path) as work:
         figure.savefig(work, format=kind, metadata={stamp: None})
+
+
+def write_report(
+    folder: str | Path,
+    name: str,
+    text: str,
+    numbers: Mapping[str, Any],
+    picture: tuple[str, str, Callable[[], Any]],
+) -> list[Path]:
+    """Write a text and a figure as a page, the numbers behind them, and the figure as `.png` and `.svg`.
+
+    Without matplotlib there are only the first two.
+
+    Args:
+        folder: where to write.
+        name: name of the files `NAME.md` and `NAME.json`.
+        text: the page without the figure.
+        numbers: for the JSON file.
+        picture: name of the figure's files, its title on the page, and what draws it.
+
+    Returns:
+        The paths of what was written.
+
+    Raises:
+        OSError: a file cannot be written; with its path.
+    """
+    place, (drawing, title, draw) = Path(folder), picture
+    page, values = place / f"{name}.md", place / f"{name}.json"
+    pictures = [place / f"{drawing}.png", place / f"{drawing}.svg"]
+    try:
+        figure = draw()
+        text += f"\n![{title}]({drawing}.png)\n"
+    except ImportError:
+        pictures = []
+    write_text(page, text)
+    write_json(values, dict(numbers))
+    for path in pictures:
+        save_figure(figure, path)
+    return [page, values, *pictures]

@@ -13,10 +13,10 @@ from memenvs.core.arguments import closest_first
 from memenvs.core.data import Count, checked
 from memenvs.core.episode import Floats
 from memenvs.core.episode_file import read_lines
-from memenvs.core.files import names_apart, write_json, write_text
+from memenvs.core.files import names_apart
 from memenvs.evaluation.compare import MATCHED
 from memenvs.evaluation.log import EPISODES, EvaluatedRun, check_alike, pair_of, read_run
-from memenvs.evaluation.plots import line_style, new_figure, plain_axis, save_figure
+from memenvs.evaluation.plots import line_style, new_figure, plain_axis, write_report
 from memenvs.evaluation.summary import markdown_table, show_number
 
 _BARS = 0.8  # width of all bars at a step or range, of the distance to the next
@@ -168,32 +168,18 @@ class SignalFigures:
         Raises:
             OSError: a file cannot be written; with its path.
         """
-        folder = Path(folder)
-        page, numbers = folder / "signals.md", folder / "signals.json"
-        pictures = [folder / "signals.png", folder / "signals.svg"]
-        text = str(self)
-        try:
-            figure = self.draw()
-            text += "\n![Signals by step and by value](signals.png)\n"
-        except ImportError:
-            pictures = []
-        write_text(page, text)
-        write_json(
-            numbers,
-            {
-                "method": self.method,
-                "metric": self.metric,
-                "caption": self.caption,
-                "by_step": [row._asdict() for row in self.by_step],
-                "by_value": [
-                    {**row._asdict(), "score": None if np.isnan(row.score) else row.score}
-                    for row in self.by_value
-                ],
-            },
-        )
-        for picture in pictures:
-            save_figure(figure, picture)
-        return [page, numbers, *pictures]
+        numbers = {
+            "method": self.method,
+            "metric": self.metric,
+            "caption": self.caption,
+            "by_step": [row._asdict() for row in self.by_step],
+            "by_value": [
+                {**row._asdict(), "score": None if np.isnan(row.score) else row.score}
+                for row in self.by_value
+            ],
+        }
+        picture = ("signals", "Signals by step and by value", self.draw)
+        return write_report(folder, "signals", str(self), numbers, picture)
 
 
 @checked

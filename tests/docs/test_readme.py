@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from page_command import parse
-from pages import FILE, PAGES, ROOT, WHOLE, blocks, headings, run_console, run_python
+from pages import FILE, PAGES, ROOT, WHOLE, blocks, check_links, run_console, run_python
 
 
 def snippets(language):
@@ -68,10 +68,7 @@ def test_the_command_of_a_page_has_options_that_there_are(page, command, tmp_pat
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_files_lead_somewhere(page):
-    for place, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
-        target = page.parent / place if place else page
-        assert target.exists(), place
-        assert not anchor or anchor in headings(target), f"{place}#{anchor}"
+    check_links(page)
 
 
 def test_a_page_that_shows_another_output_fails_and_is_rewritten_on_demand(tmp_path, monkeypatch):

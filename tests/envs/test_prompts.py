@@ -45,8 +45,12 @@ def prompt(tmp_path):
     return write
 
 
+def make(env_id, template, **arguments):
+    return gym.make(env_id, tasks="world-test", template=template, disable_env_checker=True, **arguments)
+
+
 def test_a_file_in_the_form_of_memagents_code_is_read_as_its_checkpoints_were_trained(prompt):
-    env = gym.make("MemChunkQA-v0", tasks="world-test", template=prompt(MEMAGENT), disable_env_checker=True)
+    env = make("MemChunkQA-v0", prompt(MEMAGENT))
     first, info = env.reset(options={"task": 0})
     question = info["privileged"]["question"]
     start = f"<problem>\n{question}\n</problem>\n<memory>\nNo previous memory\n</memory>\n<section>\n"
@@ -67,7 +71,7 @@ def test_what_is_shown_for_a_missing_memory_counts_as_read(prompt):
     counts = []
     for text in ("No previous memory", ""):
         file = prompt(MEMAGENT.replace("No previous memory", text))
-        env = gym.make("MemChunkQA-v0", tasks="world-test", template=file, disable_env_checker=True)
+        env = make("MemChunkQA-v0", file)
         env.reset(options={"task": 0})
         while not (info := env.step("A note.")[4])["metrics"]["turns"]:
             pass
@@ -78,10 +82,7 @@ def test_what_is_shown_for_a_missing_memory_counts_as_read(prompt):
 def test_what_was_recalled_is_shown_as_in_rememr1s_prompts(prompt):
     read = "{prompt}|{recalled_memory}|{memory}|{chunk}"
     file = prompt(f"=== read ===\n{read}\n=== answer ===\n{read[:-8]}\n=== no_recall ===\nNothing.")
-    env = gym.make(
-        "MemChunkQA-v0", tasks="world-test", chunk_size=200, memory_mode="callback", template=file,
-        disable_env_checker=True,
-    )  # fmt: skip
+    env = make("MemChunkQA-v0", file, chunk_size=200, memory_mode="callback")
     assert env.reset(options={"task": 0})[0].split("|")[1:3] == ["Nothing.", ""]
     env.step("The mill is red.")
     assert env.step("The dam. <recall>mill</recall>")[0].split("|")[1:3] == ["The mill is red.", "The dam."]
@@ -89,14 +90,14 @@ def test_what_was_recalled_is_shown_as_in_rememr1s_prompts(prompt):
 
 @pytest.mark.parametrize("env_id", ["MemSearchQA-v0", "MemToolQA-v0"])
 def test_one_file_is_the_prompt_of_an_environment_that_has_one(env_id, prompt):
-    env = gym.make(env_id, tasks="world-test", template=prompt("Why? {question}\n"), disable_env_checker=True)
+    env = make(env_id, prompt("Why? {question}\n"))
     observation, info = env.reset(options={"task": 0})
     assert observation == f"Why? {info['privileged']['question']}"
 
 
 def test_tool_descriptions_are_filled_in(prompt):
     file = prompt("{tool_descriptions}\n\n{question}")
-    env = gym.make("MemToolQA-v0", tasks="world-test", template=file, disable_env_checker=True)
+    env = make("MemToolQA-v0", file)
     observation, _ = env.reset(seed=0)
     assert observation.startswith("wiki_search: ")
     assert "\n\nArguments:\n  - query: " in observation
@@ -115,10 +116,7 @@ def test_the_first_prompt_and_what_is_said_at_the_limit_may_differ(prompt):
         "=== ask ===\n{questions}\n<think>{memory}</think>{recent}\n=== first ===\n{questions}\n"
         "=== last ===\n=== hint ===\nAct."
     )
-    env = gym.make(
-        "MemSearchQA-v0", tasks="world-test", memory_mode="mem1", max_turns=1, template=file,
-        disable_env_checker=True,
-    )  # fmt: skip
+    env = make("MemSearchQA-v0", file, memory_mode="mem1", max_turns=1)
     first, info = env.reset(options={"task": 0})
     assert first == info["privileged"]["question"]
     second, *_ = env.step("<think>So far.</think> No action.")
@@ -129,10 +127,7 @@ def test_prompts_of_agents_that_call_tools_and_of_summaries_have_parts_of_their_
     file = prompt(
         "=== tools ===\nUse {tool}: {question}\n=== summarize ===\nSum up.\n=== summary ===\n|{summary}|"
     )
-    env = gym.make(
-        "MemSearchQA-v0", tasks="world-test", memory_mode="compact", compact_at=1, template=file,
-        disable_env_checker=True,
-    )  # fmt: skip
+    env = make("MemSearchQA-v0", file, memory_mode="compact", compact_at=1)
     _, info = env.reset(options={"task": 0})
     assert env.unwrapped.tool_use().prompt() == f"Use search: {info['privileged']['question']}"
     assert env.step("<think></think><search>x</search>")[0].endswith("Sum up.")
@@ -155,7 +150,7 @@ def test_prompts_of_agents_that_call_tools_and_of_summaries_have_parts_of_their_
 )
 def test_a_tag_that_is_not_read_is_named(env_id, text, arguments, said, prompt):
     with pytest.warns(UserWarning, match=said):
-        gym.make(env_id, tasks="world-test", template=prompt(text), disable_env_checker=True, **arguments)
+        make(env_id, prompt(text), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +173,7 @@ def test_a_form_that_reading_does_not_take_is_named(part, text, arguments, said)
 
 def test_a_state_and_an_evaluation_know_the_text_of_a_file_and_not_its_name(prompt, tmp_path):
     def make(file):
-        return gym.make("MemSearchQA-v0", tasks="world-test", template=file, disable_env_checker=True)
+        return make("MemSearchQA-v0", file)
 
     def evaluated(file, out):
         arguments = {"tasks": "world-test", "template": file}

@@ -113,6 +113,14 @@ def run_commands(text, folder):
     return printed
 
 
+def check_links(page):
+    """Links to files and headings of the repository lead somewhere."""
+    for place, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        target = page.parent / place if place else page
+        assert target.exists(), place
+        assert not anchor or anchor in headings(target), f"{place}#{anchor}"
+
+
 def headings(page):
     """The anchors of a page, as GitHub makes them of its headings."""
     found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)

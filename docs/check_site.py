@@ -30,12 +30,12 @@ class SitePage(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note one tag."""
-        given = {name: value or "" for name, value in attrs}
-        self.ids.update(given[name] for name in ("id", "name") if name in given)
-        if tag == "a" and "href" in given:
-            self.links.append(given["href"])
-        elif tag in LOADED and given.get("rel") not in NOT_LOADED and LOADED[tag] in given:
-            self.loaded.append(given[LOADED[tag]])
+        values = {name: value or "" for name, value in attrs}
+        self.ids.update(values[name] for name in ("id", "name") if name in values)
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        elif tag in LOADED and values.get("rel") not in NOT_LOADED and LOADED[tag] in values:
+            self.loaded.append(values[LOADED[tag]])
 
 
 def problems(site: Path) -> Iterator[str]:
@@ -85,7 +85,7 @@ def main() -> int:
             site = Path(folder)
         case _:
             sys.exit("usage: python docs/check_site.py FOLDER [--clipped], one that `make docs` built")
-    found = list(problems(site))
+    lines = list(problems(site))
     if options:
         sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
         from browser import chromium  # type: ignore[import-not-found]
@@ -93,11 +93,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as profile:
             driver = chromium(profile)
             try:
-                found += clipped(site, driver)
+                lines += clipped(site, driver)
             finally:
                 driver.quit()
-    sys.stderr.writelines(f"{line}\n" for line in found)
-    return 1 if found else 0
+    sys.stderr.writelines(f"{line}\n" for line in lines)
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -34,19 +34,19 @@ def page(name: str) -> str:
     """The whole page of an environment."""
     spec = find_spec(name)
     point = spec.entry_point
-    made = load_env_creator(point) if isinstance(point, str) else point
+    creator = load_env_creator(point) if isinstance(point, str) else point
     env = gym.make(name, disable_env_checker=True)
-    summary, sections = contract(made)
+    summary, sections = contract(creator)
     rows = [
-        ("Class", f"`{made.__module__}.{made.__qualname__}`"),
+        ("Class", f"`{creator.__module__}.{creator.__qualname__}`"),
         ("Action space", f"`{env.action_space}`"),
         ("Observation space", f"`{env.observation_space}`"),
     ]
     inner: Any = env.unwrapped
     if is_text := isinstance(inner, memenvs.TextEnv):
         rows.append(("Context", f"`{inner.context}`"))
-        rows.append(("Reward components", ", ".join(f"`{one}`" for one in inner.components)))
-        rows.append(("Metrics", ", ".join(f"`{one}`" for one in inner.metric_names)))
+        rows.append(("Reward components", ", ".join(f"`{item}`" for item in inner.components)))
+        rows.append(("Metrics", ", ".join(f"`{item}`" for item in inner.metric_names)))
     env.close()
     lines = [
         *(f"# {name}", "", summary, "", f"![an episode of {name}](../images/{name}.svg)", ""),
@@ -60,12 +60,12 @@ def page(name: str) -> str:
         if title not in ("Args", "Version"):
             lines += ["", f"## {title}", "", text]
     lines += ["", "## Arguments", "", "| name | default | type | |", "| --- | --- | --- | --- |"]
-    told = argument_texts(made)
+    meanings = argument_texts(creator)
     for parameter in env_parameters(name) or ():
         default = (
             "" if parameter.default is REQUIRED else f"`{json.dumps(parameter.default, ensure_ascii=False)}`"
         )
-        meaning = told.get(parameter.name, "").replace("|", "\\|")
+        meaning = meanings.get(parameter.name, "").replace("|", "\\|")
         row = (f"`{parameter.name}`", default.replace("|", "\\|"), described(parameter.annotation), meaning)
         lines.append(f"| {' | '.join(row)} |")
     if "Version" in sections:

@@ -78,8 +78,8 @@ class GiGPO(RewardMethod):
 
 def state_of(turn: Turn) -> str:
     """The text of the state that a turn acts in, as `GiGPO` compares it."""
-    told = turn.before
-    return str(told["privileged"].get("state") or told["feedback"] or observation_text(turn.observation))
+    info = turn.before
+    return str(info["privileged"].get("state") or info["feedback"] or observation_text(turn.observation))
 
 
 def similar_states(texts: Sequence[Sequence[str]], similarity: float) -> list[list[str]]:

@@ -67,7 +67,7 @@ class Judge(ScoreMethod):
     question, which is the first part of the task's id (`memenvs.build.readers.longmemeval`). `"equivalence"`
     asks whether the last reply means exactly the same as a right answer, 1 or 0 (InfoMem C.3).
 
-    A rubric's prompt decides how the verdict is read. One that holds `<score>` asks for lines `Turn1: X.X`
+    A rubric's prompt decides how the verdict is read. A prompt with `<score>` asks for lines `Turn1: X.X`
     from -1 to 1 inside `<score>…</score>`, after the `<reasoning>…</reasoning>` if there is one; any other
     asks for one JSON object, `{"scores": […]}`, of numbers from 0 to 1. An outcome, and the verdict on a
     prompt of your own, is read with prose around it (`read_verdict`). A thought that leads a verdict is
@@ -134,9 +134,9 @@ class Judge(ScoreMethod):
         texts = read_prompts(self.template, parts, [USER])
         self.template = texts or None  # so that the settings hold the texts
         self._system = Template("").reworded(texts[SYSTEM], SYSTEM).fill() if SYSTEM in texts else ""
-        own = {name: _rubric(f"longmemeval/{name}") for name in SPECIAL if name in parts}
-        own[USER] = text = _rubric(f"{self.rubric}_{self.level}")
-        prompts = {name: _template(text, name) for name, text in own.items()}
+        rubrics = {name: _rubric(f"longmemeval/{name}") for name in SPECIAL if name in parts}
+        rubrics[USER] = text = _rubric(f"{self.rubric}_{self.level}")
+        prompts = {name: _template(text, name) for name, text in rubrics.items()}
         prompts |= {name: _own_template(text, name) for name, text in texts.items() if name != SYSTEM}
         self._prompts = prompts
         self._read = tagged_scores if "<score>" in text else json_scores

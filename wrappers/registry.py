@@ -101,12 +101,12 @@ def plain_method(method: RewardMethod) -> list[Any]:
 
 
 def method_name(text: str) -> str:
-    """The name in `METHODS` that a text is in any case; other texts as they are."""
+    """The name in `METHODS` that a text spells, in upper or lower case; other texts unchanged."""
     return next((name for name in METHODS if name.lower() == text.lower()), text)
 
 
 def make_scorer(scorer: ScorerSpec, template: str | None = None) -> Scorer | None:
-    """A scorer by its name; an object or None as it is. Equal names and settings share one object.
+    """A scorer by its name; an object or None unchanged. Equal names and settings share one object.
 
     Args:
         scorer: `"lexical"`, `"hf:MODEL"`, `"vllm:MODEL"`, or a name of `SCORERS` with settings

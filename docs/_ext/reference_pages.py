@@ -70,24 +70,24 @@ def module_page(name: str) -> str:
         sorted(listed, key=lambda full: full.rpartition(".")[2].lower()) if not MODULES[name] else listed
     ):
         place, _, public = full.rpartition(".")
-        found = getattr(importlib.import_module(place), public)
-        kind = "class" if inspect.isclass(found) else "function" if inspect.isroutine(found) else "data"
+        value = getattr(importlib.import_module(place), public)
+        kind = "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
         if kind == "data":  # autodoc would print the docstring of its type
-            blocks += [f".. py:data:: {full}", f"   :value: {_shown(found)}", ""]
+            blocks += [f".. py:data:: {full}", f"   :value: {_shown(value)}", ""]
             continue
         blocks += [f".. auto{kind}:: {full}"]
         if kind == "class":
-            blocks += ["   :members:", *(["   :undoc-members:"] if _is_flags(found) else [])]
+            blocks += ["   :members:", *(["   :undoc-members:"] if _is_flags(value) else [])]
         blocks += [""]
     return "\n".join([*blocks, ""])
 
 
-def _is_flags(found: Any) -> bool:
-    return found.__name__.endswith("Args")  # of a learner
+def _is_flags(kind: Any) -> bool:
+    return kind.__name__.endswith("Args")  # of a learner
 
 
-def _shown(found: Any) -> str:
-    return " ".join(repr(found).split()).replace("numpy.", "np.")
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split()).replace("numpy.", "np.")
 
 
 def _write(app: Sphinx) -> None:

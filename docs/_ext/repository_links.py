@@ -92,7 +92,7 @@ def source_page(path: str) -> str:
 @functools.cache
 def linked_files() -> list[str]:
     """Files and folders outside the site that its pages link to, and what those folders hold."""
-    found: set[str] = set()
+    linked: set[str] = set()
     docs = ROOT / "docs"
     pages = (page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md"))
     for docname in [*pages, *OUTSIDE]:
@@ -101,10 +101,10 @@ def linked_files() -> list[str]:
         for target in re.findall(r'class="source" href="([^"]+)\.html"', text):
             path = posixpath.normpath(posixpath.join(posixpath.dirname(docname), target))
             path = path.removeprefix("source/").removesuffix("/index")
-            found.add(path)
+            linked.add(path)
             if (ROOT / path).is_dir():
-                found.update(f"{path}/{child.name}" for child in (ROOT / path).iterdir() if child.is_file())
-    return sorted(found)
+                linked.update(f"{path}/{child.name}" for child in (ROOT / path).iterdir() if child.is_file())
+    return sorted(linked)
 
 
 def _relative(path: str, start: str) -> str:

@@ -20,13 +20,13 @@ from memenvs.rollout.policy import Request, loop_policy
 class EpisodeAgent:
     """An agent that plays one episode of a text environment by chat completions.
 
-    It is a workflow of AReaL as it is. It can be pickled, and each `run` has an environment of its own.
+    AReaL takes it as a workflow. It can be pickled, and each `run` has its own environment.
 
     Args:
         env: id of the environment.
         env_args: the environment's arguments.
-        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them. One that compares the
-            episodes of a group sees a single one.
+        methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them. A method that
+            compares the episodes of a group sees a single one.
         scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it.
         model: the model's name in requests.
         timeout: seconds for a completion.
@@ -58,7 +58,7 @@ class EpisodeAgent:
         base_url: str | None = None,
         api_key: str | None = None,
         on_turn: Callable[[str, float], object] = lambda completion, reward: None,
-        **given: Any,
+        **unused: Any,
     ) -> dict[str, float]:
         """Play an episode.
 
@@ -68,7 +68,7 @@ class EpisodeAgent:
                 environment variable OPENAI_BASE_URL.
             api_key: by default OPENAI_API_KEY.
             on_turn: is given the id of each completion and the reward of its turn, when the turn was played.
-            given: what else a trainer passes; not used.
+            unused: what else a trainer passes.
 
         Returns:
             By the id of a completion what its turn earned in the end, with what a method knows only in

@@ -59,7 +59,7 @@ class Pool:
         examples: the questions.
         extra: more (title, text) paragraphs to draw from.
         documents: of a task, where no size is asked for.
-        own: whether a question's own paragraphs are a task where no size is asked for.
+        own_paragraphs: whether a question's own paragraphs are a task where no size is asked for.
         left_out: questions of the source that cannot be scored.
         inputs: files that were read beside the source.
     """
@@ -67,7 +67,7 @@ class Pool:
     examples: Sequence[Example]
     extra: Sequence[tuple[str, str]] = ()
     documents: int | None = None
-    own: bool = False
+    own_paragraphs: bool = False
     left_out: int = 0
     inputs: Sequence[Path] = ()
 
@@ -76,7 +76,7 @@ class Pool:
         """The examples of a file that can be scored; the others are counted. See `usable`."""
         every = list(examples)
         left_out = sum(not example.answers for example in every)
-        return cls(list(usable(every, source)), extra, own=True, left_out=left_out)
+        return cls(list(usable(every, source)), extra, own_paragraphs=True, left_out=left_out)
 
 
 def usable(examples: Iterable[Example], source: str) -> Iterator[Example]:
@@ -149,7 +149,7 @@ def among_distractors(
 
 @dataclass(frozen=True)
 class _Question:
-    """A question, and the pool's documents as tasks of it choose among them."""
+    """A question, and which of the pool's documents its tasks may draw."""
 
     task: Task  # over its own paragraphs
     evidence: Ints

@@ -160,7 +160,7 @@ def _draw(material: Made, options: Any, tokenizer: TextTokenizer, count: int | N
     if isinstance(material, KeptContexts):
         return keep_contexts(material, tokenizer=tokenizer, count=count, questions=options.questions)
     documents = options.documents or (None if options.tokens else material.documents)
-    if material.own and documents is None and options.tokens is None:
+    if material.own_paragraphs and documents is None and options.tokens is None:
         kept = KeptContexts(material.examples, Layout(), "em", options.source)
         draft = keep_contexts(kept, tokenizer=tokenizer, count=count)
     else:

@@ -250,7 +250,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self.metric = self.tasks.metric if metric is None else metric
         check_scoring(self.metric, answer_format)
         if n_documents is not None and n_documents < (most := self.tasks.card.counts["max_evidence"]):
-            raise ValueError(f"n_documents={n_documents} is below the {most} evidence documents of a task")
+            raise ValueError(
+                f"n_documents must be at least {most}, the evidence documents of a task, got {n_documents}"
+            )
         self.n_documents = n_documents
         self.ask = ask
         if ask != "together" and (joined := self.tasks.inseparable):
@@ -264,9 +266,9 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         self._rule = self.mode.asks("Your whole reply")
         if isinstance(template, str):
             template = WORDINGS.get(template, template)
-        own = REACT if self.mode.appends else TEMPLATES
-        main = [name for name in own if not name.startswith("no_")]
-        self._templates, self._texts = replace_templates(own, template, main)
+        defaults = REACT if self.mode.appends else TEMPLATES
+        main = [name for name in defaults if not name.startswith("no_")]
+        self._templates, self._texts = replace_templates(defaults, template, main)
         self._no_memory, self._no_recall = (self._texts.get(name, "") for name in ("no_memory", "no_recall"))
         self._warn_of_tags()
         self._reader = open_reader(self.tasks, self.tokenizer)

@@ -195,8 +195,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
         self.levels, self.chosen = open_levels(levels, level_split, min_solution, most)
         self._levels_name = Path(levels).name
         limits = {"legend": LEGEND, "turns": max_turns, "actions": max_actions}
-        own = {"ask": PROMPT, "tools": PROMPT_BY_TOOLS}
-        templates, self._texts = replace_templates(own, template)
+        defaults = {"ask": PROMPT, "tools": PROMPT_BY_TOOLS}
+        templates, self._texts = replace_templates(defaults, template)
         self._prompt = functools.partial(templates["ask"].fill, example=listed((0, 3, 0)), **limits)
         self._prompt_by_tools = functools.partial(templates["tools"].fill, **limits)
         super().__init__(len(self.chosen), render_mode)

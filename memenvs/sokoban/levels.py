@@ -137,8 +137,10 @@ class LevelSet:
         if not boards:
             raise LevelError(f"no level in it: {in_short(faults)}")
         if faults:
-            told = f"{path}: {len(faults)} of {len(boards) + len(faults)} boards are no levels and left out"
-            warnings.warn(f"{told}: {in_short(faults)}", stacklevel=3)
+            warning = (
+                f"{path}: {len(faults)} of {len(boards) + len(faults)} boards are no levels and left out"
+            )
+            warnings.warn(f"{warning}: {in_short(faults)}", stacklevel=3)
         return cls(boards, card={"source": path.name, "left_out": faults})
 
     def save(self, path: str | Path) -> None:

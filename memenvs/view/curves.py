@@ -222,11 +222,11 @@ def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], sm
     """The figure, a `matplotlib.figure.Figure`."""
     columns = min(_COLUMNS, len(metrics))
     rows = -(-len(metrics) // columns)
-    told = {
+    legend_texts = {
         label: textwrap.fill(f"{label} ({len(line)} seeds)" if len(line) > 1 else label, 90)
         for label, line in lines.items()
     }
-    legend = 0.25 * sum(text.count("\n") + 1 for text in told.values()) if len(lines) > 1 else 0.0
+    legend = 0.25 * sum(text.count("\n") + 1 for text in legend_texts.values()) if len(lines) > 1 else 0.0
     figure = new_figure(max(_PANEL[0] * columns, 6.0), _PANEL[1] * rows + legend + 0.6)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     handles: dict[str, Any] = {}
@@ -251,12 +251,12 @@ def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], sm
     how += [f"smoothed by a moving average of weight {smooth:g}"] if smooth else []
     figure.supxlabel("\n".join(["training step", *(["; ".join(how)] if how else [])]), fontsize=9)
     if len(lines) == 1:
-        figure.suptitle(next(iter(told.values())), fontsize=10)
+        figure.suptitle(next(iter(legend_texts.values())), fontsize=10)
     else:
         shown = [label for label in lines if label in handles]
         figure.legend(
             [handles[label] for label in shown],
-            [told[label] for label in shown],
+            [legend_texts[label] for label in shown],
             loc="outside upper center",
             fontsize=9,
             frameon=False,

@@ -64,4 +64,6 @@ def _plain(value: Any) -> str | None:
 def _default_memory_mode(env: Any) -> str | None:
     """The default of a registered environment; None where it has none, or where `env` is not registered."""
     parameters = env_parameters(env) if isinstance(env, str) and env in gym.registry else None
-    return next((str(own.default) for own in parameters or () if own.name == "memory_mode"), None)
+    return next(
+        (str(parameter.default) for parameter in parameters or () if parameter.name == "memory_mode"), None
+    )

@@ -82,8 +82,8 @@ def _earned(turn: Turn, number: int, replaces_outcome: bool) -> Iterator[str]:
     for name, credits in turn.credits.items():
         rewards[name] = sum(credit.value for credit in credits if credit.known)
     yield from earned_lines(rewards, {name: [value] for name, value in turn.signals.items()}, {}, [])
-    if told := credits_of(turn.credits, number):
-        yield f"  credits{told.replace(',', ':', 1)}"
+    if credits_text := credits_of(turn.credits, number):
+        yield f"  credits{credits_text.replace(',', ':', 1)}"
 
 
 def _memory(before: str, after: str, limit: int) -> Iterator[str]:
@@ -119,5 +119,5 @@ def line_diff(before: str, after: str) -> Iterator[str]:
 
 def _end(episode: Episode) -> str:
     metrics = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items() if name != "return")
-    told = episode.error or episode.end or "not ended"
-    return f"{told}; return {sum(episode.turn_rewards):g}" + (f"; {metrics}" if metrics else "")
+    reason = episode.error or episode.end or "not ended"
+    return f"{reason}; return {sum(episode.turn_rewards):g}" + (f"; {metrics}" if metrics else "")

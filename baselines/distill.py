@@ -59,7 +59,7 @@ class DistillArgs(StepArgs):
         super().check()
         if self.view == "student" and not self.teacher_model:
             raise ValueError(
-                "view student leaves the model as its own teacher nothing to teach; give --teacher-model, or "
+                "with view student the model would only teach itself what it knows; give --teacher-model, or "
                 "view local or global"
             )
         if self.rollouts == "teacher" and self.vllm is not None:

@@ -82,7 +82,7 @@ def value_loss(
         values: V (N,), differentiable.
         old_values: V_old (N,), of the critic when the tokens were sampled.
         returns: R (N,), as `gae` + V_old.
-        clip: how far V may help away from V_old; None: any distance.
+        clip: how far from V_old a change of V can lower the loss; None sets no limit.
     """
     free = (values - returns).square()
     if clip is None:
@@ -160,7 +160,7 @@ def token_weights(
 
     Args:
         rows: (N,) whole numbers, the sequence of each token.
-        lengths: (R,) sampled tokens of each sequence of the whole batch, whatever N holds of it.
+        lengths: (R,) sampled tokens of each sequence of the whole batch, of which N may be a part.
         mode: as above; the names are verl's.
         horizon: tokens, the constant of `"seq-mean-token-sum-norm"`.
     """

@@ -184,7 +184,7 @@ class PlayRun(Run):
     def make_loop(
         self, make_env: MakeEnv, player: TokenPolicy | None = None, methods: Sequence[RewardMethod] = ()
     ) -> Loop:
-        """A loop that plays in environments of its own.
+        """A loop with its own environments.
 
         Args:
             make_env: makes an environment.

@@ -54,7 +54,7 @@ class ComparisonSettings:
                 f"std, got {self.estimator} and {self.scale}"
             )
         if self.component_weights and self.normalize == "sum":
-            raise ValueError("component_weights are for normalize components; set it, or leave them out")
+            raise ValueError("component_weights need normalize=components; set it, or leave them out")
 
     def compare(self, values: Sequence[float], groups: Sequence[int]) -> Floats:
         """Advantages (G,) of one number for each episode."""
@@ -195,7 +195,7 @@ def _outcome_unknown(episode: Episode) -> bool:
 def components_of(episodes: Sequence[Episode]) -> dict[str, Floats]:
     """(G,) of each component of the reward by name: its sum over an episode's turns, NaN where there is none.
 
-    Credits that are marked as advantages are left out; a length penalty is a component of its own.
+    Credits that are marked as advantages are left out; a length penalty is a separate component.
     """
     names = list(dict.fromkeys(name for episode in episodes for name in episode.rewards))
     sums = {name: np.array([episode.rewards.get(name, math.nan) for episode in episodes]) for name in names}

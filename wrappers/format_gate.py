@@ -23,7 +23,7 @@ class FormatGate(RewardMethod):
     DeepResearcher (Zheng et al. 2025): `improper` -1, over `form="deep_researcher", metric="set_f1"`.
     ReSearch (Chen et al. 2025): `improper` 0, `wrong` 0.1, over `form="research", metric="f1"`; an F1 below
     0.1 is paid as it is, as in its code. MemPO's trajectory reward (section 4.1), for its baselines that are
-    trained by GRPO: `improper` 0 and `partial=False`. R takes the place of the environment's outcome, whose
+    trained by GRPO: `improper` 0 and `partial=False`. R replaces the environment's outcome, whose
     component counts 0 and stays in `info["metrics"]["outcome"]`.
 
     Args:

@@ -34,7 +34,7 @@ class MemPO(RememberingMethod):
     span of characters inside `<mem>…</mem>` (or, where the whole reply becomes the memory, on what was kept
     of it).
 
-    r_i is a credit to the last turn and takes the place of the environment's outcome, whose component counts
+    r_i is a credit to the last turn and replaces the environment's outcome, whose component counts
     0 and stays in `info["metrics"]["outcome"]`. Right and proper are the environment's metrics `success` and
     `format`: half of two questions right is 0, and so is an answer without its `<mem>`. A_trajectory, r_i
     normalised in its group, is added to every token: `memenvs.credit.mempo` gives both advantages.
@@ -44,8 +44,8 @@ class MemPO(RememberingMethod):
 
     Args:
         bias: `"history"` or `"none"` (b = 0).
-        measure: `"probability"`, or `"log"`: mean log p in place of P.
-        trajectory: r_i as above (`"strict"`), or `"outcome"`: the environment's outcome stays what it is.
+        measure: `"probability"`, or `"log"`: mean log p instead of P.
+        trajectory: r_i as above (`"strict"`), or `"outcome"`: the environment's outcome is unchanged.
         target: y* as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
     """
 

@@ -25,7 +25,7 @@ class QuestionCredit(RememberingMethod):
     r_j is what the environment paid for the answer to question j, which is the signal of its turn. No answer
     changes the memory, so none is credited for another question. This is GRPO's comparison, a question at a
     time, and ours: papers that read once and ask many questions (MemoryAgentBench, Mem-alpha) reward their
-    mean. Credits are advantages and take the place of the outcome. A question that a limit left unanswered
+    mean. Credits are advantages and replace the outcome. A question that a limit left unanswered
     earned 0.
 
     It needs an environment that asks questions one by one, such as `ChunkQAEnv(ask="each")`. Without a group,

@@ -45,12 +45,12 @@ class TAMTRL(RememberingMethod):
 
     Args:
         length_norm: False sums over the tokens instead.
-        minmax: False leaves p_t as it is.
+        minmax: False leaves p_t unscaled.
         combine: `"product"` or `"plus"`.
         view: `"local"`, the evidence inside the chunk, or `"global"`, all evidence at every turn.
         final_turn: the answer turn gets the `"outcome"` itself (p^ = 1), or is scored by the `"teacher"`,
             which reads the memory and then all evidence.
-        change: True scores what the turn changed, in the place of p_t (ours): p_t of the memory that was
+        change: True scores what the turn changed instead of p_t (ours): p_t of the memory that was
             written less that of the memory before under the same prompt. A memory that is kept as it is then
             scores 0, whatever it holds; in eq. 4 a teacher without evidence gives it a high p_t.
     """

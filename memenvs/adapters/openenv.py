@@ -185,7 +185,7 @@ def make_app(env: str, max_concurrent_envs: int = 64, **settings: Any) -> Any:
 
     Args:
         env: the environment's id.
-        max_concurrent_envs: the most sessions at once; more are refused. One that is idle for an hour ends.
+        max_concurrent_envs: the most sessions at once; more are refused. An idle session ends after an hour.
         **settings: more arguments of `MemEnvironment`.
     """
     make = functools.partial(MemEnvironment, env, **settings)

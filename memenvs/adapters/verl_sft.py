@@ -18,7 +18,7 @@ torch: Any = require("torch", "verl")
 
 
 class TokenRows(torch.utils.data.Dataset):
-    """Rows of token ids and loss masks, which verl's SFT trainer takes as they are.
+    """Rows of token ids and loss masks, which verl's SFT trainer takes unchanged.
 
     verl's own `MultiTurnSFTDataset` renders the chat template around each message alone, so a prompt that
     depends on the messages before it, and a reply that continues an opened thought, get other tokens than

@@ -30,7 +30,7 @@ Up || Down || Left || Right system user assistant
 
 
 def world_tokenizer() -> Tokenizer:
-    """A byte-level BPE of 4,096 entries for toy models, trained on a world of its own."""
+    """A byte-level BPE of 4,096 entries for toy models, trained on its own world."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

@@ -1,4 +1,4 @@
-"""Questions of a benchmark with their contexts as they are: nothing drawn, nothing shuffled."""
+"""Questions of a benchmark with their own contexts, neither drawn nor shuffled."""
 
 from __future__ import annotations
 

@@ -351,7 +351,7 @@ def read_squad(source: str, split: str) -> Pool:
     Questions marked impossible are left out and counted. Paragraphs have no title, as in RULER.
 
     Raises:
-        ValueError: the file is not SQuAD, or a question of it cannot be used; the line names it.
+        ValueError: the file is not SQuAD, or one of its questions cannot be used, which the error names.
     """
     examples = []
     for file in read_records(source, split, _SQuAD, _WHAT):

@@ -74,7 +74,7 @@ def parse(
         argv: the words after the command.
         prog: the command as a user types it.
         defaults: an instance of the dataclass that holds the defaults of its options.
-        repeatable: options of which the last counts, where others may be given once.
+        repeatable: options that may be repeated; the last value counts. Others may be given once.
 
     Raises:
         SystemExit: tyro showed the help (status 0), or which option is unknown, missing or wrong (2).

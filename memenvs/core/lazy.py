@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LazyFields(Mapping[str, Any]):
-    """Named values, some of which are computed when they are first read.
+    """Named values; some are computed when they are first read.
 
     It equals a dictionary of the same values; a copy or a pickle of it holds all values, computed.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Lazy:
-    """A library that is imported, by `require`, when something of it is first used.
+    """A library that `require` imports at its first use.
 
     Args:
         module: its name.

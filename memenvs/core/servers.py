@@ -237,7 +237,7 @@ def _error_in(answer: Any) -> Any:
 
 
 def _status(error: Any) -> int:
-    """The HTTP status of an error in an answer: its own, or what its words come to."""
+    """The HTTP status of an error in an answer: its own, or the one that its words mean."""
     fields = error if isinstance(error, dict) else {}
     for name in ("code", "status", "status_code"):
         with contextlib.suppress(TypeError, ValueError):

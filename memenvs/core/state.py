@@ -71,7 +71,10 @@ def play_again(env: gym.Env[Any, Any], state: State) -> None:
     for action in state["actions"]:
         env.step(action)
     if inner.get_state()["shown"] != state["shown"]:
-        raise ValueError("the replies of this state lead elsewhere here: it was changed, or its data were")
+        raise ValueError(
+            "the replies of this state lead to another state here, so the state or its data were changed; "
+            "restore it with the data that it was taken with"
+        )
 
 
 def _remembering(env: gym.Env[Any, Any]) -> list[Any]:

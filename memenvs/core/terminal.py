@@ -66,7 +66,7 @@ def terminal_width(otherwise: int = 88) -> int:
 
 
 def row(name: str, text: str) -> str:
-    """A line of help: a name, and what it is in a column of its own."""
+    """A line of help: a name, and its meaning in a second column."""
     return f"  {name:18}{text}"
 
 

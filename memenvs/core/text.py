@@ -235,7 +235,7 @@ def warn_of_tags(name: str, text: str, read: Collection[str], known: Collection[
 
 
 def prompts_hash(given: Any, where: str = "template") -> str:
-    """A hash of the texts that `read_prompts` reads; what is no text is hashed as it is.
+    """A hash of the texts that `read_prompts` reads; anything else is hashed unchanged.
 
     Args:
         given: texts or files, as for `read_prompts`.
@@ -256,7 +256,7 @@ def prompts_hash(given: Any, where: str = "template") -> str:
 
 
 def read_system_prompt(given: str) -> str:
-    """The text of a system message, which has no placeholders, from a file or as it is; see `reworded`.
+    """The text of a system message, which has no placeholders, from a file or given directly; see `reworded`.
 
     Raises:
         ValueError: there is no such file, it is not UTF-8, or the text has a placeholder.

@@ -93,7 +93,7 @@ class ToolUse:
         return f"You called no tool. {self._ask}"
 
     def explain(self, feedback: str, fault: str) -> str:
-        """The environment's feedback, with what is wrong with a call in place of its hint."""
+        """The environment's feedback, with what is wrong with a call instead of its hint."""
         return feedback.replace(self.hint, fault) if fault else feedback
 
     @property

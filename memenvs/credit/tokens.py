@@ -99,7 +99,7 @@ def bi_level_gae(
 
     e is the last token of turn k, e' that of turn k + 1; past the last turn V and A are 0. The critic's
     targets are A + V. Source: Bi-Level GAE of VAGEN (arXiv 2510.16907) as its public code was released: the
-    advantage of a turn takes the place of its last token's.
+    advantage of a turn replaces that of its last token.
 
     >>> bi_level_gae([0.0, 0.5, 1.0], [0.2, 0.9, 0.4], turns=[0, 0, 1], gamma=0.5, lam=0.5).round(3).tolist()
     [0.325, 0.3, 0.6]

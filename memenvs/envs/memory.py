@@ -72,7 +72,7 @@ class Memory:
         replies: every reply, in the mode where they stay in the prompt.
         span: where the last reply wrote to the memory, [start, end) in characters; None if it wrote nothing.
         written: the text at `span`.
-        overflows: replies of which something did not fit the limit.
+        overflows: replies that did not fit the limit in full.
     """
 
     text: str = ""
@@ -151,7 +151,7 @@ class MemoryMode:
 
     def __init__(self, tokenizer: TextTokenizer, limit: int, thoughts: Thoughts = "strip") -> None:
         if self.in_thought and thoughts == "keep":
-            raise ValueError("memory_mode='mem1' takes the thought for the memory; use thoughts='strip'")
+            raise ValueError("memory_mode='mem1' reads the thought as the memory; use thoughts='strip'")
         self.tokenizer, self.limit = tokenizer, limit
 
     def asks(self, subject: str) -> str:

@@ -165,7 +165,7 @@ class SearchEpisode(EpisodeState):
 class WholeMemory(MemoryMode):
     """MemPO: the memory is the inside of `<mem>`; a reply without one empties it.
 
-    Space around the memory is credited with it, except what follows one that is cut.
+    Space around the memory is credited with it, except after a memory that is cut.
     """
 
     rule = "Write in it all you have learned so far and what you still need to find, in up to {limit} tokens."
@@ -228,7 +228,7 @@ class Conversation:
 
 
 class Summaries(Conversation):
-    """Compaction: the prompt grows up to a number of tokens; then a summary takes the place of all turns.
+    """Compaction: the prompt grows up to a number of tokens; then a summary replaces all turns.
 
     The turn after the one that fills the context asks for the summary. It runs no search, takes no answer,
     and does not count towards the limit of turns. The whole reply behind its thought is the summary.
@@ -418,7 +418,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
 
     At each turn the agent either searches a corpus, and reads the passages that come back, or answers, which
     ends the episode. Many questions need several searches, each of which follows from what the one before
-    found. With a memory mode the prompt shows what the agent wrote down in place of the earlier turns.
+    found. With a memory mode the prompt shows what the agent wrote down instead of the earlier turns.
 
     Action:
         `<think>…</think><search>query</search>` or `<think>…</think><answer>text</answer>`. A reply ends at

@@ -80,7 +80,7 @@ class ModelOptions:
         stop: strings that end a reply.
         chat_args: arguments of the chat template.
         split_special_tokens: encode control tokens that an observation spells as ordinary text, where prompts
-            become tokens here (`hf:`, or with `tokens`); a model that was saved so does it anyway.
+            become tokens here (`hf:`, or with `tokens`); a model saved with this setting does it anyway.
         dtype: precision of a model in this process, as for `memenvs.models.loading.load_model`.
         model: name of the model at the endpoint; None if it serves only one.
         conversation: send an endpoint each episode of context `"append"` as a conversation.
@@ -284,7 +284,10 @@ def _replay(run: Path) -> PolicySpec:
         if task != episode.task:
             raise ValueError(f"{where} is {task!r}, and here {episode.task!r}; give the same task set")
         if len(texts) == len(episode.turns):
-            raise ValueError(f"{where} ends after {len(texts)} replies, and this environment goes on")
+            raise ValueError(
+                f"{where} ends after {len(texts)} replies, and this environment asks for more; give the "
+                "env_args that the run was played with"
+            )
         text = texts[len(episode.turns)]
         remembers = not isinstance(inner, SearchQAEnv) or isinstance(inner.conversation, Rewritten)
         if not remembers and (memory := read_reply(text).memory):

@@ -154,7 +154,10 @@ def evaluate(
                 results = map_jobs(play, jobs, workers, gpu=policy.startswith("hf:"))
                 batches = stack.enter_context(contextlib.closing(results))
             else:
-                raise ValueError(f"workers={workers} needs the environment and the policy by their names")
+                raise ValueError(
+                    f"workers={workers} needs the environment and the policy by their names; give both "
+                    "by name, or workers=1"
+                )
         _say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
         if missing:
             with Progress(len(pairs), "episodes", done=done, leave=True) as progress:

@@ -129,7 +129,7 @@ def play_suite(
     Args:
         suite: a name of `SUITES`.
         policy: as for `evaluate`.
-        out: folder; each part is an evaluation in a folder of its own. The same call resumes.
+        out: folder; each part is an evaluation in its own folder. The same call resumes.
         build: runs `memenvs build` with arguments and returns its exit status.
         source: the file of a suite that needs one.
         samples: episodes of each task.
@@ -165,7 +165,7 @@ def play_suite(
             folder = cache / f"{version}-{folder_of(part.name)}"
             words = [str(source) if word == "SOURCE" else word for word in part.build.split()]
             if not folder.exists() and build([*words, "--out", str(folder)]):
-                raise ValueError(f"the tasks of {part.name} could not be built")
+                raise ValueError(f"the tasks of {part.name} could not be built; fix the error above")
             env_args["tasks"] = str(folder)
         sys.stderr.write(f"{part.name}\n")
         summary = evaluate(

@@ -166,7 +166,7 @@ def with_thought(env: gym.Env[Any, Any], thought: str, text: str, *, cut: bool =
     Args:
         env: the environment, wrapped or not.
         thought: what the model thought first; may be empty.
-        text: of the message. One that opens with a thought of its own needs no other.
+        text: of the message. A text that opens with its own thought needs no other.
         cut: whether the reply ended at its limit, so that a thought without text is not closed.
     """
     if not thought or text.lstrip().startswith(("<think>", "<reasoning>")):
@@ -181,8 +181,8 @@ class TokenEndpoint(ChatPolicy):
     """A model behind a server that takes prompts as token ids: `POST /completions` of vLLM or SGLang.
 
     The prompts are those that the model was trained on, whatever chat template the server has: a growing
-    context goes on from the tokens that were sampled. A server that does not return them (`token_ids`) sends
-    text, which is tokenised again. Log-probabilities are zeros.
+    context continues from the tokens that were sampled. A server that does not return them (`token_ids`)
+    sends text, which is tokenised again. Log-probabilities are zeros.
 
     Args:
         client: client of the server.
@@ -209,7 +209,7 @@ class TokenEndpoint(ChatPolicy):
         """A reply to each prompt, one after the other; a prompt that fills the window gets an empty one.
 
         Raises:
-            ServerError: no answer, or one that is no completion.
+            ServerError: no answer, or an answer that is no completion.
         """
         limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         return [self._reply(*of_prompt) for of_prompt in zip(prompts, rngs, limits, strict=True)]
@@ -409,7 +409,7 @@ class _Call(NamedTuple):
 
 
 def _first_call(calls: Any) -> _Call:
-    """The first tool call, whatever a server or a model made of it.
+    """The first tool call, in any form that a server or a model gives it.
 
     OpenAI sends the arguments as JSON, other servers as an object. What no tool takes, such as a list, NaN or
     text that is not JSON, is left out, so that the server can read the call again.

@@ -219,7 +219,7 @@ class MergedModel:
 
 
 def _weight_name(layer: Any) -> str:
-    """The parameter that an adapted layer changes: of experts one that has a name."""
+    """The parameter that an adapted layer changes; for experts, one with a name."""
     return str(getattr(layer, "parameter_name", "weight"))
 
 

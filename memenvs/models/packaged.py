@@ -163,7 +163,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _find(model: PackagedModel) -> Path:
-    """The model's file in the installed distribution; nothing of it is imported."""
+    """The model's file in the installed distribution, which is not imported."""
     from importlib import metadata  # slow: it loads email
 
     try:

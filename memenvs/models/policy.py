@@ -176,7 +176,7 @@ class ScriptedPolicy(TokenPolicy):
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
-        """The function's reply to each prompt; `rngs` are not used. One that is cut off is not finished."""
+        """The function's reply to each prompt; `rngs` are not used. A truncated reply is not finished."""
         limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         return [self._one(prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
 

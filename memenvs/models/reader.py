@@ -60,7 +60,7 @@ class SequenceReader:
 
         Args:
             sequences: (T,) ids each.
-            budget: tokens, at least 1; a longer sequence is a batch of its own.
+            budget: tokens, at least 1; a longer sequence is its own batch.
         """
         if self.packs:
             return pack_batches(sequences, budget)

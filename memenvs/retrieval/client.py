@@ -141,7 +141,7 @@ class HTTPRetriever:
                 return [(passages[:k], scores[:k]) for passages, scores in answers]
 
     def _request(self, method: str, page: str, fields: Any, read: Callable[[Any], T]) -> T:
-        """What `read` makes of the JSON of an answer; an error of it is a `ServerError`."""
+        """What `read` makes of the JSON of an answer; its errors become a `ServerError`."""
         began, last, asked = time.monotonic(), "", 0.0
         where = self._address.copy_with(path=self._address.path.rstrip("/") + page)
         for attempt in range(self._tries):

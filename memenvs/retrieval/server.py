@@ -103,7 +103,7 @@ class _Batch(NamedTuple):
 
 
 class Batcher:
-    """Searches the queries of concurrent requests together, one batch at a time, in a thread of its own.
+    """Searches the queries of concurrent requests together, one batch at a time, in its own thread.
 
     Requests for as many passages that come during a search are the next batch, and its equal queries are one.
     A search that fails fails the whole batch.

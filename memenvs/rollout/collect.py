@@ -83,7 +83,7 @@ def collect(
         errors: what an error of the environment, the policy or the scorer does.
 
     Returns:
-        The episodes group by group, in the order of the seeds. One that failed says so in `error`.
+        The episodes group by group, in the order of the seeds. A failed episode says why in `error`.
 
     Raises:
         ValueError: two seeds are equal, there is no such policy, the environment is no text environment, a

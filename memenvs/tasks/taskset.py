@@ -169,7 +169,7 @@ class TaskSet(Sequence[Task]):
 
     def __getitem__(self, index: int) -> Task:  # type: ignore[override]  # a slice has no use here
         if not -len(self) <= index < len(self):
-            raise IndexError(f"task {index} of a set of {len(self)}")
+            raise IndexError(f"there is no task {index}; this set has the tasks 0 to {len(self) - 1}")
         row = {name: self._tasks[name][index % len(self)].as_py() for name in self._tasks.schema.names}
         return Task(
             row["id"],

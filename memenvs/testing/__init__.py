@@ -8,7 +8,7 @@ In a test file, with pytest and hypothesis installed (the extra `testing`):
     pytestmark = pytest.mark.parametrize("env_id", ["recall:Recall-v0"])
 
 Every test asks `gym.make(env_id)`; an environment with arguments is registered with them. A test of your own
-with the same name takes the place of one here. `play` plays an episode and returns its steps.
+with the same name replaces one here. `play` plays an episode and returns its steps.
 """
 
 from memenvs.core.optional import require

@@ -62,7 +62,7 @@ def some_tasks(env: Any) -> range:
 
 
 def renders(env: gym.Env[Any, Any]) -> bool:
-    """Whether an environment has a `render` of its own."""
+    """Whether an environment has its own `render`."""
     return type(env.unwrapped).render is not gym.Env.render
 
 

@@ -1,4 +1,4 @@
-"""Looking at episodes, by an HTML report of its own or on the terminal, and at curves of training runs.
+"""Episodes as an HTML report or in the terminal, and curves of training runs.
 
 `memenvs view PATH… --out report.html` makes the report, `--curves RUN…` the curves; docs/view.md
 shows both.

@@ -29,7 +29,7 @@ class ReportServer(ThreadingHTTPServer):
 
     Args:
         paths: files of episodes, and folders, in which all `episodes.jsonl` are read.
-        port: 0 takes one that is free.
+        port: 0 takes a free one.
 
     Raises:
         OSError: the port is taken.

@@ -12,7 +12,7 @@ LEARNERS = ["mt_ppo", "grpo", "distill", "prm"]
 
 
 def launch(learner, flags, count):
-    """Run a learner in `count` processes, forked from one that has imported it; the lines of its log."""
+    """Run a learner in `count` processes, forked after it is imported; the lines of its log."""
     if count == 1:
         main(learner, flags, {})
     else:

@@ -38,7 +38,7 @@ class HFScorer(PairScorer):
         device: torch device for a model given by name; None: a GPU if there is one.
         dtype: precision of a model given by name; `"auto"` is the checkpoint's if the device computes fast in
             it, otherwise float32 (see `memenvs.models.loading.load_model`).
-        max_batch_tokens: tokens that a pass of the model computes; a longer request is a pass of its own.
+        max_batch_tokens: tokens that a pass of the model computes; a longer request is its own pass.
             None: 4,096 on a CPU, 65,536 elsewhere.
         truncate: `"left"` drops the first tokens of a prompt that does not fit the window; None refuses it.
 

@@ -80,7 +80,9 @@ class ServerScorer(PairScorer):
         """Tokens that a pair may have; None where the server does not say."""
         served = self._client.get("/models", _read_models)
         if self.model not in served:
-            raise ValueError(f"{self.url} serves {', '.join(map(repr, served))}, not {self.model!r}")
+            raise ValueError(
+                f"{self.url} serves {', '.join(map(repr, served))}, not {self.model!r}; give one of these"
+            )
         length = served[self.model]
         return None if length is None else length - 1
 
@@ -103,6 +105,6 @@ def _read_logprobs(answer: Any, pair: TokenPair) -> TokenScores:
     entries = answer["choices"][0].get("prompt_logprobs") or ()
     count = len(pair.prompt) + len(pair.continuation)
     if len(entries) != count:
-        raise ValueError(f"{len(entries)} prompt_logprobs of {count} tokens; is it vLLM's server?")
+        raise ValueError(f"got {len(entries)} prompt_logprobs for {count} tokens; use vLLM's server")
     scored = zip(entries[len(pair.prompt) :], pair.continuation, strict=True)
     return np.array([float(entry[str(token)]["logprob"]) for entry, token in scored], dtype=np.float64)

@@ -75,7 +75,7 @@ def read_browsecomp_plus(source: str, split: str = "train", canary: str | None =
 
 
 def _bytes_of(text: str) -> bytes | None:
-    """The bytes that Base64 stands for; None for words."""
+    """The bytes of a Base64 text; None for words."""
     try:
         return base64.b64decode(text, validate=True) if len(text) > 3 else None
     except ValueError:

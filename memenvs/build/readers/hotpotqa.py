@@ -67,7 +67,8 @@ def read_hotpotqa(source: str, split: str = "train") -> Pool:
     first that has its sentence.
 
     Raises:
-        ValueError: the source is not HotpotQA, or a question of it cannot be used; the line names it.
+        ValueError: the source is not HotpotQA, or one of its questions cannot be used, which
+            the error names.
     """
     return Pool.of(_examples(source, split, _HotpotRecord, _WHAT), source)
 
@@ -82,7 +83,8 @@ def read_2wiki(source: str, split: str = "train", aliases: str | None = None) ->
         aliases: id_aliases.json of the same zip (default: the one beside the source, if there is one).
 
     Raises:
-        ValueError: the source is not 2WikiMultihopQA, or a question of it cannot be used; the line names it.
+        ValueError: the source is not 2WikiMultihopQA, or one of its questions cannot be used, which
+            the error names.
     """
     beside = Path(source).parent / ALIASES
     if aliases is None and not source.startswith("hf:") and beside.is_file():

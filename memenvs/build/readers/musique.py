@@ -40,7 +40,8 @@ def read_musique(source: str, split: str = "train") -> Pool:
     Evidence are the supporting paragraphs in the order of the question's decomposition.
 
     Raises:
-        ValueError: the source is not MuSiQue, or a question of it cannot be used; the line names it.
+        ValueError: the source is not MuSiQue, or one of its questions cannot be used, which
+            the error names.
     """
 
     def examples() -> Iterator[Example]:

@@ -153,7 +153,7 @@ class Aggregates:
     def _group(self, relation: str, hops: int, rolls: Dice) -> EntityGroup | None:
         """The entities with one value of a relation; None where they are too few or too many.
 
-        With two hops the value is not named but described by a value of its own.
+        With two hops the value is not named but described by one of its own values.
         """
         told, schema = self._told[relation], RELATIONS[relation]
         if not told:

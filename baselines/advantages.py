@@ -44,7 +44,7 @@ def group_advantages(
     are, except where the comparison leaves all other credits out (`Comparison.adds_advantages`).
 
     With `"turn-pool"` and TAMTRL a group whose outcomes are all equal has advantages of 0 (TAMTRL eq. 3;
-    `Comparison.needs_both_answers`). An advantage that is 0 but for rounding is 0.
+    `Comparison.needs_both_answers`). An advantage that is 0 except for rounding is 0.
 
     Args:
         episodes: episodes of any number of groups, each complete.

@@ -378,7 +378,7 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     """The arguments on a command line.
 
     With `--recipe` the flags of a file are the defaults, and the command line overrides them: a
-    `dict[str, Any]` name by name, and `{}` clears it. Of another flag that is repeated the last counts.
+    `dict[str, Any]` name by name, and `{}` clears it. If another flag is repeated, the last value counts.
     With `--resume` or `--merge` and no recipe the flags of the run in `--out` are the defaults.
 
     Raises:

@@ -168,7 +168,7 @@ def turn_labels(episode: Episode, labels: str) -> Floats:
     that could not be measured is NaN.
 
     Raises:
-        ValueError: the episode has no such signals or several questions, or a signal is no probability.
+        ValueError: the episode has no such signals or several questions, or a signal is not a probability.
     """
     success = np.full(len(episode.turns), float(episode.success))
     if labels == "outcome":

@@ -840,7 +840,7 @@ def absolute(values: Mapping[str, Any], parameters: Sequence[Parameter] | None) 
     Args:
         values: the arguments. A text is a path if it names a file or folder, also after a kind and a colon,
             such as `lexical:FOLDER`.
-        parameters: what takes them. A text that is one of a parameter's choices is no path.
+        parameters: what takes them. A text that is one of a parameter's choices is not a path.
     """
     choices = {p.name: _choices(p.annotation) for p in parameters or ()}
 

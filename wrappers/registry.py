@@ -164,7 +164,9 @@ def _make_method(method: MethodSpec) -> RewardMethod:
         kind = import_object(METHODS.get(name, name))
     fits = isinstance(kind, type) and issubclass(kind, RewardMethod) and dataclasses.is_dataclass(kind)
     if not fits:
-        raise ValueError(f"{name} is no reward method; give a subclass of RewardMethod that is a dataclass")
+        raise ValueError(
+            f"{name} is not a reward method; give a subclass of RewardMethod that is a dataclass"
+        )
     check_arguments(name, settings, parameters_of(kind))
     made: RewardMethod = kind(**settings)
     return made

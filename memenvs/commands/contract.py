@@ -39,7 +39,7 @@ def argument_texts(creator: Callable[..., Any]) -> dict[str, str]:
 
 
 def _with_extended(creator: Callable[..., Any]) -> list[Any]:
-    """A class and the environments that it extends, up to those that are no environment of their own."""
+    """A class and the environments that it extends, without bases that are not environments."""
     kinds = inspect.getmro(creator) if isinstance(creator, type) else (creator,)
     return [kind for kind in kinds if kind not in TextEnv.__mro__]
 

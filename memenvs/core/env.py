@@ -190,7 +190,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         return str(self.episode.task)
 
     def tool_use(self) -> ToolUse | None:
-        """How an agent that calls tools plays; None where the actions are no tools."""
+        """How an agent that calls tools plays; None where the actions are not tools."""
         return None
 
     def tools(self) -> list[dict[str, Any]]:

@@ -216,7 +216,7 @@ def decode(line: bytes | str) -> Episode:
     """The episode of a line. Its infos hold what the file keeps of them, and its replies no prompt.
 
     Raises:
-        ValueError: the line is no episode.
+        ValueError: the line is not an episode.
     """
     try:
         plain = _with_nan(msgspec.json.decode(line))

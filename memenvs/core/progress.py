@@ -15,7 +15,7 @@ T = TypeVar("T")
 DELAY = 1.0
 """Seconds until a bar appears."""
 SAY_EVERY = 30.0
-"""Seconds between two lines where standard error is no terminal."""
+"""Seconds between two lines where standard error is not a terminal."""
 
 
 class Progress:

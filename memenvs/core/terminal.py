@@ -38,7 +38,7 @@ def report_error(prog: str, error: object) -> int:
 
 
 def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
-    """Write text with colours, which are left out if `file` is no terminal or NO_COLOR is set.
+    """Write text with colours, which are left out if `file` is not a terminal or NO_COLOR is set.
 
     Args:
         text: ends with a line end.

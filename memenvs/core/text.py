@@ -90,7 +90,7 @@ class Template:
         `{word}`. Where every brace is doubled or a placeholder's, the text is one that a paper's code passes
         to `str.format`: doubled braces and doubled backslashes become single ones, and lines that end in a
         backslash are joined. Braces around anything but a word are plain text, and so are those of a LaTeX
-        command around a word that is no placeholder.
+        command around a word that is not a placeholder.
 
         Args:
             text: the other words, which must, and may, have the same placeholders.

@@ -39,7 +39,7 @@ def all_equal(values: ArrayLike) -> bool:
 
 
 def without_rounding(advantages: Array) -> Array:
-    """Advantages with exactly 0 where what was added has cancelled, but for rounding."""
+    """Advantages with exactly 0 where what was added has cancelled, except for rounding."""
     return np.where(np.abs(advantages) <= ATOL, 0.0, advantages)
 
 

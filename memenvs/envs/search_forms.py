@@ -197,8 +197,8 @@ class DeepResearcherForm(SearchForm):
     """DeepResearcher's form (Zheng et al. 2025): a JSON call of `web_search` with a list of queries.
 
     The call is in `<tool_call>…</tool_call>`, what it finds in `<tool_response>…</tool_response>`, the
-    answer in `<answer>…</answer>`, which wins over a call. Of a call the first `MAX_QUERIES` queries are run.
-    There is no `browse_webpage` here. In form is what its reward takes of the whole text.
+    answer in `<answer>…</answer>`, which wins over a call. Only the first `MAX_QUERIES` queries of a call
+    are run. There is no `browse_webpage` here. In form is what its reward takes of the whole text.
     """
 
     ask = ASK_DEEP_RESEARCHER

@@ -217,7 +217,7 @@ def form_score(reply: str) -> float:
 
 
 def tag_score(reply: str) -> float:
-    """Of the tags that a reply uses, how far each is opened and closed once; 1.0 at most, may be negative."""
+    """How far each tag that a reply uses is opened and closed once; at most 1.0, may be negative."""
     counts = [
         reply.count(form)
         for place in FIELDS

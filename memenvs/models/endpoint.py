@@ -209,7 +209,7 @@ class TokenEndpoint(ChatPolicy):
         """A reply to each prompt, one after the other; a prompt that fills the window gets an empty one.
 
         Raises:
-            ServerError: no answer, or an answer that is no completion.
+            ServerError: no answer, or an answer that is not a completion.
         """
         limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
         return [self._reply(*of_prompt) for of_prompt in zip(prompts, rngs, limits, strict=True)]
@@ -348,7 +348,7 @@ class TextConversation(Prompts):
 class ToolConversation(Prompts):
     """A conversation with tool calls, as models are trained on them; see `ToolUse`.
 
-    Of several calls in one message the first one counts, and the others are not sent back. Thoughts are, as
+    If a message has several calls, the first one counts, and the others are not sent back. Thoughts are, as
     in `TextConversation`.
 
     Raises:

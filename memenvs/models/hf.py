@@ -309,7 +309,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
     def save(self, folder: str | Path, run: Mapping[str, Any] | None = None) -> None:
         """Write weights, tokenizer, settings and value head; a policy in the folder is replaced as a whole.
 
-        Of a model with an adapter only the adapter is written, which names the model; the tokenizer only if
+        If the model has an adapter, only the adapter is written, which names the model; the tokenizer only if
         it is not the model's own.
 
         Args:

@@ -83,7 +83,7 @@ def resolve(model: Any) -> Any:
 
     The first call converts the model: weights of 4 bits become bfloat16, 269 MB, in half a minute. The
     folder's name has a part of the file's SHA-256, so models of two versions never mix. Once it is there the
-    package is not needed any more. Of several processes that want it at once one converts and the others wait
+    package is not needed any more. If several processes want it at once, one converts and the others wait
     (on Windows, without `fcntl`, each converts by itself and the last one's folder stays).
 
     Files are checked against their hashes once a process, which takes 0.2 s for SmolLM2; a damaged conversion

@@ -86,7 +86,7 @@ def collect(
         The episodes group by group, in the order of the seeds. A failed episode says why in `error`.
 
     Raises:
-        ValueError: two seeds are equal, there is no such policy, the environment is no text environment, a
+        ValueError: two seeds are equal, there is no such policy, the environment is not a text environment, a
             method does not fit it, or `env` gives one environment twice.
     """
     seeds = [int(seed) for seed in seeds]

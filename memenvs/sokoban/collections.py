@@ -146,7 +146,7 @@ def _level(rows: tuple[str, ...]) -> Grid:
         LevelError: it is not a level.
     """
     if len(rows) == 1:
-        raise LevelError("a single row is no board; write the walls above and below it")
+        raise LevelError("a single row is not a board; write the walls above and below it")
     left = min((len(row) - len(row.lstrip()) for row in rows if row.strip()), default=0)
     board = _closed(parse("\n".join(row[left:].rstrip() for row in rows)))
     edge = np.ones(board.shape, bool)

@@ -77,7 +77,7 @@ class QuestionRecord(msgspec.Struct, kw_only=True):
     """A question under the names that files have for its fields, which are read in any case of letters.
 
     NQ-open has `answer`, FlashRAG `golden_answers`, TriviaQA `QuestionId` and an `Answer` with aliases, PopQA
-    `possible_answers`, a list as a text. Of several names of one field the first counts.
+    `possible_answers`, a list as a text. If a field has several names, the first counts.
     """
 
     question: str | None = None

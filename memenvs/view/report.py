@@ -71,7 +71,7 @@ def write_report(paths: Sequence[str | Path], out: str | Path) -> int:
 
     Raises:
         FileNotFoundError: a path does not exist, or has no file of episodes.
-        ValueError: a line is no episode, there is none, or there are too many for one file.
+        ValueError: a line is not an episode, there is none, or there are too many for one file.
     """
     report, out = make_report(paths), Path(out)
     if out.suffix.lower() in (".html", ".htm"):

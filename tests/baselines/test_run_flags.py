@@ -67,10 +67,10 @@ def test_the_flags_of_a_run_are_a_recipe_for_another(run, tmp_path):
     ("content", "said"),
     [
         (None, "no file"),
-        ("{}", "its learner is None"),
+        ("{}", "got None"),
         ("[1]", "args.json"),
         ('{"learner": "grpo", "lrr": 1}', "lrr"),
-        ('{"learner": "mt_ppo"}', "its learner is 'mt_ppo'"),
+        ('{"learner": "mt_ppo"}', "a run of 'mt_ppo'"),
     ],
 )
 def test_a_file_that_has_no_flags_of_the_learner_is_one_line(run, capsys, content, said):
@@ -84,7 +84,7 @@ def test_a_file_that_has_no_flags_of_the_learner_is_one_line(run, capsys, conten
 def test_another_learner_does_not_resume_a_run(run, capsys):
     assert mt_ppo.main(["--resume", "--out", str(run)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "its learner is 'grpo'" in line
+    assert "a run of 'grpo'" in line
 
 
 @pytest.fixture

@@ -172,24 +172,21 @@ def test_a_form_that_reading_does_not_take_is_named(part, text, arguments, said)
 
 
 def test_a_state_and_an_evaluation_know_the_text_of_a_file_and_not_its_name(prompt, tmp_path):
-    def make(file):
-        return make("MemSearchQA-v0", file)
-
     def evaluated(file, out):
         arguments = {"tasks": "world-test", "template": file}
         memenvs.evaluate("MemSearchQA-v0", "gold", env_args=arguments, tasks="0:2", out=tmp_path / out)
         return tmp_path / out
 
     one = prompt("A {question}")
-    first = make(one)
+    first = make("MemSearchQA-v0", one)
     first.reset(seed=0)
     state = get_state(first)
-    set_state(make(prompt("A {question}", "same.txt")), state)
+    set_state(make("MemSearchQA-v0", prompt("A {question}", "same.txt")), state)
     runs = [evaluated(one, "one"), evaluated(prompt("A {question}", "same.txt"), "same")]
     assert compare(runs)
     one = prompt("B {question}")
     with pytest.raises(ValueError, match="another arguments"):
-        set_state(make(one), state)
+        set_state(make("MemSearchQA-v0", one), state)
     with pytest.raises(ValueError, match="template"):
         evaluated(one, "one")
     runs.append(evaluated(one, "other"))

@@ -18,7 +18,7 @@ _METRICS = {
     **dict.fromkeys(("icl_", "detective_qa", "recsys_"), "em"),
     "longmemeval": "f1",
 }
-"""By the beginning of a subset's name: what its README reports, but for LongMemEval, which it has judged, and
+"""By the beginning of a subset's name: what its README reports, except for LongMemEval, which a judge grades, and
 ReDial, whose answers are numbers of movies, which `movie_recall:FILE` compares with the names of a reply."""
 
 

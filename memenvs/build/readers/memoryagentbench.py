@@ -18,8 +18,8 @@ _METRICS = {
     **dict.fromkeys(("icl_", "detective_qa", "recsys_"), "em"),
     "longmemeval": "f1",
 }
-"""By the beginning of a subset's name: what its README reports, except for LongMemEval, which a judge grades, and
-ReDial, whose answers are numbers of movies, which `movie_recall:FILE` compares with the names of a reply."""
+"""What a subset's README reports, by the beginning of its name, except for LongMemEval, which a judge grades,
+and ReDial, whose answers are numbers of movies; `movie_recall:FILE` compares names."""
 
 
 class _Metadata(msgspec.Struct):

@@ -126,7 +126,7 @@ def test_a_file_is_read_for_its_hash_once_a_process_until_it_changes(broken, mon
 
 
 def test_an_index_outside_the_set_is_an_index_error(small_set):
-    with pytest.raises(IndexError, match="set of 40"):
+    with pytest.raises(IndexError, match=r"40.* 39"):
         small_set[40]
     assert small_set[-1] == small_set[39]
 

@@ -5,11 +5,12 @@ values choose among those that change something.
 
 pip install -e ".[sb3]"
 python examples/sb3_sokoban.py --steps 3000000 --curve curve.json --save sokoban.zip
-python examples/sb3_sokoban.py --algorithm dqn --moves 5 --steps 60000
+python examples/sb3_sokoban.py --algorithm ppo dqn --moves 5 --steps 50000 --every 5000
 """
 
 import argparse
 import functools
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -40,21 +41,27 @@ ENV_KWARGS: dict[str, Any] = {
     "rewards": {"outcome": 1.0, "placed": 0.1, "step": -0.01},
 }
 BOARDS = 128
+Choose = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Features(BaseFeaturesExtractor):
-    """Two small convolutions and a hidden layer: (B, 7, H, W) planes to (B, 256)."""
+    """Two small convolutions and a hidden layer: (B, 7, H, W) planes to (B, 8 * filters).
 
-    def __init__(self, space: gym.spaces.Box) -> None:
-        super().__init__(space, 256)
+    Args:
+        space: the planes'.
+        filters: of the first convolution; the second has twice as many.
+    """
+
+    def __init__(self, space: gym.spaces.Box, filters: int = 32) -> None:
+        super().__init__(space, 8 * filters)
         channels, height, width = space.shape
         self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(channels, 32, 3, padding=1),
+            torch.nn.Conv2d(channels, filters, 3, padding=1),
             torch.nn.ReLU(),
-            torch.nn.Conv2d(32, 64, 3),
+            torch.nn.Conv2d(filters, 2 * filters, 3),
             torch.nn.ReLU(),
             torch.nn.Flatten(),
-            torch.nn.Linear(64 * (height - 2) * (width - 2), 256),
+            torch.nn.Linear(2 * filters * (height - 2) * (width - 2), 8 * filters),
             torch.nn.ReLU(),
         )
 
@@ -84,22 +91,25 @@ def make_ppo(seed: int, **kwargs: Any) -> MaskablePPO:
 
 
 def make_dqn(seed: int, **kwargs: Any) -> DQN:
-    """DQN with returns of three steps and an update for every four steps; `kwargs` are the environment's."""
+    """DQN with a short horizon and an update for every four steps; `kwargs` are the environment's.
+
+    With `gamma=0.8` a move that changes nothing is worth a fifth less than the best one. One-step returns
+    learn faster here than returns of three steps, which contain random moves.
+    """
     return DQN(
         "MlpPolicy",
         make_vec_env(ENV, n_envs=16, seed=seed, env_kwargs={**ENV_KWARGS, **kwargs}),
-        policy_kwargs=POLICY_KWARGS,
-        learning_rate=5e-4,
+        policy_kwargs={**POLICY_KWARGS, "features_extractor_kwargs": {"filters": 16}},
+        learning_rate=1e-3,
         buffer_size=100_000,
         learning_starts=2000,
-        batch_size=128,
-        gamma=0.95,
-        n_steps=3,
+        batch_size=256,
+        gamma=0.8,
         train_freq=1,  # of all 16 boards
         gradient_steps=4,
-        target_update_interval=2000,
+        target_update_interval=1000,
         exploration_fraction=0.3,
-        exploration_final_eps=0.05,
+        exploration_final_eps=0.1,
         seed=seed,
         device="cpu",
     )
@@ -108,19 +118,37 @@ def make_dqn(seed: int, **kwargs: Any) -> DQN:
 MAKERS: dict[str, Callable[..., BaseAlgorithm]] = {"ppo": make_ppo, "dqn": make_dqn}
 
 
-def success(choose: Callable[[np.ndarray, np.ndarray], np.ndarray], split: str, **kwargs: Any) -> float:
-    """Share of a split's levels that are solved when `choose` picks the moves from observations and masks."""
+def success(choose: Choose, split: str, masked: bool = True, **kwargs: Any) -> float:
+    """Share of a split's levels that are solved when `choose` picks the moves from observations and masks.
+
+    Args:
+        choose: picks a move for each board.
+        split: of the levels.
+        masked: mask the moves that change nothing.
+        **kwargs: the environment's.
+    """
     kwargs = {**ENV_KWARGS, "level_split": split, **kwargs}
     levels = len(gym.make(ENV, **kwargs).unwrapped.chosen)
     venv = gym.make_vec(ENV, num_envs=levels, **kwargs)
     observations, _ = venv.reset(options={"task": np.arange(levels)})
     solved, playing = np.zeros(levels, bool), np.ones(levels, bool)
     while playing.any():
-        moves = choose(np.ascontiguousarray(observations), venv.unwrapped.action_masks())
+        masks = venv.unwrapped.action_masks() | (not masked)
+        moves = choose(np.ascontiguousarray(observations), masks)
         observations, _, terminated, truncated, _ = venv.step(moves)
         solved |= terminated & playing
         playing &= ~(terminated | truncated)
     return float(solved.mean())
+
+
+def random_success(split: str, masked: bool, **kwargs: Any) -> float:
+    """Mean success of ten random players."""
+
+    def choose(rng: np.random.Generator, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
+        return (rng.random(masks.shape) * masks).argmax(-1)
+
+    players = [functools.partial(choose, np.random.default_rng(seed)) for seed in range(10)]
+    return float(np.mean([success(player, split, masked, **kwargs) for player in players]))
 
 
 def best_moves(model: BaseAlgorithm, observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
@@ -165,16 +193,20 @@ class Curve(BaseCallback):
 
 
 def draw(path: Path) -> None:
-    """Draw the points of a JSON file into the PNG beside it: success over steps, one line per seed."""
-    figure = new_figure(6, 3.4)
+    """Draw the points of a JSON file into the PNG beside it: mean and range of the seeds over steps."""
+    read = json.loads(path.read_text())
+    figure = new_figure(4.6, 3.2)
     axis = figure.subplots()
-    for k, (seed, run) in enumerate(json.loads(path.read_text()).items()):
-        steps, _, solved = zip(*run["points"], strict=True)
-        percent = [100 * share for share in solved]
-        axis.plot([s / 1e6 for s in steps], percent, marker="o", ms=3, label=f"seed {seed}", **line_style(k))
-    axis.set(xlabel="million steps", ylabel="validation levels solved, %", ylim=(0, 100))
-    axis.set_title("MemSokobanGrid-v0, 6x6, one box", fontsize=10)
-    axis.legend(frameon=False, loc="lower right")
+    for k, (algorithm, runs) in enumerate(read["runs"].items()):
+        shared = min(len(run["points"]) for run in runs.values())
+        points = np.array([run["points"][:shared] for run in runs.values()])  # (seeds, points, 3)
+        steps, percent = points[0, :, 0] / 1000, 100 * points[:, :, 2]
+        style, label = line_style(k), f"{algorithm.upper()}, {len(runs)} seeds"
+        axis.plot(steps, percent.mean(0), marker="o", ms=3, label=label, **style)
+        axis.fill_between(steps, percent.min(0), percent.max(0), alpha=0.15, lw=0, color=style["color"])
+    axis.axhline(100 * read["random"], color="0.4", ls=":", label="random moves (masked)")
+    axis.set(xlabel="thousand steps", ylabel="unseen levels solved, %", ylim=(0, 100))
+    axis.legend(frameon=False, loc="upper left")
     plain_axis(axis)
     save_figure(figure, path.with_suffix(".png"))
 
@@ -186,28 +218,35 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=1_000_000, help="maximum number of training steps")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--algorithm", choices=sorted(MAKERS), default="ppo")
+    parser.add_argument("--algorithm", choices=sorted(MAKERS), nargs="+", default=["ppo"])
     parser.add_argument("--moves", type=int, default=9, help="most moves of a level's shortest solution")
     parser.add_argument("--every", type=int, default=100_000, help="steps between two measurements")
     parser.add_argument("--save", type=Path, help="file for the model, .zip; of the last seed")
     parser.add_argument("--enough", type=float, default=0.95, help="success at which training stops")
     parser.add_argument("--curve", type=Path, help="write the curves into this JSON and draw them beside it")
     args = parser.parse_args()
-    runs, levels = {}, {"max_solution": args.moves}
-    for seed in args.seeds:
-        model = MAKERS[args.algorithm](seed, **levels)
+    levels = {"max_solution": args.moves}
+    chance = [f"{random_success('test', masked, **levels):.3f}" for masked in (True, False)]
+    print("test levels solved by moves that change something, and by all moves")
+    print(f"random moves: {chance[0]} and {chance[1]}")
+    runs: dict[str, dict[int, Any]] = {algorithm: {} for algorithm in args.algorithm}
+    for algorithm, seed in itertools.product(args.algorithm, args.seeds):
+        model = MAKERS[algorithm](seed, **levels)
         curve = Curve(args.every, args.enough, **levels)
         started = time.perf_counter()
         model.learn(args.steps, callback=curve)
         seconds = time.perf_counter() - started
-        solved = success(functools.partial(best_moves, model), "test", **levels)
+        best = functools.partial(best_moves, model)
+        solved, unmasked = (success(best, "test", masked, **levels) for masked in (True, False))
         steps = f"{model.num_timesteps:,} steps, {seconds:.0f} s"
-        print(f"seed {seed}: {solved:.3f} of the test levels after {steps}")
+        print(f"{algorithm}, seed {seed}: {solved:.3f} and {unmasked:.3f} after {steps}")
         if args.save:
             model.save(args.save)
-        runs[seed] = {"test": solved, "points": curve.points}  # a point: steps, seconds, success
+        # A point: steps, seconds, success.
+        runs[algorithm][seed] = {"test": solved, "test_all_moves": unmasked, "points": curve.points}
         if args.curve:
-            args.curve.write_text(json.dumps(runs) + "\n")
+            chance = random_success("validation", True, **levels)
+            args.curve.write_text(json.dumps({"random": chance, "runs": runs}) + "\n")
             draw(args.curve)
 
 

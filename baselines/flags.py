@@ -169,7 +169,7 @@ class TrainArgs:
     def resumable(self) -> frozenset[str]:
         """The flags that may differ when a run is resumed.
 
-        Its length is one of them unless the learning rate depends on it.
+        The length of the run may differ too, unless the learning rate depends on it.
         """
         shares = [getattr(self, name, 0.0) for name in ("lr_warmup", "critic_lr_warmup")]
         depends = self.lr_end < 1 or any(0 < share < 1 for share in shares)

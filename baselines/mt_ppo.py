@@ -103,7 +103,7 @@ class MTPPORun(PlayRun):
     """A run with a critic.
 
     Attributes:
-        critic: the policy itself if the critic is a part of it.
+        critic: the policy itself if the two share a model.
     """
 
     args: MTPPOArgs

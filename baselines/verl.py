@@ -983,7 +983,7 @@ def compose(name: str, overrides: Sequence[str], check: Callable[[Any], object])
     Args:
         name: the configuration's name.
         overrides: the settings.
-        check: verl's own check of it.
+        check: verl's check of the configuration.
 
     Raises:
         ValueError: verl refuses a setting; the message is its own.
@@ -1136,7 +1136,7 @@ def start(args: EngineArgs, make_run: Callable[[], VerlRun]) -> int:
 
     Args:
         args: the arguments.
-        make_run: makes the run of them.
+        make_run: makes the run from the arguments.
     """
     if args.merge:
         return merge(args)

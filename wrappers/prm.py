@@ -101,7 +101,7 @@ class PRM(ScoreMethod):
 
 
 def to_sequences(policy: HFPolicy, episode: Episode) -> list[TurnSequence]:
-    """An episode's turns as a process reward model reads them: one sequence, or one a turn if rewritten.
+    """An episode's turns as a process reward model reads them: one sequence, or one per turn if rewritten.
 
     A turn that does not fit the model's window is left out, and, where prompts are appended, every later turn
     too.

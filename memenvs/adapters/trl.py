@@ -198,7 +198,7 @@ class TurnAdvantages(Trainer):
     """Mixin that gives every token the advantage of its turn: `class Trainer(TurnAdvantages, GRPOTrainer)`.
 
     It replaces TRL's advantages with `memenvs.baselines.advantages.group_advantages`, also in evaluation; TRL
-    still logs its own, one a row. With an `EpisodeRollout` turns and tokens are those of the rollout.
+    still logs its own, one per row. With an `EpisodeRollout` turns and tokens are those of the rollout.
     With tools turn k is the k-th run of ones in TRL's mask: parallel calls of one reply add up, and a closing
     reply without a call earns nothing of its own.
 
@@ -269,7 +269,7 @@ class TurnAdvantages(Trainer):
         response_mask = mask.cpu().numpy().astype(bool)
         if isinstance(self.rollout_func, EpisodeRollout):
             values = self._of_rollout(self.rollout_func)
-            if len(response_mask) != len(inputs):  # TRL's table has a line a prompt, and got one a row
+            if len(response_mask) != len(inputs):  # TRL's table has a line per prompt, and got one per row
                 last = [last_reply(episode).text for episode in self.rollout_func.episodes]
                 self._logs["completion"].extend(gather_object(last))
         else:

@@ -131,10 +131,10 @@ class MemEnvConfig(vf.EnvConfig):
 class MemEnv(vf.Env[MemEnvConfig]):
     """An episode of a text environment.
 
-    A trace ends where the prompt is a fresh one, so that what a model read is exactly its trace: an episode
-    that appends is one trace, one of fresh prompts a trace a turn, one that is compacted a trace for each
-    summary and one more. The rewards of a trace are the sums of each component in an environment that only
-    appends, otherwise `turn` or `return`.
+    A trace ends where the prompt is rewritten, so a trace is exactly what a model read. An episode whose
+    prompts grow is one trace, an episode of fresh prompts has one trace per turn, and an episode with
+    compaction has one per summary and one more. The rewards of a trace are the sums of each component in an
+    environment that only appends, otherwise `turn` or `return`.
 
     `trace.info["turns"]` holds `memenvs.adapters.common.turn_record` of a trace's turns, the last one with
     the final `turn_rewards`. `trace.info["turn_rewards"]` holds, for each sampled turn of a trace, what the

@@ -60,7 +60,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     verl runs the rollouts of a prompt in one worker. They meet there, and play the task of the row's
     `extra_info` (`task`, its number; `seed`; or both) side by side. When the last one has ended, the reward
     methods compare the group, as in our own learners, and each rollout returns its rows: one in an
-    environment whose prompts grow, one a turn where every prompt is fresh.
+    environment whose prompts grow, one per turn where every prompt is fresh.
 
     With `credit`, a row has the advantage of each sampled token where verl has its reward, for the estimator
     `memenvs_as_paid`. These are the numbers of `memenvs.baselines.advantages.group_advantages` for the group:

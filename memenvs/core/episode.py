@@ -457,7 +457,7 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     def samples(self) -> list[Sample]:
         """The training sequences in order, each with a sampled token; read it when the episode has ended.
 
-        There is one for an episode whose prompts grow (`"append"`), and one a turn where every prompt is
+        There is one for an episode whose prompts grow (`"append"`), and one per turn where every prompt is
         fresh (`"rewrite"`). The list is made once, so a learner can note values in it.
         """
         samples, number = [], 0

@@ -615,9 +615,9 @@ class Reading(NamedTuple):
 
     Attributes:
         task: the task.
-        questions: what is asked, a turn each, with its accepted answers.
+        questions: what is asked, one question per turn, with its accepted answers.
         context: the text of its documents.
-        chunks: slices of it, one a reading turn.
+        chunks: slices of the context, one per reading turn.
         evidence: positions of the evidence documents in reading order, from 0.
     """
 

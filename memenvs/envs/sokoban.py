@@ -509,7 +509,7 @@ def open_levels(
 
     Args:
         name: bundled name, or path.
-        split: a split of the set; None takes all of it.
+        split: a split of the set; None takes the whole set.
         min_solution: minimum number of moves in a shortest solution.
         max_solution: maximum number of moves.
 

@@ -243,7 +243,7 @@ class Prompt(NamedTuple):
 
     Attributes:
         ids: (T,) the whole prompt.
-        read: the part of it that is new since the last reply.
+        read: the part of the prompt that is new since the last reply.
         room: tokens that the reply may have; 0 or fewer where the prompt fills the model's window.
     """
 

@@ -125,7 +125,7 @@ class TaskSet(Sequence[Task]):
         card: what the set is.
         hash: hash of the card, which identifies the set.
         file: the card's, whose hash tells the set from others.
-        metric, environment, layout: what the card says of them.
+        metric, environment, layout: as the card gives them.
     """
 
     def __init__(self, path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,14 @@ def _write(app: Sphinx) -> None:
         (Path(app.srcdir) / "api" / f"{name}.rst").write_text(module_page(name), encoding="utf-8")
 
 
+def _read(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Link the names in the table of modules, which have no page on a code host."""
+    if docname == "api/index":
+        source[0] = re.sub(r"^\| `(memenvs[\w.]*)` \|", r"| [`\1`](\1.rst) |", source[0], flags=re.MULTILINE)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
     app.connect("builder-inited", _write)
+    app.connect("source-read", _read)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -54,7 +54,7 @@ def rewrite(text: str, place: str, docname: str) -> str:
             path = f"docs/{page}{SUFFIX}"
         elif not (ROOT / path).exists():
             return match[0]  # Sphinx warns
-        inside = path.startswith("docs/") and path.endswith((".md", SUFFIX))
+        inside = path.startswith("docs/") and path.endswith((".md", ".rst", SUFFIX))
         if inside or (image and path.endswith(PICTURES)):
             return f"{image}[{label}]({_relative(path, f'docs/{docname}')}{anchor or ''})"
         if path == SAMPLE:

@@ -25,6 +25,7 @@ extensions = [
     "sphinx_design",
     "docstrings",
     "link_previews",
+    "notebooks",
     "reference_pages",
     "repository_links",
 ]

@@ -37,6 +37,7 @@ environments = load("environment_pages.py")
 reference = load("_ext/reference_pages.py")
 pictures = load("pictures.py")
 check_site = load("check_site.py")
+notebooks = load("_ext/notebooks.py")
 
 
 def test_a_link_to_a_page_outside_leads_to_the_page_that_has_its_text():
@@ -61,6 +62,19 @@ def test_a_link_to_the_sample_runs_leads_to_their_report():
 def test_code_and_links_that_lead_nowhere_are_left_as_they_are():
     text = "```\n[a](../README.md)\n```\n[b](../nothing.md) [c](https://a.org/x) [d](#here)\n"
     assert links.rewrite(text, "docs/learners.md", "learners") == text
+
+
+def test_a_page_becomes_a_notebook_whose_cells_are_its_python_blocks(tmp_path):
+    pytest.importorskip("nbformat", reason="of the extra docs")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "p.png").write_bytes(b"abc")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# T\n\n![p](images/p.png)\n\n[x](y.md)\n\n```python\n1\n```\n\n```output\n1\n```\n\n[w](https://a.b)\n"
+    )
+    cells = [(cell.cell_type, cell.source) for cell in notebooks.notebook(page).cells]
+    shown = "# T\n\n![p](data:image/png;base64,YWJj)\n\nx"
+    assert cells == [("markdown", shown), ("code", "1"), ("markdown", "[w](https://a.b)")]
 
 
 def test_a_docstring_keeps_its_code_equations_and_signs():

@@ -1,4 +1,4 @@
-"""Redraw the pictures of records in `research/results`, of the front page and of `docs/results.md`.
+"""Redraw the pictures of records in `research/results`, and those of `docs` that are made from them.
 
 python -m research.figures
 """
@@ -33,8 +33,14 @@ CURVES = {
         "eval_success",
         {"MT-PPO": "PPO, turn rewards", "PPO-OR": "PPO, outcome alone", "GRPO-MR": "GRPO, summed rewards"},
     ),
+    "read_with_tamtrl": (
+        "Unseen questions",
+        "tutorial",
+        "eval_success",
+        {"TAMTRL": "TAMTRL", "outcome alone": "outcome alone"},
+    ),
 }
-"""Pictures of `docs/results.md` over training: title, record, a number of it, methods with labels."""
+"""Pictures of `docs` over training: title, record, a number of it, methods with labels."""
 LABELS = {"eval_em": "exact match", "eval_success": "success"}
 
 
@@ -177,7 +183,7 @@ def _legend(figure: Any, title: str) -> None:
 
 
 def draw_results(records: Path, out: Path) -> list[Path]:
-    """Draw the pictures of `docs/results.md` into a folder; return their paths."""
+    """Draw the pictures of `docs` but the front page's into a folder; return their paths."""
     figures = {
         name: draw_curves(title, read_json(records / f"{file}.json"), metric, methods)
         for name, (title, file, metric, methods) in CURVES.items()

@@ -1,4 +1,4 @@
-"""Draw the viewer's and the forest plot's pictures in docs/images: reports in Chromium, and a plot.
+"""Draw docs/images/view_*.png and compare_forest.png: reports in Chromium, and plots.
 
 `python docs/screenshots.py runs/screenshots` first plays the runs that they show; the same command resumes.
 It needs the extras lm, plots and dev-browser.
@@ -38,6 +38,8 @@ RUNS = {
     },
 }
 FOREST = "evaluate compare page/lexical page/random_text page/gold --metrics success f1 format prompt_tokens"
+CURVED = " ".join(f"tutorial/{seed}/{run}" for run in ("tamtrl", "outcome") for seed in (0, 1, 2, 4))
+CURVES = f"view --curves {CURVED} --metrics success eval_success informative entropy --smooth 0.6"
 
 
 class Shot(NamedTuple):
@@ -99,8 +101,11 @@ def main() -> None:
     for run, command in RUNS.items():
         if not any((folder / run / name).exists() for name in ("results.json", "last")):
             memenvs(f"{command} --out {run}", folder)
+    tutorial = ["-m", "research.reproduce.tutorial", str(folder / "tutorial")]
+    subprocess.run([sys.executable, *tutorial], cwd=IMAGES.parents[1], check=True)
     memenvs(f"{FOREST} --out comparison", folder)
     (IMAGES / "compare_forest.png").write_bytes((folder / "comparison" / "forest.png").read_bytes())
+    memenvs(f"{CURVES} --out {IMAGES / 'view_curves.png'}", folder)
 
     sys.path.insert(0, str(IMAGES.parents[1] / "tests" / "support"))
     from browser import chromium  # type: ignore[import-not-found]

@@ -128,7 +128,7 @@ def draw_curves(title: str, record: Mapping[str, Any], metric: str, methods: Map
     return figure
 
 
-def draw_turns(title: str, record: Mapping[str, Any], world: str, methods: Mapping[str, str]) -> Any:
+def draw_turns(title: str, record: dict[str, Any], world: str, methods: Mapping[str, str]) -> Any:
     """A small picture of the bench: steps to the goal by the number of turns, with 95% intervals.
 
     Args:

@@ -35,6 +35,7 @@ from memenvs.models.endpoint import (
     served_models,
     served_window,
 )
+from memenvs.models.hub import check_found
 from memenvs.models.packaged import MODELS, base_of, is_adapter, shipped_agents
 from memenvs.models.policy import Dtype, TokenPolicy
 from memenvs.rollout.policy import (
@@ -304,6 +305,8 @@ def _hf(model: str, options: ModelOptions) -> PolicySpec:
     A folder that `HFPolicy.save` wrote has settings of its own; only the temperature and the options that are
     given replace them.
     """
+    if model not in MODELS and model not in shipped_agents():
+        check_found(model)  # before torch is imported, which takes seconds
     others = (*_OF_ENDPOINTS, "system_prompt", "examples")
     sampling = {name: value for name, value in asdict(options).items() if name not in others}
     opening = _opening(options)

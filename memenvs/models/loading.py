@@ -9,21 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import huggingface_hub
 import torch
 import transformers
-from huggingface_hub import constants
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from memenvs.core.data import checked
 from memenvs.core.files import damage_in_one_line
 from memenvs.models import lora
+from memenvs.models.hub import check_found
 from memenvs.models.packaged import base_of, is_adapter, resolve
 from memenvs.models.policy import Dtype
-
-_FILES = ("config.json", "tokenizer_config.json")  # of a model, or of a tokenizer alone
 
 
 @checked
@@ -90,36 +86,6 @@ def computes_fast(device: torch.device | str, dtype: torch.dtype) -> bool:
         return False
     # Private names that every torch from 2.6 on has.
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def check_found(name: str) -> None:
-    """Refuse a model that is neither on this machine nor on the hub, by one request without retries.
-
-    Raises:
-        FileNotFoundError: there is no such folder or no such name, or the hub cannot be reached.
-    """
-    if Path(name).exists():
-        return
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise FileNotFoundError(f"no model {name!r}: there is no such folder; give one that holds a model")
-    if constants.HF_HUB_OFFLINE:  # transformers then reads the cache alone
-        return
-    try:
-        cached = (huggingface_hub.try_to_load_from_cache(name, file) for file in _FILES)
-        if not any(isinstance(place, str) for place in cached):
-            huggingface_hub.HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-    except (RepositoryNotFoundError, HFValidationError):
-        raise FileNotFoundError(
-            f"no model {name!r} in this folder or on the Hugging Face hub; give the folder or the hub name "
-            "of one, or log in if it is private"
-        ) from None
-    except HfHubHTTPError:  # such as a limit of requests; transformers tries again, and says what is wrong
-        return
-    except Exception as error:  # of the HTTP library, which differs between versions of huggingface_hub
-        raise FileNotFoundError(
-            f"no model {name!r} in this folder, and the Hugging Face hub cannot be reached ({error}); give "
-            "the folder of a model"
-        ) from None
 
 
 def _read_model(name: str, dtype: str) -> PreTrainedModel:

@@ -96,12 +96,15 @@ def test_a_setting_reaches_the_method_or_the_comparison_that_takes_its_value(rew
     assert {name: getattr(how, name) for name in compared} == compared
 
 
-def test_a_model_that_is_nowhere_is_one_line(tmp_path, capsys, monkeypatch):
+def test_a_model_that_cannot_be_read_is_one_line(tmp_path, capsys, monkeypatch):
     def fail(*args, **settings):
         raise OSError("no connection\nis the network up?")
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
-    assert "(no connection is the network up?)" in refusal(sft, [], tmp_path, capsys)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    line = refusal(sft, ["--model", str(tmp_path / "model")], tmp_path, capsys)
+    assert "(no connection is the network up?)" in line
 
 
 @pytest.fixture

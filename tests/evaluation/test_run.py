@@ -505,12 +505,12 @@ def loaded(monkeypatch):
 def test_a_model_is_loaded_as_the_command_line_says(loaded):
     options = ("--temperature", "0", "--top-p", "0.9", "--top-k", "20", "--min-p", "0.05")
     options += ("--stop", "</answer>", "--chat-args", "enable_thinking=false", "--dtype", "bfloat16")
-    run(*TOOL, "--policy", "hf:some/model", "--task", "0", *options)
+    run(*TOOL, "--policy", "hf:smollm2", "--task", "0", *options)
     settings = {"temperature": 0.0, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "stop": ["</answer>"]}
     settings |= {"chat_args": {"enable_thinking": False}, "dtype": "bfloat16"}
-    assert loaded[0] == ("some/model", settings)
-    run(*TOOL, "--policy", "hf:some/model", "--task", "0")
-    assert loaded[1] == ("some/model", {"temperature": 1.0, "dtype": "auto"})  # the rest is its own
+    assert loaded[0] == ("smollm2", settings)
+    run(*TOOL, "--policy", "hf:smollm2", "--task", "0")
+    assert loaded[1] == ("smollm2", {"temperature": 1.0, "dtype": "auto"})  # the rest is its own
 
 
 # Reward methods.
@@ -545,7 +545,7 @@ def test_episodes_are_kept_with_what_reward_methods_measured_and_credited(tmp_pa
     ],
 )
 def test_reward_methods_that_do_not_fit_are_refused(options, named, loaded, capsys):
-    assert run(*options, "--policy", "hf:some/model", "--task", "0") == 2
+    assert run(*options, "--policy", "hf:smollm2", "--task", "0") == 2
     assert named in capsys.readouterr().err.splitlines()[-1]
     assert loaded == [] or "--scorer" in options
 
@@ -686,3 +686,16 @@ def test_your_own_policy_is_asked_for_the_turns_of_many_episodes():
 def test_a_policy_that_is_refused_leaves_no_run(policy, tmp_path):
     assert run("--env", "MemSokoban-v0", "--policy", policy, "--task", "0", out=tmp_path / "run") == 2
     assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_name_of_a_model_is_reported_before_torch_is_imported():
+    program = """import sys
+sys.modules["torch"] = None
+from memenvs.evaluation.policies import ModelOptions, choose_policy
+try:
+    choose_policy("hf:nobody/no-such-model", ModelOptions())
+except FileNotFoundError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "'nobody/no-such-model'" in done.stdout

@@ -1,0 +1,40 @@
+"""Models on the Hugging Face hub, without importing torch: a wrong name is reported within a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import huggingface_hub
+from huggingface_hub import constants
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+_FILES = ("config.json", "tokenizer_config.json")  # of a model, or of a tokenizer alone
+
+
+def check_found(name: str) -> None:
+    """Refuse a model that is neither on this machine nor on the hub, by one request without retries.
+
+    Raises:
+        FileNotFoundError: there is no such folder or no such name, or the hub cannot be reached.
+    """
+    if Path(name).exists():
+        return
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise FileNotFoundError(f"no model {name!r}: there is no such folder; give one that holds a model")
+    try:
+        cached = (huggingface_hub.try_to_load_from_cache(name, file) for file in _FILES)
+        if any(isinstance(place, str) for place in cached):
+            return
+        huggingface_hub.HfApi().model_info(name, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except (RepositoryNotFoundError, HFValidationError):
+        raise FileNotFoundError(
+            f"no model {name!r} in this folder or on the Hugging Face hub; give the folder or the hub name "
+            "of one, or log in if it is private"
+        ) from None
+    except HfHubHTTPError:  # such as a limit of requests; transformers tries again, and says what is wrong
+        return
+    except Exception as error:  # of the HTTP library, which differs between versions of huggingface_hub
+        raise FileNotFoundError(
+            f"no model {name!r} in this folder, and the Hugging Face hub cannot be reached ({error}); give "
+            "the folder of a model"
+        ) from None

@@ -38,7 +38,7 @@ RUNS = {
     },
 }
 FOREST = "evaluate compare page/lexical page/random_text page/gold --metrics success f1 format prompt_tokens"
-CURVED = " ".join(f"tutorial/{seed}/{run}" for run in ("tamtrl", "outcome") for seed in (0, 1, 2, 4))
+CURVED = " ".join(f"tutorial/{seed}/{run}" for run in ("tamtrl", "outcome") for seed in range(6))
 CURVES = f"view --curves {CURVED} --metrics success eval_success informative entropy --smooth 0.6"
 
 

@@ -19,7 +19,7 @@ from research.reproduce import runs
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 FRONT = IMAGES / "turn_credit.png"
-FRONT_RECORD = "reading_methods.json"
+FRONT_RECORD = "tutorial.json"
 CURVES = {
     "results_tools": (
         "Calling a tool",
@@ -33,11 +33,11 @@ CURVES = {
         "eval_success",
         {"MT-PPO": "PPO, turn rewards", "PPO-OR": "PPO, outcome alone", "GRPO-MR": "GRPO, summed rewards"},
     ),
-    "read_with_tamtrl": (
-        "Unseen questions",
-        "tutorial",
+    "results_reading": (
+        "Reading with a memory",
+        "reading_methods",
         "eval_success",
-        {"TAMTRL": "TAMTRL", "outcome alone": "outcome alone"},
+        {"TAMTRL, change": "TAMTRL, paid for changes", "outcome only": "outcome alone", "TAMTRL": "TAMTRL"},
     ),
 }
 """Pictures of `docs` over training: title, record, a number of it, methods with labels."""
@@ -61,30 +61,30 @@ def draw_all(records: Path, out: Path) -> list[Path]:
 
 
 def draw_front(record: Mapping[str, Any], picture: Path) -> None:
-    """Draw the success of chunked reading with turn credit and with the outcome alone.
+    """Draw the success of the tutorial's reader with turn credit and with the outcome alone.
 
     The text is large enough for a phone, where the picture is 360 pixels wide.
     """
     figure = new_figure(5.2, 4.9)
     axis = figure.subplots()
     labels = {
-        "TAMTRL, change": "credit for each turn\n(TAMTRL, change=True)",
-        "outcome only": "the outcome alone",
+        "TAMTRL": "credit for each turn\n(TAMTRL)",
+        "outcome alone": "the outcome alone",
     }
     for place, (method, label) in enumerate(labels.items()):
         found = record["curves"][method]["eval_success"]
         steps, values = found[0][0], 100 * np.array([known for _, known in found])
         style = line_style(place) | {"linewidth": 2.4}
         _line(axis, steps, (values.mean(0), values.min(0), values.max(0)), style)
-        middle = len(steps) * 5 // 8
-        side, up = (("right", "bottom"), ("left", "top"))[place]
-        over = (values.max(0), values.min(0))[place][middle] + (1, -1)[place]
-        axis.text(
-            steps[middle], over, label, color=style["color"], fontsize=12, weight="bold", ha=side, va=up
+        above, below = (
+            (steps[-2], values.max(0)[-2] + 1, "bottom"),
+            (steps[-1], values.min(0)[-3:].min() - 1, "top"),
         )
+        x, y, side = (above, below)[place]
+        axis.text(x, y, label, color=style["color"], fontsize=12, weight="bold", ha="right", va=side)
         end = f"{values.mean(0)[-1]:.0f}%"
         axis.text(
-            steps[-1] + 1.5,
+            1.015 * steps[-1],
             values.mean(0)[-1],
             end,
             color=style["color"],
@@ -92,10 +92,10 @@ def draw_front(record: Mapping[str, Any], picture: Path) -> None:
             weight="bold",
             va="center",
         )
-    axis.set_xlim(right=steps[-1] + 11)
-    axis.set_ylim(20, 80)
+    axis.set_xlim(right=1.11 * steps[-1])
+    axis.set_ylim(0, 100)
     axis.set_xlabel("training step", fontsize=11)
-    axis.set_ylabel("test questions answered right (%)", fontsize=11)
+    axis.set_ylabel("unseen questions answered right (%)", fontsize=11)
     axis.set_title(
         "Paid for each turn, a model learns to answer\nmore questions from its memory",
         fontsize=12.5,

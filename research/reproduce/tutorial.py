@@ -54,7 +54,7 @@ def run(folder: Path, seeds: Sequence[int], parallel: int) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="for the runs; finished ones are kept")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 4])
+    parser.add_argument("--seeds", type=int, nargs="+", default=range(6))
     parser.add_argument("--parallel", type=int, default=1, help="runs at once")
     given = parser.parse_args()
     print(run(given.folder, given.seeds, given.parallel))

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from research.reproduce.tutorial import PAGE, program
 
 
@@ -14,3 +15,10 @@ def test_the_blocks_of_a_page_run_in_a_folder_with_a_seed(tmp_path):
 
 def test_the_tutorial_takes_a_seed(tmp_path):
     assert "\nSEED = 3 " in program(PAGE.read_text(encoding="utf-8"), tmp_path, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_credit_by_turn_beats_the_outcome_alone_with_other_seeds(seed, tmp_path):
+    page = program(PAGE.read_text(encoding="utf-8"), tmp_path, seed)  # which asserts it
+    subprocess.run([sys.executable, "-c", page], check=True)

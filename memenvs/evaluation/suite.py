@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import memenvs
-from memenvs.core.arguments import env_parameters, make_env
+from memenvs.core.arguments import check_arguments, env_parameters, make_env
 from memenvs.core.data import convert
 from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.evaluation.compare import PairedComparison, compare
@@ -149,7 +149,9 @@ def play_suite(
         fixed = ", ".join(sorted(others))
         raise ValueError(f"the suite fixes {fixed}; a policy chooses {', '.join(READING)}")
     for part in chunked:
-        most = {p.name: p.default for p in env_parameters(part.env) or ()} | part.env_args
+        parameters = env_parameters(part.env) or ()
+        check_arguments(part.env, reading, parameters)
+        most = {p.name: p.default for p in parameters} | part.env_args
         for name in reading.keys() & {*LIMITS}:
             if reading[name] > most[name]:
                 raise ValueError(f"{name} must be at most {most[name]} in {part.name}, got {reading[name]}")

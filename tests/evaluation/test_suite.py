@@ -84,10 +84,11 @@ def test_a_policy_chooses_how_it_reads_chunks_and_the_result_says_what(tmp_path,
     [
         ("chunk_size=301", "chunk_size must be at most 300 in short needles, got 301"),
         ("max_memory=1025", "max_memory must be at most 1024 in short needles, got 1025"),
+        ("chunk_size=many", "chunk_size of MemNIAH-v0 must be a whole number, at least 1, got 'many'"),
         ("tasks=mine", "the suite fixes tasks"),
     ],
 )
-def test_reading_more_at_once_than_the_suite_allows_is_refused(reading, said, tmp_path, capsys):
+def test_reading_in_a_way_that_the_suite_does_not_allow_is_refused(reading, said, tmp_path, capsys):
     assert main(["small", "--policy", "lexical", "--out", tmp_path / "run", "--reading", reading]) == 2
     assert said in capsys.readouterr().err
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from research.reproduce.tutorial import PAGE, program
 
 

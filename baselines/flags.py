@@ -153,15 +153,16 @@ class TrainArgs:
         """Refuse to continue a run that was begun with other flags, apart from `resumable`.
 
         Args:
-            begun: the flags that it was begun with, as `plain` gives them.
+            begun: the flags that it was begun with, as `plain` gives them. A flag that is newer than the run
+                may have any value.
 
         Raises:
             ValueError: a flag differs.
         """
         for name, value in self.plain().items():
-            if name not in self.resumable and begun.get(name) != value:
+            if name not in self.resumable and name in begun and begun[name] != value:
                 raise ValueError(
-                    f"{self.out} was begun with {name} {begun.get(name)!r}, now {value!r}; give the same "
+                    f"{self.out} was begun with {name} {begun[name]!r}, now {value!r}; give the same "
                     "value, or another --out"
                 )
 

@@ -30,7 +30,7 @@ import numpy as np
 from memenvs.baselines.advantages import AS_PAID, group_advantages, read_comparison, read_credit
 from memenvs.baselines.flags import ARGS, EngineArgs
 from memenvs.baselines.rollout import evaluation_args, evaluation_command
-from memenvs.build.write import Split, task_row
+from memenvs.build.write import RowSplit, task_row
 from memenvs.core.arguments import REQUIRED, Parameter, check_env_arguments, env_parameters, parameters_of
 from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.episode import Episode, Reply, valid
@@ -909,7 +909,7 @@ def shape_of(episodes: Sequence[Episode], max_new_tokens: int, window: int | Non
     return EpisodeShape(len(sequences) / len(episodes), max(map(len, by_episode)), prompt, response)
 
 
-def write_rows(file: Path, tasks: Sequence[int], split: Split) -> None:
+def write_rows(file: Path, tasks: Sequence[int], split: RowSplit) -> None:
     """Write the rows of a data set of verl's: the tasks by their numbers."""
     pa, pq = require("pyarrow", "verl"), require("pyarrow.parquet", "verl")
     rows = [task_row(index, task, split) for index, task in enumerate(tasks)]
@@ -1092,7 +1092,11 @@ def merge(args: Any) -> int:
         actor /= "actor"
     if not actor.is_dir():
         steps = sorted(int(folder.name.rpartition("_")[2]) for folder in checkpoints.glob("global_step_*"))
-        known = ", ".join(map(str, steps)) or "none"
+        if not steps:
+            raise ValueError(
+                f"{args.out} has no checkpoint to merge yet; train first, then give --merge its step"
+            )
+        known = ", ".join(map(str, steps))
         raise ValueError(f"{args.out} has no checkpoint of step {args.merge}; give --merge one of {known}")
     merger = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     folders = ["--local_dir", str(actor), "--target_dir", str(model)]

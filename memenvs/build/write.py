@@ -251,16 +251,16 @@ def _verl(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str,
     }
 
 
-Split = Literal["train", "test"]
+RowSplit = Literal["train", "test"]
 
 
-def _split(tasks: TaskSet) -> Split:
+def _split(tasks: TaskSet) -> RowSplit:
     """`"train"`, or `"test"` of a set to evaluate on."""
     arguments = tasks.card.arguments
     return "train" if "part" not in arguments and arguments.get("split", "train") == "train" else "test"
 
 
-def task_row(index: int, task: int, split: Split, **info: Any) -> dict[str, Any]:
+def task_row(index: int, task: int, split: RowSplit, **info: Any) -> dict[str, Any]:
     """A row that names a task by its number, for verl, which plays it by our agent loop.
 
     Args:

@@ -64,7 +64,7 @@ _MORE = (
 
 
 _FULL = 100
-"""Characters of a docstring's line into which its author fits the next word, if it fits."""
+"""Characters of a full line in a docstring, the code's 110 less the indent; a shorter one ends a part."""
 
 
 class Entry(NamedTuple):
@@ -212,7 +212,7 @@ def _unwrapped(text: str) -> str:
     joined = lines[:1]
     for before, line in pairwise(lines):
         words = line.split()
-        is_own = re.match(r"\s*\w+: ", line) or "  " in line.strip() or "  " in before.strip()
+        is_own = re.match(r"\s*(- |\w+: )", line) or "  " in line.strip() or "  " in before.strip()
         if words and not is_own and len(before) + len(words[0]) > _FULL:
             joined[-1] += f" {line.strip()}"
         else:

@@ -31,7 +31,7 @@ class PolicyOptions:
             package.module:function. The function gets observation and info; a function or class with one
             argument gets the environment at every episode and returns such a function. `play` also takes me
             (you type the replies) and plays MemSokobanGrid-v0 with gold, random or me; its default is lexical
-            and in Sokoban gold, which plays a shortest solution.
+            for reading, searching and tools, and otherwise gold.
         methods: reward methods: TAMTRL, InfoMem beta=0.1, package.module:Class for your own, or JSON as for
             the learners (`memenvs list` shows all).
         scorer: computes log-probabilities for the methods: lexical, hf:MODEL, vllm:MODEL, policy (the model

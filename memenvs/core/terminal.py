@@ -33,7 +33,7 @@ def reader_may_stop() -> Iterator[None]:
 
 def report_error(prog: str, error: object) -> int:
     """Write an error of a command to standard error, in one line; the exit status 2."""
-    show(f"{prog}: {RED}error{RESET}: {one_line(error)}\n", sys.stderr)
+    show(f"{prog}: {RED}error{RESET}: {one_line(error)}\n", sys.stderr, wrap=False)
     return 2
 
 
@@ -114,7 +114,12 @@ def _wrapped(line: str, width: int) -> list[str]:
         return [line]
     indent = " " * min(len(line) - len(line.lstrip(" ")), width // 2)
     return textwrap.wrap(
-        line.strip(), width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        line.strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -293,7 +293,7 @@ def file_or_text(given: str, where: str, is_prompt: bool = False) -> str:
         if os.path.isfile(path):
             return read_prompt(path)
         is_path = bool(path.suffix) or given.startswith(("/", "./", "../", "~"))
-        is_path = is_path or (bool(path.parent.name) and path.parent.is_dir())
+        is_path = is_path or (bool(path.parent.name) and os.path.isdir(path.parent))  # False for a long text
         if "{" not in given and (is_prompt or (is_path and given.split() == [given])):
             what = "is a folder" if os.path.isdir(path) else "does not exist"
             raise ValueError(f"{where}: {_short(given)} {what}; give a file, or the text of the prompt")

@@ -16,7 +16,7 @@ from memenvs.core.data import checked
 from memenvs.core.files import names_apart, resolved
 from memenvs.credit import ATOL, RTOL, Array
 from memenvs.evaluation.log import EvaluatedRun, check_alike, read_run
-from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, write_report
+from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, write_page
 from memenvs.evaluation.summary import COUNTS, NORMAL, Interval, bootstrap, show_number, table_text
 from memenvs.rollout.scripted import policy_label
 
@@ -158,7 +158,7 @@ class PairedComparison:
             ],
         }
         picture = ("forest", "Forest plot of the differences", self.draw)
-        return write_report(folder, "comparison", str(self), numbers, picture)
+        return write_page(folder, "comparison", str(self), numbers, picture)
 
 
 @checked

@@ -51,7 +51,7 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(work, format=kind, metadata={stamp: None})
 
 
-def write_report(
+def write_page(
     folder: str | Path,
     name: str,
     text: str,

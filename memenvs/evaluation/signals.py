@@ -16,7 +16,7 @@ from memenvs.core.episode_file import read_lines
 from memenvs.core.files import names_apart
 from memenvs.evaluation.compare import MATCHED
 from memenvs.evaluation.log import EPISODES, EvaluatedRun, check_alike, pair_of, read_run
-from memenvs.evaluation.plots import line_style, new_figure, plain_axis, write_report
+from memenvs.evaluation.plots import line_style, new_figure, plain_axis, write_page
 from memenvs.evaluation.summary import markdown_table, show_number
 
 _BARS = 0.8  # width of all bars at a step or range, of the distance to the next
@@ -179,7 +179,7 @@ class SignalFigures:
             ],
         }
         picture = ("signals", "Signals by step and by value", self.draw)
-        return write_report(folder, "signals", str(self), numbers, picture)
+        return write_page(folder, "signals", str(self), numbers, picture)
 
 
 @checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import sys
@@ -198,10 +199,12 @@ def _player(policy: Any, env: str, env_args: Mapping[str, Any]) -> Any:
     """The policy, or "silent" where a scripted one has no rules for an environment."""
     if policy not in POLICIES:
         return policy
-    try:
-        make_policy(policy, make_env(env, env_args))
-    except ValueError:
-        return "silent"
+    with contextlib.closing(make_env(env, env_args)) as made:
+        try:
+            make_policy(policy, made)
+        except ValueError:
+            sys.stderr.write(f"{policy} has no rules for {env}, and plays as silent does\n")
+            return "silent"
     return policy
 
 
@@ -255,7 +258,10 @@ def suite_table(results: Sequence[SuiteResult], form: TableFormat = "markdown") 
     rows = [
         [
             policy_label(result.policy),
-            *(Interval(one.mean, one.low, one.high).text(digits=2) for one in result.scores.values()),
+            *(
+                Interval(score.mean, score.low, score.high).text(digits=2)
+                for score in (result.scores[part] for part in results[0].scores)
+            ),
         ]
         for result in results
     ]

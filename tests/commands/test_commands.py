@@ -283,6 +283,14 @@ def test_one_thing_is_shown_whole_by_its_name(name, wanted, capsys):
     assert wanted in capsys.readouterr().out
 
 
+def test_every_key_of_the_privileged_information_is_listed_on_its_own_line(capsys):
+    assert main(["list", "MemSearchQA-v0"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    listed = [line for line in lines if line.startswith("- `")]
+    assert [line for line in lines if " - `" in line] == []
+    assert any(line.startswith("- `prompt_with_history`") for line in listed)
+
+
 def test_every_policy_of_the_list_can_be_made():
     env = memenvs.envs.chunk_qa.ChunkQAEnv(tasks="world-test", n_documents=4)
     assert all(make_policy(name, env) for name in POLICIES)

@@ -98,6 +98,11 @@ def test_a_part_of_one_word_is_a_file_only_if_it_looks_like_a_path(tmp_path, mon
             read_prompts({**given, "no_memory": missing}, parts, ["read"])
 
 
+def test_a_long_line_with_a_slash_is_a_text():
+    line = "You answer a question by searching. " * 8 + "Give the answer in <answer>text</answer>: {question}"
+    assert read_prompts(line, ["main"], ["main"]) == {"main": line}
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -202,7 +202,9 @@ def test_the_loops_read_every_text_as_it_is(tmp_path):
 
 def test_a_run_that_was_written_with_other_flags_is_not_overwritten(write):
     write("grpo", *SMALL, "--lr", "1e-6")
-    assert "lr 1e-06, got 2e-06" in write("grpo", *SMALL, "--lr", "2e-6")
+    error = write("grpo", *SMALL, "--lr", "2e-6")
+    assert "lr 1e-06" in error
+    assert "2e-06" in error
 
 
 def test_a_checkpoint_becomes_a_model_that_transformers_loads(model, tmp_path, capfd):
@@ -219,7 +221,9 @@ def test_a_checkpoint_becomes_a_model_that_transformers_loads(model, tmp_path, c
     assert grpo.main(["--out", str(out), "--merge", "0"]) == 2
     assert "merge" in capfd.readouterr().err
     assert grpo.main(["--out", str(out), "--merge", "8"]) == 2
-    assert "no checkpoint of step 8; it has 7" in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert "step 8" in error
+    assert "one of 7" in error
     assert grpo.main(["--out", str(out), "--merge", "7"]) == 0
     merged = out / "models" / "step-7"
     assert f"vllm serve {merged}" in capfd.readouterr().out

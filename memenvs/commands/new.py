@@ -62,6 +62,6 @@ def new(name: Annotated[Positional[str], arg(metavar="NAME")]) -> None:
         f"  memenvs evaluate run --env {name}:{title}-v0 --policy gold --task 0:20\n"
         f"  memenvs evaluate run --env {name}:{title}-v0 --policy random_text --task 0:20\n"
         f"  memenvs train grpo --model smollm2 --env {name}:{title}-v0 --steps 1 --groups 2 "
-        "--max-new-tokens 8\n",
+        '--max-new-tokens 8    # needs the extra: pip install "memenvs[lm]"\n',
         wrap=False,
     )

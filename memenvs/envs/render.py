@@ -110,6 +110,7 @@ def printable(text: str) -> str:
 
 def reward_line(rewards: Mapping[str, float]) -> str:
     """The reward of a turn and the components that made it; one that could not be measured counts nothing."""
-    parts = ", ".join(f"{name} {value:+.2f}" for name, value in rewards.items() if value) or "none"
+    rounded = {name: round(value, 2) + 0.0 for name, value in rewards.items() if value}  # no -0.00
+    parts = ", ".join(f"{name} {value:+.2f}" for name, value in rounded.items()) or "none"
     total = sum(value for value in rewards.values() if not math.isnan(value))
-    return f"{YELLOW}reward{RESET} {total:+.2f} ({printable(parts)})"
+    return f"{YELLOW}reward{RESET} {round(total, 2) + 0.0:+.2f} ({printable(parts)})"

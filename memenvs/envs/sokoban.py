@@ -344,8 +344,8 @@ class SokobanEnv(TextEnv[str, SokobanEpisode]):
 class SokobanImageEnv(SokobanEnv):
     """Solve a Sokoban level from a picture of the board at every turn.
 
-    This is `MemSokoban-v0` for models that see: each observation is an image of the board now and the text
-    that goes with it. Moves, rewards and metrics are the same.
+    This is `MemSokoban-v0` for models that see: each observation is an image of the current board and the
+    text that goes with it. Moves, rewards and metrics are the same.
 
     Observation:
         `{"image": (H * tile, W * tile, 3) uint8, "text": str}`: the board now, and the text of `SokobanEnv`.

@@ -37,10 +37,11 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         could not score, its component is NaN and the reward leaves it out.
 
     Info:
-        As the environment's, with `signals` (each method's raw number of each turn, so far), `credits` (each
-        method's `Credit`s), `error` (why a method that replaces the outcome gave none; otherwise empty) and,
-        in `metrics`, `outcome` and for each method `NAME_unscored` (its credits without a number). Those of a
-        method that pays at the end are empty until then.
+        As the environment's, with `signals` (each method's raw number of each turn, so far), `measured` (the
+        turns, from 0, at which it measured one), `credits` (each method's `Credit`s), `error` (why a method
+        that replaces the outcome gave none; otherwise empty) and, in `metrics`, `outcome` and for each method
+        `NAME_unscored` (its credits without a number). Those of a method that pays at the end are empty until
+        then.
 
     A group is one episode here: a method that compares the rollouts of a task uses statistics of earlier
     episodes (its docstring says which). `memenvs.collect` compares real groups.
@@ -190,5 +191,9 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             "error": episode.error,
             "metrics": {OUTCOME: 0.0, **info["metrics"], **unscored, **episode.metrics},
             "signals": {**info.get("signals", {}), **nothing, **episode.signals},
+            "measured": {
+                **info.get("measured", {}),
+                **{name: list(episode.measured.get(name, ())) for name in nothing},
+            },
             "credits": {**info.get("credits", {}), **nothing, **episode.credits},
         }

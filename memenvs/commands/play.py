@@ -157,6 +157,10 @@ def _keep(episode: Episode, env: gym.Env[Any, Any], path: Path | None, model: To
     if isinstance(env, RewardWrapper):  # its record has what the methods gave so far
         for turn, paid in zip(episode.turns, env.episode.turns, strict=False):
             turn.signals, turn.credits = paid.signals, paid.credits
+        played = len(episode.turns)  # the wrapper may have recorded one more, whose step was interrupted
+        episode.measured = {
+            name: [turn for turn in turns if turn < played] for name, turns in env.episode.measured.items()
+        }
         episode.replaces_outcome = env.replaces_outcome
     if episode.over:
         completed(episode)

@@ -23,7 +23,7 @@ MAX_REPLY_CHARS = 1_000_000
 Info = dict[str, Any]
 Agent = Callable[[Any, Info], Any]  # a function from an observation and its info to an action
 End = Literal["", "terminated", "truncated"]
-_HIDDEN = ("privileged", "events", "signals", "error")  # entries of an info that a policy does not see
+_HIDDEN = ("privileged", "events", "signals", "measured", "error")  # a policy does not see them in an info
 Text = str | Callable[[], str]  # a text, or a function that makes it when it is first read
 
 
@@ -348,9 +348,9 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
 def public_info(info: Info) -> Info:
     """What a policy may see of an info: all but what only a trainer may see.
 
-    Without `privileged`, `events`, and the `signals` and the `error` of reward methods, which rest on the
-    right answer, and with the reason of a credit only up to its colon, after which it may quote a judge that
-    has read the answer.
+    Without `privileged`, `events`, and the `signals`, `measured` and `error` of reward methods, which rest
+    on the right answer, and with the reason of a credit only up to its colon, after which it may quote a
+    judge that has read the answer.
     """
     shown = {name: value for name, value in info.items() if name not in _HIDDEN}
     if "credits" in info:

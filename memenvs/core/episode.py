@@ -272,6 +272,7 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         for name, signals in turn.info.get("signals", {}).items():
             for played, signal in zip(self.turns, signals, strict=False):  # none where a limit outside cut it
                 played.signals[name] = signal
+        self.measured |= {name: turns for name, turns in turn.info.get("measured", {}).items() if turns}
         for name, credits in turn.info.get("credits", {}).items():
             for number, played in enumerate(self.turns):
                 played.credits[name] = [credit for credit in credits if credit.turn == number]

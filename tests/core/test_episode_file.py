@@ -236,6 +236,7 @@ def test_a_recorder_outside_reward_methods_writes_their_signals_and_credits(tmp_
     collect(lambda: env, "lexical", [5], tasks=[3])
     again = one(tmp_path / "e.jsonl")
     assert again.signals == inner.episode.signals
+    assert again.measured == inner.episode.measured == {"tamtrl": [0, 1, 2]}
     assert again.credits == inner.episode.credits
     assert again.turn_rewards == pytest.approx(inner.episode.turn_rewards)
     for turn in again.turns:  # what methods paid is in the credits
@@ -353,6 +354,8 @@ def test_play_saves_the_credits_of_its_methods_as_a_group_of_one_does(tmp_path):
         tasks=[3],
     )
     assert (played.signals, played.credits) == (episode.signals, episode.credits)
+    assert played.measured == episode.measured
+    assert "tamtrl" in played.measured
     assert played.turn_rewards == pytest.approx(episode.turn_rewards)
     assert played.replaces_outcome
     assert any(credit.value for some in played.credits.values() for credit in some)

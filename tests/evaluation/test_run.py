@@ -620,7 +620,7 @@ def test_a_policy_does_not_see_what_only_a_trainer_may_see(env):
     methods = ["SearchRewards"] if env == "MemSearchQA-v0" else ()
     evaluate(env, policy, tasks="0", methods=methods)
     assert seen
-    assert not any({"privileged", "events", "signals"} & info.keys() for info in seen)
+    assert not any({"privileged", "events", "signals", "measured"} & info.keys() for info in seen)
     assert all({"context", "feedback", "turn", "rewards"} <= info.keys() for info in seen)
 
 

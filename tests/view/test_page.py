@@ -601,6 +601,7 @@ def test_a_hostile_episode_changes_nothing(page, form, tmp_path):
     hostile = replied(
         *(long, f"<think>{EVIL}</think>"),
         signals={EVIL: 1.0, "__proto__": 0.0},
+        measured={EVIL: [0]},
         credits={EVIL: [Credit(0, 1.0, (0, 9), EVIL), Credit(0, -1.0)], "__proto__": [Credit(0, 1.0)]},
         **{"task": EVIL, "env": EVIL, "error": EVIL, "end": "failed", "metrics": {EVIL: 1.0}},
     )

@@ -11,19 +11,22 @@ import threading
 import webbrowser
 from pathlib import Path
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from command_line import view as main
 from viewer_runs import EVIL, play_runs, read_with, replied, write
 
-from memenvs import evaluate
+from memenvs import collect, evaluate
 from memenvs.core.episode import Credit
-from memenvs.core.episode_file import EpisodeWriter, read_episodes
+from memenvs.core.episode_file import EpisodeWriter, RecordEpisodes, read_episodes
 from memenvs.evaluation.compare import compare
 from memenvs.view import write_report
 from memenvs.view.provenance import run_settings
 from memenvs.view.report import make_report
 from memenvs.view.server import ReportServer
 from memenvs.view.terminal import line_diff
+from memenvs.wrappers import RewardWrapper
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +230,17 @@ def test_a_report_has_the_differences_of_the_comparison(tmp_path):
         assert (row["base"], row["run"], row["tasks"]) == (0, 1, 9)
         assert (row["wins"], row["ties"], row["losses"]) == (own.wins, own.ties, own.losses)
         assert row["difference"] == pytest.approx(own.difference, rel=1e-5, abs=1e-9)
+
+
+def test_a_recorded_episode_under_a_reward_method_has_the_mean_of_what_was_measured(tmp_path):
+    reading = {"tasks": "world-test", "n_documents": 6, "chunk_size": 300}
+    inner = RewardWrapper(gym.make("MemChunkQA-v0", **reading), ["TAMTRL"], "lexical")
+    env = RecordEpisodes(inner, tmp_path / "e.jsonl")
+    collect(lambda: env, "lexical", [5], tasks=[3])
+    table = make_report([tmp_path / "e.jsonl"]).table
+    (row,) = table["rows"]
+    *memories, _ = inner.episode.signals["tamtrl"]  # the last turn has nothing to measure
+    assert row[table["columns"].index("mean tamtrl")] == pytest.approx(np.mean(memories), rel=1e-5)
 
 
 def test_the_settings_of_a_run_are_read_beside_its_episodes(runs, tmp_path):

@@ -101,6 +101,7 @@ def test_it_pays_step_by_step_what_assign_credit_gives_a_group_of_one(env_id, kw
     assert len(steps) == 1 + len(episode.turns)
     assert data_equivalence(info["signals"], episode.signals)
     assert info["credits"] == episode.credits
+    assert {name: turns for name, turns in info["measured"].items() if turns} == episode.measured
     assert info["turn_rewards"] == pytest.approx(episode.turn_rewards)
     assert info["metrics"] == episode.metrics
     assert math.fsum(step[1] for step in steps) == pytest.approx(math.fsum(episode.turn_rewards))

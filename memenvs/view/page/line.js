@@ -9,7 +9,7 @@
 function shownEpisode(line) {
   const turns = line.turns || [], size = (text) => [...(text || "")].length;
   const infos = turns.length ? [turns[0].before, ...turns.map((turn) => turn.info)] : []; // infos[k] came before turn k
-  const isMeasured = (name, k) => !line.measured || (line.measured[name] || []).includes(k);
+  const measured = new Map(Object.entries(line.measured || {})), isMeasured = (name, k) => (measured.get(name) || []).includes(k);
   const privileged = (k) => (infos[k] && infos[k].privileged) || {};
   const continues = (k) => typeof turns[k].observation !== "string";
   const readsFeedback = turns.some((_, k) => continues(k) && privileged(k).chunk_span); // chunks come as feedback

@@ -25,7 +25,7 @@ from memenvs.core.episode import Episode, Ids, Reply, TokenSpans, Turn, observat
 from memenvs.core.files import locked, path_in_errors
 from memenvs.core.spaces import clean_text, replace_surrogates
 
-VERSION = 2
+VERSION = 3
 
 _OF_TASK = ("question", "answers", "target", "evidence", "sentences")
 _OF_TURN = ("evidence_in_chunk", "chunk_span", "memory", "memory_span")
@@ -62,7 +62,9 @@ class EpisodeWriter:
             first = self._file.readline(len(_BEGINNING) + 8)
             if not (_BEGINNING.startswith(first) or re.match(rb'{"version": ?%d,' % VERSION, first)):
                 self._file.close()
-                raise ValueError(f"{self.path} does not begin with an episode; give another file")
+                raise ValueError(
+                    f"{self.path} does not begin with an episode of version {VERSION}; give another file"
+                )
 
     def __enter__(self) -> EpisodeWriter:
         return self

@@ -299,7 +299,7 @@ def test_processes_that_write_to_one_file_lose_none_of_each_other_s_episodes(tmp
     assert written == [(name, number) for name in "abc" for number in range(12)]
 
 
-@pytest.mark.parametrize("text", ["no line end", '{"version": 1}\n'])
+@pytest.mark.parametrize("text", ["no line end", '{"version":2,"turn_rewards":[]}\n'])
 def test_a_file_of_something_else_is_refused_and_stays_as_it_is(tmp_path, text):
     (tmp_path / "notes.txt").write_text(text)
     with pytest.raises(ValueError):
@@ -316,7 +316,7 @@ def test_a_first_line_that_was_never_ended_is_replaced(tmp_path, length):
     assert one(tmp_path / "e.jsonl").number == 7
 
 
-@pytest.mark.parametrize("line", ["no JSON", "[]", '{"version": 99}', '{"version": 2, "seed": "x"}'])
+@pytest.mark.parametrize("line", ["no JSON", "[]", '{"version": 99}', '{"version": 3, "seed": "x"}'])
 def test_a_line_that_is_no_episode_is_refused_by_its_number(tmp_path, line):
     (tmp_path / "e.jsonl").write_bytes(encode(Episode()) + f"{line}\n".encode())
     with pytest.raises(ValueError, match=r"e.jsonl:2 "):

@@ -228,6 +228,10 @@ def decode(line: bytes | str) -> Episode:
         episode = msgspec.convert(plain, Episode, dec_hook=_to_array)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
+    for name, numbers in episode.measured.items():
+        known = {number for number, turn in enumerate(episode.turns) if name in turn.signals}
+        if unknown := [number for number in numbers if number not in known]:
+            raise ValueError(f"measured says {name!r} at turns without a signal of that name: {unknown}")
     for last, turn in itertools.pairwise(episode.turns):
         turn.before = last.info
         if turn.observation is None:

@@ -323,6 +323,13 @@ def test_a_line_that_is_no_episode_is_refused_by_its_number(tmp_path, line):
         read_episodes(tmp_path / "e.jsonl")
 
 
+@pytest.mark.parametrize("measured", [{"m": [2]}, {"m": [0, -1]}, {"other": [0]}])
+def test_a_signal_that_was_measured_at_a_turn_without_one_is_refused(measured):
+    line = json.loads(encode(full_episode()))
+    with pytest.raises(ValueError, match=r"measured"):
+        decode(json.dumps({**line, "measured": measured}))
+
+
 def test_play_saves_an_episode_of_the_grid_with_boards_and_moves_as_text(tmp_path):
     path = tmp_path / "e.jsonl"
     assert play(["--env", "MemSokobanGrid-v0", "--task", "1", "--save", str(path)]) == 0

@@ -190,7 +190,7 @@ def test_ticked_runs_are_compared_with_a_baseline_and_what_got_worse_is_a_link(p
         f"{row.wins}/{row.ties}/{row.losses}",
     ):
         assert text in shown
-    assert "memory mode is react, not rewrite" in page.text(".compared .failure")
+    assert "memory mode is react (rewrite in best)" in page.text(".compared .failure")
     assert len(page.all(".worse tbody tr")) == row.losses > 0
     page.open(evaluated[1], page.view()).one(".worse a").click()
     page.wait(lambda: "The same task in 3 runs" in page.text())

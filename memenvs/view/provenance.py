@@ -14,6 +14,7 @@ from memenvs.core.arguments import env_parameters
 from memenvs.core.files import read_json
 from memenvs.evaluation.log import COST, SETTING
 from memenvs.view.curves import ARGS
+from memenvs.wrappers.registry import METHODS, method_name
 
 _FIX = "move it away to view the episodes without their settings"
 
@@ -38,9 +39,11 @@ def run_settings(file: Path) -> dict[str, str | float]:
     env_args = setting.get("env_args")
     chosen = env_args.get("memory_mode") if isinstance(env_args, Mapping) else None
     facts["memory mode"] = chosen or _default_memory_mode(setting.get("env"))
-    paid = [setting["reward"]] if setting.get("reward") else []  # what a learner's group compares
+    reward = method_name(str(setting.pop("reward", None) or ""))  # of a learner: a comparison or a method
+    paid = [reward] if reward in METHODS else []
     paid += [method[0] if isinstance(method, list) else method for method in setting.get("methods") or ()]
-    facts["methods"] = ", ".join(map(str, paid))
+    facts["methods"] = ", ".join(dict.fromkeys(map(str, paid)))
+    facts["reward"] = "" if reward in METHODS else reward
     facts["scorer"] = _plain(setting.pop("scorer", None))
     if cost_file.exists():
         cost = read_json(cost_file, _FIX)

@@ -256,12 +256,13 @@ def test_the_settings_of_a_run_are_read_beside_its_episodes(runs, tmp_path):
     assert set(run_settings(file)) == {"date"}
     (tmp_path / "args.json").write_text(json.dumps(learner))
     facts = run_settings(file)
-    assert (facts["policy"], facts["memory mode"], facts["methods"]) == (
-        "grpo, small",
-        "react",
-        "turn, TAMTRL",
-    )
+    assert (facts["policy"], facts["memory mode"]) == ("grpo, small", "react")
+    assert (facts["methods"], facts["reward"]) == ("TAMTRL", "turn")
     assert facts["lr"] == "1e-05"
+    (tmp_path / "args.json").write_text(json.dumps({**learner, "reward": "infomem"}))
+    facts = run_settings(file)
+    assert facts["methods"] == "InfoMem, TAMTRL"
+    assert "reward" not in facts
     (tmp_path / "args.json").write_text(json.dumps({**learner, "env": "os:MemSearchQA-v0"}))
     assert "memory mode" not in run_settings(file)  # a file of somebody else's imports nothing
 

@@ -34,7 +34,7 @@ function pairsOf(base, run) {
 
 // Sentences on the settings besides the policy in which a run differs from the baseline.
 function otherSettings(base, run) {
-  const [was, now] = [settingsOf(base), settingsOf(run)], matched = /^(env|env_args\..*|memory mode|n_tasks|data\..*|methods|scorer|seed|memenvs)$/;
+  const [was, now] = [settingsOf(base), settingsOf(run)], matched = /^(env|env_args\..*|memory mode|n_tasks|data\..*|methods|reward|scorer|seed|memenvs)$/;
   const said = (value) => (value === undefined ? "not set" : /^[0-9a-f]{64}$/.test(value) ? value.slice(0, 8) + "…" : number(value)); // a hash
   const names = [...new Set([...was.keys(), ...now.keys()])].filter((name) => matched.test(name) && was.get(name) !== now.get(name));
   return names.filter((name) => name !== "env_args.memory_mode").map((name) => name + " is " + said(now.get(name)) + " (" + said(was.get(name)) + " in " + index.runs[base] + ")");

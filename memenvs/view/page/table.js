@@ -70,7 +70,7 @@ function chosenColumns() {
   return [...["step", "phase", "env", "return", "turns", "end"].filter(differs), ...own].filter((name, i, all) => all.indexOf(name) === i);
 }
 
-const MAIN_SETTINGS = ["policy", "memory mode", "methods", "scorer", "tokens", "date"].filter((name) => index.settings.some((facts) => name in facts));
+const MAIN_SETTINGS = ["policy", "memory mode", "methods", "reward", "scorer", "tokens", "date"].filter((name) => index.settings.some((facts) => name in facts));
 
 // What is shown of each run with an episode under the filter. The mean of a whole run is over tasks, with the
 // interval of an evaluation; that of a part is over its episodes.

@@ -48,8 +48,8 @@ class Features(BaseFeaturesExtractor):
     """Two small convolutions and a hidden layer: (B, 7, H, W) planes to (B, 8 * filters).
 
     Args:
-        space: the planes'.
-        filters: of the first convolution; the second has twice as many.
+        space: the space of the planes.
+        filters: number of filters of the first convolution; the second has twice as many.
     """
 
     def __init__(self, space: gym.spaces.Box, filters: int = 32) -> None:
@@ -123,7 +123,7 @@ def success(choose: Choose, split: str, masked: bool = True, **kwargs: Any) -> f
 
     Args:
         choose: picks a move for each board.
-        split: of the levels.
+        split: name of the split.
         masked: mask the moves that change nothing.
         **kwargs: the environment's.
     """
@@ -221,15 +221,16 @@ def main() -> None:
     parser.add_argument("--algorithm", choices=sorted(MAKERS), nargs="+", default=["ppo"])
     parser.add_argument("--moves", type=int, default=9, help="most moves of a level's shortest solution")
     parser.add_argument("--every", type=int, default=100_000, help="steps between two measurements")
-    parser.add_argument("--save", type=Path, help="file for the model, .zip; of the last seed")
+    parser.add_argument("--save", type=Path, help="file for the model of the last algorithm and seed, .zip")
     parser.add_argument("--enough", type=float, default=0.95, help="success at which training stops")
     parser.add_argument("--curve", type=Path, help="write the curves into this JSON and draw them beside it")
     args = parser.parse_args()
     levels = {"max_solution": args.moves}
-    chance = [f"{random_success('test', masked, **levels):.3f}" for masked in (True, False)]
+    chance, unmasked_chance = (random_success("test", masked, **levels) for masked in (True, False))
     print("test levels solved by moves that change something, and by all moves")
-    print(f"random moves: {chance[0]} and {chance[1]}")
-    runs: dict[str, dict[int, Any]] = {algorithm: {} for algorithm in args.algorithm}
+    print(f"random moves: {chance:.3f} and {unmasked_chance:.3f}")
+    held_out_chance = random_success("validation", True, **levels) if args.curve else None
+    runs: dict[str, dict[int, Any]] = {}
     for algorithm, seed in itertools.product(args.algorithm, args.seeds):
         model = MAKERS[algorithm](seed, **levels)
         curve = Curve(args.every, args.enough, **levels)
@@ -243,10 +244,10 @@ def main() -> None:
         if args.save:
             model.save(args.save)
         # A point: steps, seconds, success.
-        runs[algorithm][seed] = {"test": solved, "test_all_moves": unmasked, "points": curve.points}
+        run = {"test": solved, "test_all_moves": unmasked, "points": curve.points}
+        runs.setdefault(algorithm, {})[seed] = run
         if args.curve:
-            chance = random_success("validation", True, **levels)
-            args.curve.write_text(json.dumps({"random": chance, "runs": runs}) + "\n")
+            args.curve.write_text(json.dumps({"random": held_out_chance, "runs": runs}) + "\n")
             draw(args.curve)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -37,17 +38,18 @@ def test_ppo_learns_to_solve_levels_it_has_not_seen():
     assert example.success(functools.partial(example.best_moves, model), "test", **EASY) > chance + 0.15
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_the_example_trains_saves_and_measures_a_model(algorithm, tmp_path, monkeypatch):
+@pytest.mark.parametrize("algorithms", [["ppo"], ["ppo", "dqn"]])
+def test_the_example_trains_saves_and_measures_models(algorithms, tmp_path, monkeypatch):
     import sb3_sokoban as example
 
     file, curve = tmp_path / "sokoban.zip", tmp_path / "curve.json"
     monkeypatch.setattr(example, "BOARDS", 2)
-    options = f"--algorithm {algorithm} --moves 5 --steps 64 --save {file} --curve {curve}"
+    options = f"--algorithm {' '.join(algorithms)} --moves 5 --steps 64 --save {file} --curve {curve}"
     monkeypatch.setattr(sys, "argv", ["sb3_sokoban.py", *options.split()])
     example.main()
+    assert list(json.loads(curve.read_text())["runs"]) == algorithms
     assert curve.with_suffix(".png").exists()
-    model = {"ppo": MaskablePPO, "dqn": DQN}[algorithm].load(file, device="cpu")
+    model = {"ppo": MaskablePPO, "dqn": DQN}[algorithms[-1]].load(file, device="cpu")
     assert model.num_timesteps >= 64
 
 

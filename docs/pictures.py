@@ -115,10 +115,10 @@ def marked(text: str, wanted: Sequence[str]) -> list[Line]:
 
 def around_evidence(lines: list[Line], rows: int, words: str = "") -> list[Line]:
     """The rows of a text in which its first evidence is seen; without evidence, the first of these words."""
-    first = next((n - 2 for n, line in enumerate(lines) if any(colour == MARK for _, colour in line)), 0)
-    if words and not first:
-        first = next((n - 1 for n, line in enumerate(lines) if any(words in text for text, _ in line)), 0)
-    start = max(0, min(first, len(lines) - rows))
+    first = next((n - 2 for n, line in enumerate(lines) if any(colour == MARK for _, colour in line)), None)
+    if words and first is None:
+        first = next((n - 1 for n, line in enumerate(lines) if any(words in text for text, _ in line)), None)
+    start = max(0, min(first or 0, len(lines) - rows))
     shown = lines[start : start + rows]
     if start:
         shown[0] = [("…", DIM)]
@@ -133,14 +133,14 @@ class EpisodeFilm:
     Args:
         episode: the episode; its last turn is the answer.
         method: name of the method that pays.
-        found: for each turn before the answer, whether it found evidence, which a dot shows.
+        has_evidence: for each turn before the answer, whether it found evidence, which a dot shows.
         blamed: turns whose reward has the colour of a loss although it is 0.
     """
 
     def __init__(
-        self, episode: Episode, method: str, found: Sequence[bool], blamed: Sequence[int] = ()
+        self, episode: Episode, method: str, has_evidence: Sequence[bool], blamed: Sequence[int] = ()
     ) -> None:
-        self.episode, self.found, self.blamed = episode, found, blamed
+        self.episode, self.has_evidence, self.blamed = episode, has_evidence, blamed
         self.title: Line = [
             (f"what {method} pays each turn   ", DIM),
             ("●", YELLOW),
@@ -157,9 +157,9 @@ class EpisodeFilm:
             y += ROW
             parts += write_line(MARGIN, y, line, "bold")
         y += 12
-        for one in panels:
-            parts += one.draw(y)
-            y += one.height + 8
+        for panel in panels:
+            parts += panel.draw(y)
+            y += panel.height + 8
         parts += self._strip(y, turn, turn + bool(note))
         for number, line in enumerate(wrapped(note, columns=COLUMNS + 2), 1):
             parts += write_line(MARGIN, y + 78 + number * ROW, line, "bold")
@@ -176,7 +176,7 @@ class EpisodeFilm:
             yield f'<rect {box} fill="{PANEL}" stroke="{INK if turn == now else PANEL}"/>'
             yield from write_line(x + 8, y + 40, [("answer" if answers else f"turn {turn + 1}", DIM)])
             if turn < paid:
-                if not answers and self.found[turn]:
+                if not answers and self.has_evidence[turn]:
                     yield f'<circle cx="{x + width - 9:g}" cy="{y + 35:g}" r="4" fill="{YELLOW}"/>'
                 yield from write_line(x + 8, y + 61, [self.credit(turn)], "bold")
 
@@ -226,17 +226,17 @@ def reading(episode: Episode, method: str, notes: Sequence[str]) -> str:
         method: name of the method.
         notes: a sentence about each turn, and one about the whole.
     """
-    rows, sections, found, memories = 8, list[list[Line]](), list[bool](), [list[str]()]
+    rows, sections, has_evidence, memories = 8, list[list[Line]](), list[bool](), [list[str]()]
     changed: dict[str, int] = {}  # lines of the memory, with the turn that added or lost them
     for number, turn in enumerate(episode.turns[:-1]):
         text = turn.observation[slice(*turn.before["privileged"]["chunk_span"])]
         lines = marked(text, evidence(episode))
         before, after = memories[-1], turn.action.splitlines()
         sections.append(around_evidence(lines, rows, after[-1].partition(",")[0]))
-        found.append(any(colour == MARK for line in lines for _, colour in line))
+        has_evidence.append(any(colour == MARK for line in lines for _, colour in line))
         memories.append(after)
         changed |= {line: number for line in [*before, *after] if (line in before) != (line in after)}
-    shown = EpisodeFilm(episode, method, found, [*changed.values()])
+    shown = EpisodeFilm(episode, method, has_evidence, [*changed.values()])
     history = list[Line]()
     for line, number in changed.items():
         credit, colour = shown.credit(number)
@@ -260,19 +260,22 @@ def reading(episode: Episode, method: str, notes: Sequence[str]) -> str:
 
 
 def calling(episode: Episode, method: str, notes: Sequence[str]) -> str:
-    """An episode of searches or tool calls, and what a method pays each turn; arguments as of `reading`."""
+    """An episode of searches or tool calls, and what a method pays each turn.
+
+    It takes the arguments of `reading`.
+    """
     replies = [wrapped(turn.action) for turn in episode.turns]
-    rows, tall, seen, found, results = 10, max(map(len, replies)), set[str](), [], []
+    rows, tall, seen, has_evidence, results = 10, max(map(len, replies)), set[str](), [], []
     for turn in episode.turns[:-1]:
         text = re.sub(r"</?(information|result)>", "\n", turn.info["feedback"])
         lines = list[Line]()
         for title, passage in re.findall(r"^Doc \d+\(Title: \"?(.*?)\"?\) (.*)", text, re.M | re.S):
             lines += [[("▸ " + title, INK)], *around_evidence(marked(passage, evidence(episode)), rows - 1)]
         new = {piece for line in lines for piece, colour in line if colour == MARK} - seen
-        found.append(bool(new))
+        has_evidence.append(bool(new))
         seen |= new
         results.append(lines)
-    shown = EpisodeFilm(episode, method, found)
+    shown = EpisodeFilm(episode, method, has_evidence)
     for number, lines in enumerate(results):
         reply = Panel("reply", replies[number], tall)
         shown.shoot(0.9, [reply, Panel("what comes back", [], rows)], number)
@@ -290,16 +293,16 @@ def stacked(texts: Sequence[tuple[str, str]]) -> list[Line]:
 
 def evidence(episode: Episode) -> list[str]:
     """The sentences that a task needs, or the needles."""
-    told = episode.turns[0].before["privileged"]
-    return [text.strip() for text in told["sentences"] or told["evidence"]]
+    privileged = episode.turns[0].before["privileged"]
+    return [text.strip() for text in privileged["sentences"] or privileged["evidence"]]
 
 
 def outcome(episode: Episode) -> list[Line]:
     """Whether the answer of an episode is right, and the evidence that it needs."""
-    told, right = episode.turns[0].before["privileged"], episode.metrics["success"] == 1
+    privileged, right = episode.turns[0].before["privileged"], episode.metrics["success"] == 1
     verdict: Line = [
         ("right", GOOD) if right else ("wrong", LOST),
-        (f", the target is {told['target']}", DIM),
+        (f", the target is {privileged['target']}", DIM),
     ]
     return [verdict, *stacked([("the evidence", DIM), *((text, MARK) for text in evidence(episode))])]
 
@@ -321,11 +324,11 @@ def sokoban(
     policy = make_policy("gold", env)
     observation, info = env.reset(seed=seed)
     frames, total, over, move = [], 0.0, False, 0
-    said: list[Line] = []
+    history: list[Line] = []
     while True:
         parts, line = [*draws(env, observation)], [("return    ", DIM), (f"{total:+.2f}", INK)]
-        for number, one in enumerate([*said, [("", INK)], line]):
-            parts += write_line(280, 40 + number * ROW, one)
+        for number, row in enumerate([*history, [("", INK)], line]):
+            parts += write_line(280, 40 + number * ROW, row)
         frames.append(Frame(4 if over else 2.2 if isinstance(observation, (str, dict)) else 0.7, parts))
         if over:
             return film(frames, height)
@@ -335,9 +338,9 @@ def sokoban(
         paid = (f"{float(reward):+.2f}", GOOD if reward > 0 else LOST)
         if isinstance(action, str):
             moves = re.sub(r"<think></think>|</?answer>", "", action)
-            said += [[(f"turn {move}    ", DIM), paid], [("  " + moves, INK)]]
+            history += [[(f"turn {move}    ", DIM), paid], [("  " + moves, INK)]]
         else:
-            said += [[(f"{MOVES[action]:10}", INK), paid]]
+            history += [[(f"{MOVES[action]:10}", INK), paid]]
 
 
 def board_text(env: Any, observation: Any) -> list[str]:
@@ -467,10 +470,10 @@ NEEDLES = ("common-pigeon", "sunlit-radio", "raspy-loom", "salty-jug")
 
 def careless(observation: str, info: Any) -> str:
     """A reply in the first task of `MemNIAH-v0`: it keeps every needle, but loses the first one in turn 3."""
-    found = re.findall(rf"A special magic number for (?:{'|'.join(NEEDLES)}) is \d+\.", observation)
+    sentences = re.findall(rf"A special magic number for (?:{'|'.join(NEEDLES)}) is \d+\.", observation)
     if "<section>" in observation:
-        return "\n".join(found[1:] if info["turn"] == 2 else found)
-    numbers = re.findall(r"is (\d+)", " ".join(found))
+        return "\n".join(sentences[1:] if info["turn"] == 2 else sentences)
+    numbers = re.findall(r"is (\d+)", " ".join(sentences))
     return f"\\boxed{{{', '.join(numbers)}}}"
 
 

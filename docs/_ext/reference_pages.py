@@ -93,8 +93,11 @@ def _shown(value: Any) -> str:
 
 def _write(app: Sphinx) -> None:
     """Before Sphinx looks for files."""
+    folder = Path(app.srcdir) / "api"
+    for stale in folder.glob("*.rst"):
+        stale.unlink()
     for name in MODULES:
-        (Path(app.srcdir) / "api" / f"{name}.rst").write_text(module_page(name), encoding="utf-8")
+        (folder / f"{name}.rst").write_text(module_page(name), encoding="utf-8")
 
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:

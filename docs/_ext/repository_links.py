@@ -25,7 +25,7 @@ OUTSIDE = {
     "data": "data/README.md",
 }
 SUFFIX = ".outside"
-"""Of the empty files; conf.py says that they are Markdown."""
+"""The suffix of the empty files; conf.py says that they are Markdown."""
 PICTURES = (".png", ".svg", ".jpg")
 LEXERS = {".py": "python", ".sh": "bash", ".toml": "toml", ".yml": "yaml", ".cff": "yaml", ".json": "json"}
 SAMPLE = "docs/sample"  # runs, of which the site has a report: sample.html
@@ -113,6 +113,8 @@ def _relative(path: str, start: str) -> str:
 
 def _write(app: Sphinx) -> None:
     """Before Sphinx looks for files."""
+    for stale in Path(app.srcdir).glob(f"*{SUFFIX}"):
+        stale.unlink()
     for docname in OUTSIDE:
         (Path(app.srcdir) / f"{docname}{SUFFIX}").touch()
 

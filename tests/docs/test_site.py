@@ -6,6 +6,7 @@ import re
 import sys
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
@@ -120,6 +121,26 @@ def unpacked(svg):
         return zlib.decompressobj().decompress(data[start:]).hex()
 
     return re.sub(r"base64,([\w+/=]+)", pixels, svg)
+
+
+@pytest.mark.parametrize(
+    ("extension", "page", "stale"),
+    [(reference, "api/memenvs.rst", "api/memenvs.gone.rst"), (links, "data.outside", "gone.outside")],
+)
+def test_a_written_page_whose_source_is_gone_is_deleted(extension, page, stale, tmp_path):
+    (tmp_path / "api").mkdir()
+    (tmp_path / stale).touch()
+    handlers = {}
+    app = SimpleNamespace(srcdir=tmp_path, connect=handlers.__setitem__)
+    extension.setup(app)
+    handlers["builder-inited"](app)
+    assert (tmp_path / page).exists()
+    assert not (tmp_path / stale).exists()
+
+
+def test_a_panel_shows_evidence_in_the_third_line_although_the_words_come_later():
+    lines = [[(text, pictures.MARK if text == "c" else pictures.INK)] for text in "abcdefgh"]
+    assert pictures.around_evidence(lines, 4, "h")[:3] == lines[:3]
 
 
 @pytest.mark.parametrize("name", pictures.PICTURES)

@@ -28,8 +28,7 @@ This page shows the scores of policies on the fixed suites of `memenvs evaluate 
   is [0.84, 1.00]. `world` has 100 tasks per part and longer texts.
 - `gold` asks the environment for the answer, which shows that every task can be solved. `random_text` and
   `silent` show the scores of a policy without skill. `lexical` matches words and has no model.
-- `smollm2-reader` was trained to read in chunks and answer from its memory, and for nothing else. Its row
-  took about 13 minutes of one core's time.
+- `smollm2-reader` was trained to read in chunks and answer from its memory, and for nothing else.
 - Every row covers every part. Where `lexical` has no rules, in Sokoban, it plays as `silent` does. Rows are
   sorted by the sum of their scores.
 - The suite fixes the tasks, the metric, and the most that a policy may read and remember at once. A policy
@@ -68,11 +67,11 @@ def ran(results: Sequence[SuiteResult]) -> list[str]:
 
     rows = [
         [
-            *(one.policy, listed(one.sampling) or "no settings"),
-            *(listed(one.reading) or "the suite's settings", str(one.samples)),
-            *(one.note, one.date, one.memenvs),
+            *(result.policy, listed(result.sampling) or "no settings"),
+            *(listed(result.reading) or "the suite's settings", str(result.samples)),
+            *(result.note, result.date, result.memenvs),
         ]
-        for one in results
+        for result in results
     ]
     head = ["policy", "sampled with", "reads with", "samples per task", "note", "date", "memenvs"]
     return markdown_table(head, rows)
@@ -80,13 +79,13 @@ def ran(results: Sequence[SuiteResult]) -> list[str]:
 
 def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
     """The results in some parts of a suite, those with the highest sum of scores first."""
-    found = []
+    results = []
     for path in sorted((DOCS / "leaderboard").glob("*.json")):
         result = read_suite(path)
         if result.suite == suite:
             scores = {part.name: result.scores[part.name] for part in parts}
-            found.append(dataclasses.replace(result, scores=scores))
-    return sorted(found, key=lambda one: (-sum(score.mean for score in one.scores.values()), one.policy))
+            results.append(dataclasses.replace(result, scores=scores))
+    return sorted(results, key=lambda row: (-sum(score.mean for score in row.scores.values()), row.policy))
 
 
 def page() -> str:

@@ -77,7 +77,8 @@ def add_length_penalties(episodes: Sequence[Episode], overlong: tuple[int, int] 
 
     Args:
         episodes: the episodes, which have ended.
-        overlong: the tokens at which it is 1, and over how many before it rises from 0; None: there is none.
+        overlong: (limit, width): the penalty falls from 0 at `limit - width` tokens to -1 at `limit`, and
+            further beyond; None adds none.
     """
     if overlong is not None:
         penalties = overlong_penalty([episode.tokens for episode in episodes], *overlong)

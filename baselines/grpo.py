@@ -74,7 +74,7 @@ class GRPOArgs(EngineArgs, RewardArgs):
         if self.group_size < 2 and not alone:
             raise ValueError(
                 f"group_size must be at least 2, since the episodes of a group are compared, got "
-                f"{self.group_size}; only estimator=reinforce takes 1"
+                f"{self.group_size}; only estimator=reinforce takes 1, and only without a reward method"
             )
         if self.overlong and self.overlong[1] > self.overlong[0]:
             raise ValueError(

@@ -160,7 +160,7 @@ def token_weights(
 
     Args:
         rows: (N,) whole numbers, the sequence of each token.
-        lengths: (R,) sampled tokens of each sequence of the whole batch, of which N may be a part.
+        lengths: (R,) sampled tokens of each sequence of the whole batch. The N tokens may be a part of them.
         mode: as above; the names are verl's.
         horizon: tokens, the constant of `"seq-mean-token-sum-norm"`.
     """

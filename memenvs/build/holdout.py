@@ -27,7 +27,7 @@ def divide(material: Made, count: int, rng: np.random.Generator) -> tuple[Made, 
     come from the whole pool.
 
     Raises:
-        ValueError: fewer questions than that differ from the others.
+        ValueError: fewer than `count` questions differ from the others.
     """
     if isinstance(material, Draft):
         same: Keys = [

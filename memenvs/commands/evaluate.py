@@ -137,8 +137,8 @@ def suite(
         source: the official file of a suite that needs one.
         samples: episodes of each task.
         concurrency: episodes played at once.
-        reading: how the policy reads the parts whose text comes in chunks, as template=short chunk_size=400:
-            template, cut_at, and chunk_size and max_memory up to the suite's.
+        reading: how the policy reads the parts whose text comes in chunks, such as template=short
+            chunk_size=400: template, cut_at, and chunk_size and max_memory up to the suite's.
         note: kept in suite.json, such as the size of the model and the machine.
         format: latex prints a tabular with the rules of booktabs.
 

@@ -228,7 +228,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
             return self._sampler(rows, uniforms)
 
     def at_temperature(self, temperature: float) -> HFPolicy:
-        """The same model, with the weights in training, as a policy that samples at another temperature."""
+        """This policy at another temperature; it shares the weights, and so follows the training."""
         _ = self._merged  # which both share
         other = copy.copy(self)
         other.sampling_params = replace(self.sampling_params, temperature=temperature)

@@ -46,7 +46,7 @@ LABELS = {"eval_em": "exact match", "eval_success": "success"}
 
 def draw_all(records: Path, out: Path) -> list[Path]:
     """Draw a picture into a folder for each record of another that has one; return their paths."""
-    made = []
+    pictures = []
     for file in sorted(records.glob("*.json")):
         record = read_json(file, "make it again by its command in research/reproductions.md")
         picture = out / f"{file.stem}.png"
@@ -56,8 +56,8 @@ def draw_all(records: Path, out: Path) -> list[Path]:
             runs.draw(picture, record)
         else:  # a record with a table only
             continue
-        made.append(picture)
-    return made
+        pictures.append(picture)
+    return pictures
 
 
 def draw_front(record: Mapping[str, Any], picture: Path) -> None:
@@ -72,8 +72,8 @@ def draw_front(record: Mapping[str, Any], picture: Path) -> None:
         "outcome alone": "the outcome alone",
     }
     for place, (method, label) in enumerate(labels.items()):
-        found = record["curves"][method]["eval_success"]
-        steps, values = found[0][0], 100 * np.array([known for _, known in found])
+        curves = record["curves"][method]["eval_success"]
+        steps, values = curves[0][0], 100 * np.array([value for _, value in curves])
         style = line_style(place) | {"linewidth": 2.4}
         _line(axis, steps, (values.mean(0), values.min(0), values.max(0)), style)
         above, below = (
@@ -120,7 +120,7 @@ def draw_curves(title: str, record: Mapping[str, Any], metric: str, methods: Map
     figure, axis = _small(LABELS[metric])
     for k, (method, label) in enumerate(methods.items()):
         curves = record["curves"][method][metric]
-        steps, values = curves[0][0], np.array([known for _, known in curves])
+        steps, values = curves[0][0], np.array([value for _, value in curves])
         _line(axis, steps, (values.mean(0), values.min(0), values.max(0)), line_style(k), label)
     axis.set_xlabel("training step")
     axis.set_ylim(bottom=0)
@@ -140,18 +140,18 @@ def draw_turns(title: str, record: dict[str, Any], world: str, methods: Mapping[
     cells = report.read_cells(record)
     figure, axis = _small("training steps to the goal")
     for k, (method, label) in enumerate(methods.items()):
-        own = {turns: cell for (of, turns, name), cell in cells.items() if (of, name) == (world, method)}
-        style, turns = line_style(k), sorted(own)
-        means, lows, highs = zip(*(own[n].steps for n in turns), strict=True)
+        by_turns = {turns: cell for (of, turns, name), cell in cells.items() if (of, name) == (world, method)}
+        style, turns = line_style(k), sorted(by_turns)
+        means, lows, highs = zip(*(by_turns[n].steps for n in turns), strict=True)
         _line(axis, turns, (means, lows, highs), style, label)
         for n in turns:
-            whole = own[n].reached == own[n].runs
+            whole = by_turns[n].reached == by_turns[n].runs
             inside = style["color"] if whole else "white"
             mark = {"marker": "o" if whole else "^", "markerfacecolor": inside}
-            axis.plot(n, own[n].steps.mean, color=style["color"], **mark)
-            if not own[n].reached:
+            axis.plot(n, by_turns[n].steps.mean, color=style["color"], **mark)
+            if not by_turns[n].reached:
                 place = {"textcoords": "offset points", "ha": "right", "va": "center"}
-                axis.annotate("never", (n, own[n].steps.mean), (-8, 0), **place)
+                axis.annotate("never", (n, by_turns[n].steps.mean), (-8, 0), **place)
     axis.set_xlabel("turns in an episode")
     axis.set_xticks(turns)
     axis.set_ylim(bottom=0)

@@ -18,12 +18,12 @@ def tags(title: str, paragraphs: Iterable[str], picture: str) -> str:
     """The `meta` elements of a page; its first paragraph with text is the description."""
     text = next((text for text in map(str.strip, paragraphs) if text), "")
     description = textwrap.shorten(text, LENGTH, placeholder=" …")
-    found = {"og:type": "website", "og:site_name": "memenvs", "og:title": title, "og:image": picture}
+    values = {"og:type": "website", "og:site_name": "memenvs", "og:title": title, "og:image": picture}
     if description:
-        found |= {"og:description": description, "description": description}
+        values |= {"og:description": description, "description": description}
     return "\n".join(
         f'<meta {"property" if name.startswith("og:") else "name"}="{name}" content="{html.escape(value)}" />'
-        for name, value in {**found, "twitter:card": "summary_large_image"}.items()
+        for name, value in {**values, "twitter:card": "summary_large_image"}.items()
     )
 
 

@@ -49,7 +49,7 @@ def notebook(page: Path) -> Any:
             cells.append(new_code_cell("".join([part.rstrip(), *shown])))
         elif part.strip():
             cells.append(new_markdown_cell(_LINK.sub(r"\1", _PICTURE.sub(inside, part)).strip()))
-    for place, cell in enumerate(cells):  # otherwise they are random
+    for place, cell in enumerate(cells):  # otherwise the ids are random
         cell["id"] = f"cell-{place}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return new_notebook(cells=cells, metadata={"kernelspec": kernel})
@@ -74,10 +74,10 @@ def _write(app: Sphinx, error: Exception | None) -> None:
     from nbclient import NotebookClient
 
     for name in PAGES:
-        made = notebook(Path(app.srcdir, f"{name}.md"))
+        document = notebook(Path(app.srcdir, f"{name}.md"))
         with tempfile.TemporaryDirectory() as folder:
             NotebookClient(
-                made,
+                document,
                 timeout=600,
                 record_timing=False,
                 resources={"metadata": {"path": folder}},
@@ -85,10 +85,10 @@ def _write(app: Sphinx, error: Exception | None) -> None:
             ).execute()
             for report in Path(folder).glob("*.html"):
                 shutil.copy(report, app.outdir)
-        for cell in made.cells:
+        for cell in document.cells:
             if cell.cell_type == "code":  # without progress and what other packages warn about
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
-        nbformat.write(made, Path(app.outdir, f"{name}.ipynb"))
+        nbformat.write(document, Path(app.outdir, f"{name}.ipynb"))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -56,5 +56,5 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path, help="for the runs; finished ones are kept")
     parser.add_argument("--seeds", type=int, nargs="+", default=range(6))
     parser.add_argument("--parallel", type=int, default=1, help="runs at once")
-    given = parser.parse_args()
-    print(run(given.folder, given.seeds, given.parallel))
+    args = parser.parse_args()
+    print(run(args.folder, args.seeds, args.parallel))

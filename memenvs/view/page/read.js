@@ -105,7 +105,7 @@ function progress(record) {
     const searched = /<(information|result)>([\s\S]*?)<\/\1>/.exec(feedback);
     const seen = evidence.length > 0 || Boolean(searched && searched[2].split(/^(?=Doc \d+\(Title: )/m)
       .some((part) => isPassageOfEvidence(record, part.replace(/^Doc \d+\(Title: .*?\) /, "").trim())));
-    const shows = (own) => answersIn(own, answers).length > 0, answer = memory !== null && shows(memory);
+    const shows = (part) => answersIn(part, answers).length > 0, answer = memory !== null && shows(memory);
     const reads = memory !== null && evidenceIn(record, text, evidence).some(([a, b]) => shows(text.slice(a, b)));
     const lost = memory !== null && !answer && (had || reads);
     if (memory !== null) had = answer;

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.core.files import write_text
-from memenvs.evaluation.suite import SUITES, SuitePart, SuiteResult, read_suite, suite_table
+from memenvs.evaluation.suite import SUITES, VERSION, SuitePart, SuiteResult, read_suite, suite_table
 from memenvs.evaluation.summary import markdown_table
 
 DOCS = Path(__file__).parent
@@ -83,6 +83,10 @@ def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
     for path in sorted((DOCS / "leaderboard").glob("*.json")):
         result = read_suite(path)
         if result.suite == suite:
+            missing = [part.name for part in parts if part.name not in result.scores]
+            if missing or result.version != VERSION:
+                lacks = f"lacks {', '.join(missing)}" if missing else f"is of version {result.version}"
+                raise ValueError(f"{path} {lacks}; play the whole suite of version {VERSION}")
             scores = {part.name: result.scores[part.name] for part in parts}
             results.append(dataclasses.replace(result, scores=scores))
     return sorted(results, key=lambda row: (-sum(score.mean for score in row.scores.values()), row.policy))

@@ -137,7 +137,9 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         if not self.episode.turns:
             return self.env.render()
         info = self.info
-        lines = earned_lines(info["rewards"], info["signals"], info["credits"], info["turn_rewards"])
+        lines = earned_lines(
+            info["rewards"], info["signals"], info["credits"], info["turn_rewards"], bool(self.episode.end)
+        )
         if not isinstance(inner, TextEnv):
             drawn = self.env.render()
             return "\n".join([drawn, *lines]) if isinstance(drawn, str) else drawn

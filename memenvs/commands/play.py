@@ -269,7 +269,7 @@ def _as_read(env: gym.Env[Any, Any], episode: Episode, request: Request | None, 
             lines += block("replied", episode.turns[-1].action, limit=400)
         earned = env.info if isinstance(env, RewardWrapper) else info
         signals, credits = earned.get("signals", {}), earned.get("credits", {})
-        lines += earned_lines(earned["rewards"], signals, credits, earned["turn_rewards"])
+        lines += earned_lines(earned["rewards"], signals, credits, earned["turn_rewards"], request is None)
     if request is None:
         if said := printable(info["feedback"]).strip("\n"):
             lines.append(said)

@@ -38,22 +38,23 @@ def earned_lines(
     signals: Mapping[str, Sequence[float]],
     credits: Mapping[str, Sequence[Any]],
     turn_rewards: Sequence[float],
+    has_ended: bool = False,
 ) -> list[str]:
     """How a turn was paid, and at the end of an episode how every turn was.
 
     Args:
         rewards: the components of the last turn.
-        signals: each method's signals by turn; only the last turn's are shown, or every turn's once credits
-            are known.
+        signals: each method's signals by turn.
         credits: each method's `memenvs.core.episode.Credit`s.
         turn_rewards: the reward of every turn; shown where credits are known.
+        has_ended: show signals and credits of every turn, instead of the last one's.
     """
     lines = [reward_line(rewards)]
     if any(credits.values()):
         lines.append(f"{YELLOW}credits{RESET}")
-        for turn, reward in enumerate(turn_rewards):
+        for turn in range(0 if has_ended else len(turn_rewards) - 1, len(turn_rewards)):
             measured = signals_at(signals, turn)
-            earned = f"  turn {turn + 1}: {reward:+.2f} in all{credits_of(credits, turn)}"
+            earned = f"  turn {turn + 1}: {turn_rewards[turn]:+.2f} in all{credits_of(credits, turn)}"
             lines.append(f"{earned}; signals {measured}" if measured else earned)
     elif measured := signals_at(signals, -1):
         lines.append(f"{YELLOW}signals{RESET} {measured}")

@@ -60,11 +60,13 @@ function otherRuns(i) {
       el("tbody", {}, others.slice(0, 64).map(line)))));
 }
 
-// The amount that the strip shows: the reader's choice, otherwise the reward, or a signal where every reward is 0.
+// The amount that the strip shows: the reader's choice, otherwise the reward; where every reward is 0 a signal, the
+// first that differs between turns.
 function stripAmount(record, lines) {
   const chosen = lines.find(([name]) => name === place.strip), isSignal = ([name]) => record.turns.some((turn) => [...turn.signals.keys()].some((own) => name === own + " signal"));
-  const reward = lines.find(([name]) => name === "reward");
-  return chosen || (!reward[2].some(Boolean) && lines.find(isSignal)) || reward;
+  const reward = lines.find(([name]) => name === "reward"), signals = lines.filter(isSignal);
+  const differs = ([, , values]) => new Set(values.filter((value) => typeof value === "number")).size > 1;
+  return chosen || (!reward[2].some(Boolean) && (signals.find(differs) || signals[0])) || reward;
 }
 
 // The turn at which values fall furthest, if it is by half of their range or more; otherwise -1.

@@ -14,11 +14,12 @@ READING = {
     "env": "MemChunkQA-v0",
     "env_args": {"tasks": "world-train", "n_documents": 4, "chunk_size": 300, "max_memory": 32},
 }
-# With "plus" memories are paid though an untrained model never earns the outcome.
-GROUP = {"steps": 1, "groups": 1, "group_size": 4, "reward_args": {"combine": "plus"}}
+# An untrained model hardly ever earns the outcome: with "plus" memories are paid all the same, and "turn"
+# trains on groups without a right answer too.
+PAID = {"reward": "turn", "methods": ["TAMTRL", "combine=plus"]}
 SETTINGS = {
     "sft": (sft, {**READING, "teacher": "gold", "episodes": 4, "epochs": 1}),
-    "grpo with TAMTRL": (grpo, {**READING, **GROUP, "reward": "tamtrl"}),
+    "grpo with TAMTRL": (grpo, {**READING, **PAID, "steps": 1, "groups": 1, "group_size": 4}),
     "distill": (distill, {**READING, "steps": 1, "groups": 2}),
     "distill of an agent that ships": (
         distill,

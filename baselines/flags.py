@@ -154,15 +154,16 @@ class TrainArgs:
 
         Args:
             begun: the flags that it was begun with, as `plain` gives them. A flag that is newer than the run
-                may have any value.
+                had its default.
 
         Raises:
             ValueError: a flag differs.
         """
+        before = {**type(self)().plain(), **begun}
         for name, value in self.plain().items():
-            if name not in self.resumable and name in begun and begun[name] != value:
+            if name not in self.resumable and before.get(name) != value:
                 raise ValueError(
-                    f"{self.out} was begun with {name} {begun[name]!r}, now {value!r}; give the same "
+                    f"{self.out} was begun with {name} {before.get(name)!r}, now {value!r}; give the same "
                     "value, or another --out"
                 )
 

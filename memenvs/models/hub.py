@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import huggingface_hub
@@ -11,6 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, Repository
 _FILES = ("config.json", "tokenizer_config.json")  # of a model, or of a tokenizer alone
 
 
+@functools.cache  # asked before torch is imported, for the tokenizer and for the weights
 def check_found(name: str) -> None:
     """Refuse a model that is neither on this machine nor on the hub, by one request without retries.
 

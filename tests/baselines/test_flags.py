@@ -139,6 +139,14 @@ def test_a_model_that_is_nowhere_costs_one_request_at_most(name, requests, unrea
     assert unreachable == requests
 
 
+def test_a_flag_that_is_newer_than_a_run_had_its_default_there():
+    begun = grpo.GRPOArgs().plain()
+    del begun["tree_turns"]
+    grpo.GRPOArgs().check_begun(begun)
+    with pytest.raises(ValueError, match="tree_turns 0, now 2"):
+        grpo.GRPOArgs(tree_turns=2).check_begun(begun)
+
+
 @pytest.mark.parametrize("learner", ["grpo", "mt_ppo", "sft", "distill", "prm"])
 def test_a_learner_without_torch_is_one_line_that_names_the_extra(learner, monkeypatch, capsys):
     for name in [name for name in sys.modules if name.startswith(("memenvs.baselines", "memenvs.models"))]:

@@ -13,7 +13,7 @@ ALONE := .ci/alone
 demo: .venv/.core  ## build a world, play it, show the scores
 	$(BIN)/python examples/demo.py
 
-demo-lm: .venv/.lm  ## a small language model of our own reads, with what its notes would be paid; a minute, once installed
+demo-lm: .venv/.lm  ## a small language model of our own reads, with what its notes would be paid; half a minute, once installed
 	$(BIN)/python examples/demo_lm.py
 
 test: lint types layers unit  ## everything that a change must pass

@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m $(INSTALL) -c constraints.txt
 # In front of what must pass on any machine: an empty home. Installs keep theirs, where pip's settings are.
 ALONE := .ci/alone
 
-.PHONY: demo demo-lm soak test test-lm test-research test-trainers test-track test-vllm test-lowest test-newest lint \
+.PHONY: demo demo-lm soak test test-slow test-lm test-research test-trainers test-track test-vllm test-lowest test-newest lint \
 	types layers unit outputs docs docs-clipped docs-links dist audit licences pins bench bundled clean
 
 demo: .venv/.core  ## build a world, play it, show the scores
@@ -28,18 +28,23 @@ types: .venv/.dev
 layers: .venv/.dev
 	$(BIN)/lint-imports
 
+# A file to one process, so that what its tests share (models, indexes, runs) is made once.
 unit: .venv/.dev
-	$(ALONE) $(BIN)/python -m pytest -n 2
+	$(ALONE) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: .venv/.dev  ## what takes minutes: the tutorial's training, PPO on Sokoban, the types of all snippets
+	$(ALONE) $(BIN)/python -m pytest -n 2 -m slow
 
 test-lm: .venv/.lm  ## a real language model of 135 M parameters plays, scores and learns on this CPU; some minutes
 	$(ALONE) $(BIN)/python -m pytest -n 2 --dist loadfile tests/lm tests/docs/test_recipes.py
 
-soak: .venv/.dev  ## hostile replies to every environment for an hour, to servers, clients and the viewer for a tenth of that
-	$(ALONE) $(BIN)/python tests/support/soak.py --seconds $(or $(SECONDS),3600)
-	$(ALONE) $(BIN)/python tests/support/soak_adapters.py --seconds $$(($(or $(SECONDS),3600) / 10))
+soak: .venv/.dev  ## hostile replies to every environment for an hour, to servers, clients and the viewer for a tenth of that, and damaged files to every reader
+	$(ALONE) $(BIN)/python -m benchmarks.stress.soak --seconds $(or $(SECONDS),3600)
+	$(ALONE) $(BIN)/python -m benchmarks.stress.soak_adapters --seconds $$(($(or $(SECONDS),3600) / 10))
+	$(ALONE) env MEMENVS_VERIFY=0 $(BIN)/python -W ignore -m benchmarks.stress.damage --tries $(or $(SECONDS),3600)
 
 kills: .venv/.dev  ## kill what writes files, and fail its disk, at every write; an hour
-	$(ALONE) $(BIN)/python tests/support/kills.py --kills $(or $(KILLS),100)
+	$(ALONE) $(BIN)/python -m benchmarks.stress.kills --kills $(or $(KILLS),100)
 
 test-research: .venv/.dev  ## what reproduces the papers, in research/; its slow tests run without the -m
 	$(ALONE) $(BIN)/python -m pytest -n 2 research -m "not slow"
@@ -81,23 +86,27 @@ test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .v
 	$(ALONE) .venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
 	$(ALONE) .venv-verl/bin/python -m pytest -W default tests/trainers/test_verl*.py
 	for name in trainers inspect verifiers verl; do \
-		$(ALONE) .venv-$$name/bin/python -W ignore tests/support/soak_adapters.py --seconds 15 || exit 1; done
+		$(ALONE) .venv-$$name/bin/python -W ignore -m benchmarks.stress.soak_adapters --seconds 15 || exit 1; done
 
 test-track: .venv-track/.made  ## experiment trackers, by the real clients, without a network
 	$(ALONE) .venv-track/bin/python -m pytest tests/baselines/test_trackers.py
 
 # Old releases warn about new ones, hence -W default; before 3.11 matplotlib numbers parts of an SVG at random.
 CORE := -W default tests/tasks/test_taskset.py tests/envs/test_chunk_qa.py tests/envs/test_search_qa.py tests/envs/test_tool_qa.py \
-	tests/envs/test_sokoban.py tests/core/test_vector.py tests/wrappers/test_reward_wrapper.py tests/commands/test_play.py \
+	tests/sokoban/test_environments.py tests/core/test_vector.py tests/wrappers/test_reward_wrapper.py tests/commands/test_play.py \
 	tests/commands/test_commands.py tests/build/test_command.py tests/models/test_lora.py tests/baselines/test_flags.py \
 	tests/retrieval/test_lexical.py tests/retrieval/test_dense.py tests/retrieval/test_encoder.py \
-	tests/retrieval/test_server.py tests/build/test_vectors.py tests/view/test_curves.py \
+	tests/retrieval/test_server.py tests/retrieval/test_vectors.py tests/view/test_curves.py \
 	--deselect tests/view/test_curves.py::test_the_command_writes_png_and_svg_and_names_lines_and_runs
 
-test-lowest: .venv-lowest/.made  ## with the lowest versions that pyproject.toml allows; some minutes
+# The lowest NumPy beside the newest of all else, since pyarrow names no NumPy that it needs.
+MIXED := tests/tasks/test_taskset.py tests/retrieval/test_lexical.py tests/core/test_vector.py
+
+test-lowest: .venv-lowest/.made .venv-mixed/.made  ## with the lowest versions that pyproject.toml allows; some minutes
 	$(ALONE) .venv-lowest/bin/python -m memenvs list > /dev/null
 	$(ALONE) .venv-lowest/bin/python -m memenvs play --env MemSokoban-v0 --seed 3 > /dev/null
 	$(ALONE) .venv-lowest/bin/python -m pytest $(CORE)
+	$(ALONE) .venv-mixed/bin/python -m pytest -W default $(MIXED)
 
 # Not in .ci/run: a release of another project must not stop a change to this one.
 test-newest:  ## with the newest release of everything but torch, for once a night; what fails here fails for new users
@@ -136,7 +145,7 @@ bench: .venv/.dev  ## the measurements behind docs/benchmarks.md
 	$(BIN)/python -m benchmarks.sampling
 
 bundled: .venv/.dev  ## make the bundled world and its tokenizer again
-	$(BIN)/python -m memenvs.build.bundled data
+	$(BIN)/python -m research.bundled data
 
 .venv/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -193,6 +202,12 @@ audit := cyclonedx-bom pip-audit pip-licenses
 .venv-lowest/.made: .venv-lowest.txt
 .venv-lowest.txt: pyproject.toml .ci/lowest.py
 	$(PYTHON) .ci/lowest.py > $@
+
+.venv-mixed/.made: pyproject.toml constraints.txt .venv-lowest.txt
+	$(PYTHON) -m venv --clear .venv-mixed
+	{ grep -v '^numpy=' constraints.txt; grep '^numpy=' .venv-lowest.txt; } > .venv-mixed.txt
+	.venv-mixed/bin/python -m $(INSTALL) -c .venv-mixed.txt -e ".[testing]"
+	touch $@
 
 clean:
 	rm -rf .venv*

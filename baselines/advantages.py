@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_type_hints
+from typing import Any
 
 import numpy as np
 
 from memenvs.core.arguments import check_arguments, parameters_of
-from memenvs.core.data import check, convert, fits
-from memenvs.core.episode import Episode, Floats, Sample
+from memenvs.core.data import checked, fits
+from memenvs.core.episode import Episode, Floats, Sample, TokenSpans, valid
+from memenvs.core.errors import unknown_name
 from memenvs.core.optional import import_object
 from memenvs.credit import Ended, Scale, all_equal, masked_mean, mt_grpo, overlong_penalty, without_rounding
-from memenvs.credit.groups import members
-from memenvs.models import TokenPolicy
 from memenvs.rollout.tree import Node
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.comparison import COMPARISONS, Comparison, ComparisonSettings
-from memenvs.wrappers.registry import METHODS, make_methods
-
-_REWARDS: Any = Literal[tuple(COMPARISONS)]
-AS_PAID = "memenvs_as_paid"
-"""The estimator of `memenvs.adapters.verl`, by which verl takes advantages as they are."""
+from memenvs.wrappers.names import METHODS
+from memenvs.wrappers.registry import make_methods
 
 
 def group_advantages(
     episodes: Sequence[Episode],
-    policy: TokenPolicy,
+    policy: TokenSpans,
     reward: Comparison | str = "outcome",
     how: ComparisonSettings | None = None,
 ) -> list[Floats]:
@@ -41,7 +37,8 @@ def group_advantages(
     | a `RewardMethod` | the method's own `advantages`; by default as `"merged"` |
 
     Credits that are marked as advantages (`Credit.advantage`) are in no comparison: they are added as they
-    are, except where the comparison leaves all other credits out (`Comparison.adds_advantages`).
+    are, except where the comparison leaves all other credits out (`Comparison.adds_advantages`). An episode
+    that failed, or was paid NaN or infinity, is compared with none, and its advantages are 0.
 
     With `"turn-pool"` and TAMTRL a group whose outcomes are all equal has advantages of 0 (TAMTRL eq. 3;
     `Comparison.needs_both_answers`). An advantage that is 0 except for rounding is 0.
@@ -55,21 +52,30 @@ def group_advantages(
     Raises:
         ValueError: no such comparison.
     """
-    comparison = reward
-    if isinstance(comparison, str):
-        check("reward", comparison, _REWARDS)
-        comparison = COMPARISONS[comparison]
+    failed = [episode.check_rewards() for episode in episodes]
+    if any(failed):
+        usable = [episode for episode in episodes if episode.end != "failed"]
+        compared = iter(group_advantages(usable, policy, reward, how))
+        return [np.zeros(e.tokens) if e.end == "failed" else next(compared) for e in episodes]
+    comparison = read_comparison(reward, ())[0] if isinstance(reward, str) else reward
     turns = comparison.advantages(episodes, how or ComparisonSettings())
     tokens = [episode.by_token(values) for episode, values in zip(episodes, turns, strict=True)]
     if comparison.adds_advantages:
         credits = [episode.advantage_credits(policy) for episode in episodes]
         tokens = [values + marked for values, marked in zip(tokens, credits, strict=True)]
     if comparison.needs_both_answers:
-        for group in members([episode.group for episode in episodes]):
-            if all_equal([episodes[i].outcome for i in group]):
-                for i in group:
-                    tokens[i] = np.zeros_like(tokens[i])
+        mixed = groups_with_both_answers(episodes)
+        for episode, values in zip(episodes, tokens, strict=True):
+            values[:] = values if episode.group in mixed else 0.0
     return [without_rounding(values) for values in tokens]
+
+
+def groups_with_both_answers(episodes: Sequence[Episode]) -> set[int]:
+    """The groups with right and wrong answers, by what the environment paid (DAPO eq. 11, TAMTRL eq. 3)."""
+    outcomes: dict[int, list[float]] = {}
+    for episode in episodes:
+        outcomes.setdefault(episode.group, []).append(episode.outcome)
+    return {group for group, of_group in outcomes.items() if not all_equal(of_group)}
 
 
 def add_length_penalties(episodes: Sequence[Episode], overlong: tuple[int, int] | None) -> None:
@@ -86,71 +92,75 @@ def add_length_penalties(episodes: Sequence[Episode], overlong: tuple[int, int] 
             episode.length_penalty = float(penalty)
 
 
-def read_credit(
-    credit: Mapping[str, Any], methods: Sequence[RewardMethod]
+@checked
+def read_comparison(
+    reward: str = "outcome", methods: Sequence[RewardMethod] | None = None, **settings: Any
 ) -> tuple[Comparison, ComparisonSettings]:
-    """A comparison and its settings, for `group_advantages`.
-
-    Args:
-        credit: plain data: `reward` (`"outcome"` by default) names a comparison or, in any case, one of the
-            methods; the rest are fields of `ComparisonSettings`.
-        methods: the reward methods of the rollouts.
-
-    Raises:
-        ValueError: there is no such comparison or setting, or the comparison does not use a setting.
-    """
-    settings = dict(credit)
-    reward = settings.pop("reward", "outcome").lower()
-    known = {**COMPARISONS, **{type(method).__name__.lower(): method for method in methods}}
-    known |= {method.name: method for method in methods}
-    if reward not in known:
-        raise ValueError(
-            f"credit['reward'] must be one of {', '.join(COMPARISONS)}, or one of the "
-            f"reward methods, got {reward!r}"
-        )
-    check_arguments("credit", settings, parameters_of(ComparisonSettings))
-    how = ComparisonSettings(**settings)
-    how.check(known[reward], reward)
-    return known[reward], how
-
-
-def read_comparison(reward: str, settings: Mapping[str, Any]) -> tuple[Comparison, ComparisonSettings]:
     """What `group_advantages` compares by: a plain comparison or a reward method, and its settings.
 
     Args:
         reward: name of a comparison, or of a reward method in any case.
-        settings: those of `ComparisonSettings` that the comparison uses, and a method's own. A name of both
-            is set where its value fits: GiGPO's `scale="none"` in both, InfoMem's `normalize=False` in it.
+        methods: the reward methods of the rollouts, one of which may compare. None makes the method.
+        **settings: those of `ComparisonSettings` that the comparison uses, and those of a method that is
+            made. A name of both is set where its value fits: GiGPO's `scale="none"` in both, InfoMem's
+            `normalize=False` in the method.
 
     Raises:
         ValueError: there is no such reward or setting, or a setting is out of range.
     """
-    name, methods = reward.lower(), {name.lower(): name for name in METHODS}
-    if name in COMPARISONS:
-        comparison, of_method = COMPARISONS[name], dict[str, Any]()
-    elif name in methods:
-        kind: Any = import_object(METHODS[methods[name]])
-        hints = {parameter.name: parameter.annotation for parameter in parameters_of(kind) or ()}
-        of_method = {
-            key: value
-            for key, value in settings.items()
-            if key not in kind.uses or (key in hints and fits(value, hints[key]))
-        }
-        (comparison,) = make_methods([[methods[name], of_method]])
+    reward = reward.lower()
+    known: dict[str, Any] = dict(COMPARISONS)
+    if methods is None:
+        known |= {name.lower(): import_object(place) for name, place in METHODS.items()}
     else:
-        raise ValueError(f"reward must be one of {', '.join([*COMPARISONS, *methods])}, got {reward!r}")
-    shared = get_type_hints(ComparisonSettings)
-    used = {
-        key: value
-        for key, value in settings.items()
-        if key in comparison.uses and (key not in of_method or fits(value, shared[key]))
-    }
-    if unknown := sorted(settings.keys() - used.keys() - of_method.keys()):
-        known = ", ".join(comparison.uses) or "none"
-        raise ValueError(f"reward {reward} has no setting {unknown[0]!r}; its settings: {known}")
-    how = convert(used, ComparisonSettings, "reward_args")
-    how.check(comparison, reward)
+        known |= {type(method).__name__.lower(): method for method in methods}
+        known |= {method.name: method for method in methods}
+    if reward not in known:
+        raise ValueError(unknown_name("no reward", reward, known))
+    comparison, used = known[reward], known[reward].uses
+    shared = {p.name: p for p in parameters_of(ComparisonSettings) or () if p.name in used}
+    if isinstance(comparison, type):
+        own = {p.name: p.annotation for p in parameters_of(comparison) or ()}
+        of_method = {
+            name: value
+            for name, value in settings.items()
+            if name not in shared or (name in own and fits(value, own[name]))
+        }
+        (comparison,) = make_methods([[comparison.__name__, of_method]])
+        settings = {
+            name: value
+            for name, value in settings.items()
+            if name not in of_method or (name in shared and fits(value, shared[name].annotation))
+        }
+    check_arguments(f"reward {reward}", settings, [*shared.values()])
+    how = ComparisonSettings(**settings)
+    how.check()
     return comparison, how
+
+
+def record_advantages(
+    group: Sequence[Episode],
+    policy: TokenSpans,
+    comparison: Mapping[str, Any] | None,
+    methods: Sequence[RewardMethod],
+    overlong: tuple[int, int] | None = None,
+) -> None:
+    """Write into the valid episodes of a group their advantages, for trainers that read the record.
+
+    Args:
+        group: the episodes, which have ended.
+        policy: as for `group_advantages`.
+        comparison: arguments of `read_comparison`; None: the trainer has an estimator of its own.
+        methods: the reward methods of the rollouts.
+        overlong: as for `add_length_penalties`.
+    """
+    usable = valid(group)
+    if comparison is None or not usable:
+        return
+    add_length_penalties(usable, overlong)
+    compared = read_comparison(methods=methods, **comparison)
+    for episode, values in zip(usable, group_advantages(usable, policy, *compared), strict=True):
+        episode.advantages = values
 
 
 def tree_advantages(

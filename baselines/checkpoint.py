@@ -12,15 +12,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from safetensors.torch import load_file, save_file
 from torch.optim import Optimizer
 
-from memenvs.baselines.update import MASTER, optimizer_masters
+from memenvs.baselines.optimizer import MASTER, optimizer_masters
+from memenvs.core.data import Step, Whole, decode
+from memenvs.core.episode_file import EPISODES
+from memenvs.core.errors import error_line
 from memenvs.core.files import (
+    LOG,
     damage_in_one_line,
     path_in_errors,
     read_json,
     whole_folder,
+    whole_lines,
     write_json,
     write_text,
 )
@@ -28,7 +34,7 @@ from memenvs.core.terminal import show
 from memenvs.core.trackers import TrackerName, Trackers
 from memenvs.models.hf import HFPolicy
 
-LOG, EPISODES = "log.jsonl", "episodes.jsonl"
+_FIX = "delete the folder to resume from the checkpoint before it"
 
 
 class Checkpoints:
@@ -130,7 +136,10 @@ class Checkpoints:
         for name, tensor in tensors.items():
             number, _, part = name.partition(".")
             loaded["state"].setdefault(int(number), {})[part] = tensor
-        optimizer.load_state_dict(loaded)
+        try:
+            optimizer.load_state_dict(loaded)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"{newest}/state.json is damaged ({error_line(error)}); {_FIX}") from error
         return state
 
     def _at(self, step: int) -> Path:
@@ -203,9 +212,21 @@ class TrainingLog:
 
 def lines_until(file: Path, step: float = math.inf) -> list[str]:
     """The lines of a log up to a step; an unfinished last line is dropped."""
-    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
-    return [line.decode() + "\n" for line in lines if json.loads(line)["step"] <= step]
+    lines = whole_lines(file) if file.exists() else ()
+    return [line.decode() for place, line in lines if decode(line, _Row, place).step <= step]
+
+
+class _Row(msgspec.Struct):
+    step: Step
+
+
+class _State(msgspec.Struct):
+    step: Whole
+    args: dict[str, Any]
+    optimizer: dict[str, Any]
+    best: dict[str, float] | None
+    drawn: Whole
 
 
 def _read_state(checkpoint: Path) -> dict[str, Any]:
-    return read_json(checkpoint / "state.json", "delete the folder to resume from the checkpoint before it")
+    return read_json(checkpoint / "state.json", _FIX, _State)

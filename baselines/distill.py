@@ -5,17 +5,16 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import Divergence, StepArgs, run_learner
+from memenvs.baselines.args import DistillArgs
+from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.rollout import PlayRun
-from memenvs.baselines.update import Loss, ProcessGroup, train_on
-from memenvs.core.data import Count
+from memenvs.baselines.update import Loss, Objective, train_on
 from memenvs.core.episode import Episode, Sample, valid
 from memenvs.models import TokenPolicy
 from memenvs.models.hf import HFPolicy
@@ -23,47 +22,6 @@ from memenvs.rollout.collect import Loop
 
 PROMPTS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
 """Where `info["privileged"]` has what the teacher reads, by the view."""
-
-
-@dataclass
-class DistillArgs(StepArgs):
-    """Distillation, on-policy from a teacher that reads the evidence, or on the teacher's own rollouts.
-
-    Examples:
-        memenvs train distill --model FOLDER --env MemChunkQA-v0 --out runs/distilled
-        memenvs train distill --model FOLDER --env MemChunkQA-v0 --view global --divergence jsd
-        memenvs train distill --model FOLDER --recipe tamtrl_kd --teacher-model OTHER
-    """
-
-    FIRST = ("model", "env", "env_args", "teacher_model", "out")
-
-    group_size: Count = 1
-    """G, episodes per task; distillation needs no groups."""
-    teacher_model: str = ""
-    """Folder or hub name of the teacher, with the same vocabulary; by default the initial model."""
-    view: Literal["local", "global", "student"] = "local"
-    """What the teacher reads: the prompt with only the evidence of the chunk in its place ("local"), with all
-    evidence ("global"), or the same tokens as the student ("student")."""
-    rollouts: Literal["student", "teacher"] = "student"
-    """Who writes the replies to learn from; the teacher's follow the student's prompt."""
-    divergence: Divergence = "forward"
-    """KL(teacher || student), KL(student || teacher) ("reverse"), or the Jensen-Shannon divergence."""
-
-    @property
-    def model_plays(self) -> bool:
-        """Whether the student writes the replies, or is evaluated."""
-        return self.rollouts == "student" or self.eval_every > 0
-
-    def check(self) -> None:
-        """Check the teacher's flags too."""
-        super().check()
-        if self.view == "student" and not self.teacher_model:
-            raise ValueError(
-                "with view student the model would only teach itself what it knows; give --teacher-model, or "
-                "view local or global"
-            )
-        if self.rollouts == "teacher" and self.vllm is not None:
-            raise ValueError("vllm samples with the student's weights; leave it out for --rollouts teacher")
 
 
 class DistillRun(PlayRun):
@@ -119,6 +77,7 @@ def train(run: DistillRun, args: DistillArgs) -> None:
     def losses_of(part: list[Sample], weights: torch.Tensor) -> list[Loss]:
         return [divergence_loss(run.policy, run.teacher, part, weights, args)]
 
+    objective = Objective(run.policy, args, losses_of)
     for step in run.steps(args.steps):
         # Sample
         episodes = run.rollouts(step)
@@ -129,9 +88,7 @@ def train(run: DistillRun, args: DistillArgs) -> None:
         # Loss and step
         with run.timer("update"):
             seed = (args.seed, step)
-            metrics = train_on(
-                run.policy, run.optimizer, lessons, args, losses_of, processes=run.processes, seed=seed
-            )
+            metrics = train_on(objective, run.optimizer, lessons, processes=run.processes, seed=seed)
         metrics["teacher_overlong_prompts"] = float(overlong)
         run.end(metrics, sum(episode.tokens for episode in episodes), episodes)
 
@@ -178,11 +135,7 @@ def to_lessons(episodes: Sequence[Episode]) -> tuple[list[Sample], int]:
 
 
 def divergence_loss(
-    policy: HFPolicy,
-    teacher: HFPolicy,
-    lessons: Sequence[Sample],
-    weights: torch.Tensor,
-    args: DistillArgs,
+    policy: HFPolicy, teacher: HFPolicy, lessons: Sequence[Sample], weights: torch.Tensor, args: DistillArgs
 ) -> Loss:
     """The weighted divergence () of a micro-batch, and its metrics.
 
@@ -236,8 +189,3 @@ def check_vocabulary(policy: HFPolicy, teacher: HFPolicy, name: str) -> None:
             f"teacher_model {name!r} has {len(others):,} tokens and the model {len(ours):,}, and {token!r} "
             f"is number {number} of {whose} alone; give a teacher with the same vocabulary"
         )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run from the command line."""
-    return run_learner(DistillArgs, prepare, train, argv, "distill")

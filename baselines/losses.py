@@ -12,7 +12,7 @@ from typing import get_args
 
 import torch
 
-from memenvs.baselines.flags import Divergence, KLEstimator, LossAggMode
+from memenvs.baselines.args import Divergence, KLEstimator, LossAggMode
 
 LOSS_AGG_MODES, DIVERGENCES = get_args(LossAggMode), get_args(Divergence)
 MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
@@ -148,7 +148,7 @@ def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 def token_weights(
     rows: torch.Tensor, lengths: torch.Tensor, mode: LossAggMode = "token-mean", *, horizon: int = 1
 ) -> torch.Tensor:
-    """The share (N,) of each token in the loss of the whole batch: loss = sum of weights * losses.
+    """The share (N,), float64, of each token in the loss of the whole batch: loss = sum of weights * losses.
 
         token-mean               1 / tokens of the batch                 DAPO eq. 8
         seq-mean-token-mean      1 / (sequences * tokens of its own)     GRPO eq. 3
@@ -164,10 +164,11 @@ def token_weights(
         mode: as above; the names are verl's.
         horizon: tokens, the constant of `"seq-mean-token-sum-norm"`.
     """
+    lengths = lengths.double()
     if mode == "token-mean":
         share = 1.0 / lengths.sum().clamp(min=1)
         return share.expand(rows.shape)
-    share = 1.0 / (lengths > 0).sum().clamp(min=1)
+    share = 1.0 / (lengths > 0).double().sum().clamp(min=1)
     if mode == "seq-mean-token-mean":
         return share / lengths[rows]
     if mode == "seq-mean-token-sum-norm":

@@ -80,10 +80,7 @@ def evidence_in_memory(episode: Episode) -> dict[str, float]:
             parts = [body for body in bodies if body in now and body not in before]
         read, before = _content(" ".join(parts)) & wanted, now
         shown, taken = shown + len(read), taken + len(read & held)
-    return {
-        **({"evidence_taken": taken / shown} if shown else {}),
-        "evidence_kept": len(held) / len(wanted),
-    }
+    return {**({"evidence_taken": taken / shown} if shown else {}), "evidence_kept": len(held) / len(wanted)}
 
 
 def question_in_memory(episode: Episode) -> dict[str, float]:

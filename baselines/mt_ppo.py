@@ -3,100 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from memenvs.baselines import losses
-from memenvs.baselines.flags import EngineArgs, RewardArgs, run_learner
+from memenvs.baselines.args import Level, MTPPOArgs
+from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.rollout import PlayRun
+from memenvs.baselines.scoring import evaluate_in, old_logprobs_from, score, values_in
 from memenvs.baselines.update import (
     Loss,
-    ProcessGroup,
-    evaluate_in,
+    Objective,
     flat_tensor,
     give_advantages,
-    old_logprobs_from,
     policy_loss,
     sampled_entropy,
-    score,
     train_on,
-    values_in,
 )
-from memenvs.core.data import Count, NonNegative, Positive, Share, Whole
 from memenvs.core.episode import Episode, Floats, Sample, valid
 from memenvs.credit import bi_level_gae, gae, place_rewards, turn_gae, whiten
 from memenvs.credit.tokens import Placement
 from memenvs.models.hf import HFPolicy
-
-Level = Literal["token", "turn", "both"]
-
-
-@dataclass
-class MTPPOArgs(EngineArgs, RewardArgs):
-    """MT-PPO, PPO-MR and PPO-OR, which differ in where rewards are placed.
-
-    Examples:
-        memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward turn
-        memenvs train mt_ppo --model FOLDER --recipe mt_ppo_search --env-args tasks=FOLDER k=5
-        memenvs train mt_ppo --model FOLDER --env MemSokoban-v0 --reward merged --critic shared
-    """
-
-    FIRST = ("model", "env", "env_args", "reward", "out")
-
-    group_size: Count = 1
-    """G, episodes per task; PPO needs no groups."""
-    reward: Placement = "turn"
-    """Each turn's reward at its own last token (MT-PPO eq. 9), or all at the episode's last: their sum
-    ("merged", PPO-MR) or the outcome alone ("outcome", PPO-OR)."""
-    gae: Level = "token"
-    """The time step of generalised advantage estimation: a token, a turn (Turn-PPO), or both, first over the
-    turns and then inside each (VAGEN)."""
-    gamma: Share = 1.0
-    """Discount per time step; with gae both, per token."""
-    turn_gamma: Share = 1.0
-    """Discount per turn; only with gae both."""
-    lam: Share = 1.0
-    """Lambda of generalised advantage estimation."""
-    kl_in: Literal["loss", "reward"] = "loss"
-    """Where the divergence goes: into the loss, by kl_estimator, or subtracted from each token's reward (the
-    estimator k1)."""
-
-    critic: Literal["separate", "shared"] = "separate"
-    """A second model initialised from the policy, which doubles the memory of training ("separate"), or a
-    linear layer on the policy's hidden states ("shared"; keep value_coef small if rewards are large)."""
-    critic_lr: NonNegative | None = None
-    """Learning rate of the critic, or of the linear layer alone if it is shared; by default ten times lr, as
-    in MT-PPO (1e-5 and 1e-6)."""
-    critic_lr_warmup: NonNegative = 0.0
-    """The same as lr_warmup, for the critic."""
-    critic_warmup: Whole = 0
-    """Number of first steps in which only the critic learns."""
-    value_clip: Positive | None = 0.2
-    """How far a value may move from what it was when the tokens were sampled, in units of the reward; None
-    sets no limit, for large rewards (Sokoban's +10)."""
-    value_coef: Positive = 0.5
-    """Weight of the critic's loss: relative to the policy's if shared, before clipping if separate."""
-
-    @property
-    def kl_in_loss(self) -> bool:
-        """Whether the divergence is a part of the loss, not of the rewards."""
-        return self.kl_in == "loss"
-
-    def check(self) -> None:
-        """Check the critic's flags too."""
-        super().check()
-        if self.critic_warmup >= self.steps:
-            raise ValueError(
-                f"critic_warmup must be below steps {self.steps}, or the policy never learns, "
-                f"got {self.critic_warmup}"
-            )
-        if self.kl_in == "reward" and not self.kl_coef:
-            raise ValueError("kl_in reward has no effect without kl_coef; give --kl-coef too")
-        if self.turn_gamma < 1 and self.gae != "both":
-            raise ValueError(f"turn_gamma is for gae both, got gae {self.gae}; give --gamma")
 
 
 class MTPPORun(PlayRun):
@@ -124,11 +53,10 @@ class MTPPORun(PlayRun):
         """The policy's parameters and, with a learning rate of its own, the critic's."""
         args = self.args
         critic = self.critic.critic_parameters(shared=self.critic is self.policy)
-        rate = 10 * args.lr if args.critic_lr is None else args.critic_lr
         (group,) = super().parameter_groups()
         return [
             {**group, "params": self.policy.model_parameters()},
-            {"params": critic, "full_lr": rate, "warmup": args.critic_lr_warmup},
+            {"params": critic, "full_lr": args.critic_rate, "warmup": args.critic_lr_warmup},
         ]
 
 
@@ -210,17 +138,10 @@ def update(
             yield loss, metrics
         yield value_loss(values_in(critic, part), part, weights, args)
 
-    return sampled_entropy(samples) | train_on(
-        policy,
-        optimizer,
-        samples,
-        args,
-        losses_of,
-        processes=processes,
-        seed=seed,
-        trained=trained,
-        fixed=policy.model_parameters() if critic_only else (),
-    )
+    objective = Objective(policy, args, losses_of, trained)
+    if critic_only:
+        objective.fixed = policy.model_parameters()
+    return sampled_entropy(samples) | train_on(objective, optimizer, samples, processes=processes, seed=seed)
 
 
 def value_loss(
@@ -249,7 +170,9 @@ def token_advantages(
 
     Rewards are placed as in MT-PPO eq. 9 (`"turn"`), or all at the last token: their sum (`"merged"`,
     PPO-MR) or the outcome alone (`"outcome"`, PPO-OR). Time runs over sampled tokens, through all samples,
-    or over turns (`turn_gae`), or on two levels (`bi_level_gae`).
+    or over turns (`turn_gae`), or on two levels (`bi_level_gae`). The value after the last token is 0, also
+    where the episode was truncated, as in verl's code. An episode that failed, or was paid NaN or infinity,
+    has advantages of 0.
 
     Args:
         episodes: with `values` in every sample.
@@ -266,7 +189,8 @@ def token_advantages(
     if not episodes:
         return [], []
     lengths = np.array([episode.tokens for episode in episodes])
-    mask = np.arange(lengths.max()) < lengths[:, None]
+    failed = np.array([episode.check_rewards() for episode in episodes])
+    mask = (np.arange(lengths.max()) < lengths[:, None]) & ~failed[:, None]
     rewards, values = np.zeros(mask.shape), np.zeros(mask.shape)
     for row, episode in enumerate(episodes):
         # The turns' rewards hold the outcome already.
@@ -280,7 +204,8 @@ def token_advantages(
         advantages = gae(rewards, values, mask, gamma, lam)
     else:
         advantages = np.zeros(mask.shape)
-        for row, episode in enumerate(episodes):
+        for row in np.flatnonzero(~failed).tolist():
+            episode = episodes[row]
             sampled = slice(episode.tokens)
             turns = episode.by_token(range(len(episode.turns)))
             steps = rewards[row, sampled], values[row, sampled], turns, gamma, lam
@@ -294,6 +219,7 @@ def token_advantages(
         advantages = whiten(advantages, mask)
     for row, credits in enumerate(marked or () if reward != "outcome" else ()):
         advantages[row, : lengths[row]] += credits
+    advantages[failed] = 0.0
     rows = range(len(episodes))
     return [advantages[i, : lengths[i]] for i in rows], [returns[i, : lengths[i]] for i in rows]
 
@@ -313,8 +239,3 @@ def kl_penalties(episodes: Sequence[Episode], coef: float) -> list[Floats]:
         for episode in episodes
     ]
     return [coef * np.concatenate(of_samples) for of_samples in divergences]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run from the command line."""
-    return run_learner(MTPPOArgs, prepare, train, argv, "mt_ppo")

@@ -5,52 +5,21 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from msgspec import Meta
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from memenvs.baselines.flags import TrainArgs, run_learner
+from memenvs.baselines.args import PRMArgs
 from memenvs.baselines.train import Run, shuffled_batches, split_by_task
 from memenvs.baselines.update import flat_tensor
-from memenvs.core.data import Count, NonNegative
 from memenvs.core.episode import Episode, Floats
 from memenvs.core.episode_file import read_episodes
 from memenvs.credit import all_equal
 from memenvs.models.hf import HFPolicy
 from memenvs.wrappers.prm import TurnSequence, sigmoid, to_sequences, turn_logits
-
-
-@dataclass
-class PRMArgs(TrainArgs):
-    """A process reward model: a causal model with a linear layer, by binary cross-entropy (TAMTRL B.2).
-
-    Examples:
-        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --out runs/prm
-        memenvs train prm --model FOLDER --episodes a.jsonl b.jsonl --held-out 0.2 --epochs 2
-        memenvs train prm --model FOLDER --episodes runs/play/episodes.jsonl --labels tamtrl
-    """
-
-    LENGTH = "epochs"
-    FIRST = ("model", "episodes", "out")
-
-    lr: NonNegative = 2e-5
-    """Learning rate."""
-    episodes: tuple[Path, ...] = ()
-    """Files of episodes: `episodes.jsonl` of `evaluate run --out` or of learners with --save-episodes."""
-    labels: str = "outcome"
-    """Label of a turn: whether its episode solved the task, or the number from 0 to 1 that a reward method
-    measured (tamtrl: p_t of the memory that it wrote). The last turn always has the first label."""
-    held_out: Annotated[float, Meta(gt=0, lt=1)] = 0.1
-    """Share of the tasks that are held out for measurement."""
-    batch_size: Count = 32
-    """Training sequences per optimizer step: whole episodes if the context is appended, otherwise turns."""
-    epochs: Count = 1
-    """Passes over the sequences; each ends with a measurement."""
 
 
 class LabelledSequence(NamedTuple):
@@ -228,8 +197,3 @@ def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
         below = [np.searchsorted(low, logits[right], side) for side in ("left", "right")]
         metrics["auc"] = float(np.mean(below) / len(low))
     return metrics
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run from the command line."""
-    return run_learner(PRMArgs, prepare, train, argv, "prm")

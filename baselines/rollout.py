@@ -12,32 +12,25 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
-import numpy as np
 
 from memenvs import models
-from memenvs.baselines.checkpoint import EPISODES
-from memenvs.baselines.flags import PlayArgs, RewardArgs, StepArgs
+from memenvs.baselines.args import PlayArgs, RewardArgs, StepArgs
 from memenvs.baselines.metrics import evidence_in_memory, question_in_memory, summary
+from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.train import Run
-from memenvs.baselines.update import ProcessGroup
-from memenvs.core.arguments import (
-    REQUIRED,
-    Parameter,
-    check_env_arguments,
-    env_parameters,
-    shell_form,
-)
-from memenvs.core.env import check_text_observations, text_env_of
+from memenvs.core.address import without_secrets
+from memenvs.core.arguments import REQUIRED, Parameter, env_parameters, shell_form
 from memenvs.core.episode import Episode
-from memenvs.core.episode_file import EpisodeWriter
+from memenvs.core.episode_file import EPISODES, EpisodeWriter
+from memenvs.core.files import CARD
 from memenvs.core.progress import Progress
 from memenvs.data import bundled_names
 from memenvs.models import TokenPolicy
 from memenvs.models.hf import HFPolicy
-from memenvs.rollout.collect import Loop, MakeEnv, Timer, maker
-from memenvs.rollout.order import draw_tasks
+from memenvs.rollout.collect import Loop, MakeEnv, Timer, count_tasks, maker
+from memenvs.rollout.order import draw_tasks, group_seeds
 from memenvs.rollout.policy import as_policy
-from memenvs.tasks.taskset import CARD, HOLDOUT
+from memenvs.tasks.taskset import HOLDOUT
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.credit import check_methods
 from memenvs.wrappers.registry import make_methods, make_scorer, read_methods
@@ -107,27 +100,15 @@ class PlayRun(Run):
         """Check the environments of training and of evaluation."""
         args = self.args
         self.n_tasks, self._eval_tasks = (
-            self._checked({**args.env_args, **different}) for different in ({}, args.eval_env_args)
+            count_tasks(args.env, {**args.env_args, **different}) for different in ({}, args.eval_env_args)
         )
-
-    def _checked(self, env_args: dict[str, Any]) -> int:
-        """The number of tasks of an environment that a language model can play."""
-        check_env_arguments(self.args.env, env_args)
-        env = maker(self.args.env, env_args)()
-        n_tasks = text_env_of(env).n_tasks
-        check_text_observations(env)
-        env.close()
-        return int(n_tasks)
 
     def load(self, model: str, *, value_head: bool = False, adapt: bool = False, **settings: Any) -> HFPolicy:
         """Load a model with the run's sampling parameters, and a window of `max_model_len`."""
-        policy = super().load(model, value_head=value_head, adapt=adapt, **self._sampling, **settings)
+        settings = {"sampling_params": self.args.sampling_params, **settings}
+        policy = super().load(model, value_head=value_head, adapt=adapt, **settings)
         policy.window = min(filter(None, (policy.window, self.args.max_model_len)), default=None)
         return policy
-
-    @property
-    def _sampling(self) -> dict[str, Any]:
-        return {"sampling_params": models.SamplingParams(self.args.temperature, stop=self.args.stop)}
 
     def load_models(self) -> dict[str, HFPolicy]:
         """Load the policy, and start the engine that samples."""
@@ -140,8 +121,12 @@ class PlayRun(Run):
             engine = {"dtype": str(policy.model.dtype).removeprefix("torch.")} | args.vllm
             if args.max_model_len is not None:
                 engine = {"max_model_len": policy.window} | engine
-            settings = {**args.chat_settings, **self._sampling}
-            self.sampler = models.VLLMPolicy(policy.adapter_of or args.model, engine=engine, **settings)
+            self.sampler = models.VLLMPolicy(
+                policy.adapter_of or args.model,
+                engine=engine,
+                chat_settings=args.chat_settings,
+                sampling_params=args.sampling_params,
+            )
             self.sampler.check_weights(policy)  # raises here, not after the first step
             if self._begun_from_adapter:
                 self.refresh_sampler()  # the engine has the weights without it
@@ -319,7 +304,8 @@ def evaluation_command(args: PlayArgs, model: str, *, served: bool = False) -> t
     options = [f"--env {args.env}", policy]
     env_args = evaluation_args(args.env, args.env_args, args.eval_env_args)
     if env_args:
-        values = (shell_form(Parameter(name, Any, value)) for name, value in env_args.items())
+        shown = without_secrets(env_args)
+        values = (shell_form(Parameter(name, Any, value)) for name, value in shown.items())
         options.append(f"--env-args {' '.join(values)}")
     if args.stop:
         options.append(f"--stop {shlex.join(args.stop)}")
@@ -353,9 +339,3 @@ def evaluation_args(env: str, trained: Mapping[str, Any], evaluated: Mapping[str
     elif not evaluated and known.get("level_split") == "train":
         evaluated = {"levels": REQUIRED} if "levels" in trained else {"level_split": "test"}
     return {**trained, **evaluated}
-
-
-def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
-    """Seeds of `count` groups of a step's part."""
-    words = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
-    return [int(value >> np.uint64(1)) for value in words]

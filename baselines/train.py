@@ -20,13 +20,14 @@ import torch
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from memenvs import models
+from memenvs.baselines.args import LEARNERS, TrainArgs
 from memenvs.baselines.checkpoint import Checkpoints, TrainingLog
-from memenvs.baselines.flags import ARGS, TrainArgs
 from memenvs.baselines.metrics import summary
-from memenvs.baselines.update import ProcessGroup, apply_gradients, make_optimizer
+from memenvs.baselines.optimizer import apply_gradients, make_optimizer, set_rates
+from memenvs.baselines.processes import ProcessGroup
 from memenvs.core.arguments import check_arguments, parameters_of
 from memenvs.core.episode import Episode, valid
-from memenvs.core.files import hold_folder, write_json
+from memenvs.core.files import ARGS, hold_folder, write_json
 from memenvs.core.progress import progress
 from memenvs.core.terminal import RED, RESET, YELLOW, show
 from memenvs.core.trackers import check_clients
@@ -139,7 +140,7 @@ class Run:
         return {"policy": self.load(self.args.model, adapt=True)}
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The optimizer's groups, each with its full learning rate and its warm-up (`lr_warmup`)."""
+        """The optimizer's groups, each with `full_lr` and `warmup` (`set_rates`)."""
         return [{"params": self.policy.parameters(), "full_lr": self.args.lr, "warmup": self.args.lr_warmup}]
 
     def restore(self) -> None:
@@ -176,7 +177,9 @@ class Run:
         """
         args, is_main = self.args, self.processes.is_main
         self._first, self._last = self.step, last
-        config = {"learner": type(args).__module__.rpartition(".")[2], **args.plain()}
+        # None: a learner of the user's own, which `memenvs train --resume` cannot name
+        learner = next((name for name, kind in LEARNERS.items() if isinstance(args, kind)), None)
+        config = {"learner": learner, **args.plain()}
         self._log = TrainingLog(args.out, self.step, not is_main, args.track, config)
         if is_main:
             write_json(args.out / ARGS, config)
@@ -236,11 +239,7 @@ class Run:
 
     def set_rate(self, step: int, last: int) -> None:
         """Set the learning rates of a step, in a run of `last` steps."""
-        for group in self.optimizer.param_groups:
-            rise = int(group["warmup"] * last if group["warmup"] < 1 else group["warmup"])
-            fallen = max(0.0, (step - rise) / max(last - rise, 1))
-            share = min(1.0, step / max(rise, 1)) * (1 - (1 - self.args.lr_end) * fallen)
-            group["lr"] = group["full_lr"] * share
+        set_rates(self.optimizer, step, last, end=self.args.lr_end)
 
     def descend(
         self,
@@ -292,7 +291,7 @@ class Run:
         args, lora = self.args, None
         if adapt and args.lora_rank:
             lora = models.LoRA(args.lora_rank, seed=args.seed)
-        settings = {**args.chat_settings, "device": self.processes.device, **settings}
+        settings = {"chat_settings": args.chat_settings, "device": self.processes.device, **settings}
         policy = HFPolicy(model, lora=lora, dtype=args.dtype, **settings)
         if policy.model.dtype == torch.float16:
             raise ValueError(

@@ -5,7 +5,6 @@ python -m benchmarks.asynchronous
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from benchmarks.harness import arguments
 from memenvs import AsyncTextEnv
 
 REPLY = "<think>a</think><search>the mayor of the town</search>"
@@ -47,11 +47,7 @@ async def play(envs: list[Any], turns: int, step: Callable[[Any, str], Awaitable
 
 def main() -> None:
     """Print both, and their ratio."""
-    parser = argparse.ArgumentParser(description="episodes on an event loop")
-    parser.add_argument("--episodes", type=int, default=1000)
-    parser.add_argument("--wait", type=float, default=0.05, help="seconds of a step")
-    parser.add_argument("--turns", type=int, default=4)
-    args = parser.parse_args()
+    args = arguments(__doc__, episodes=1000, wait=(0.05, "seconds of a step"), turns=4)
     envs = [Waiting(gym.make("MemSearchQA-v0", tasks="world-test"), args.wait) for _ in range(args.episodes)]
     ours = asyncio.run(play(envs, args.turns, lambda env, reply: AsyncTextEnv(env).step(reply)))
     theirs = asyncio.run(play(envs, args.turns, lambda env, reply: asyncio.to_thread(env.step, reply)))

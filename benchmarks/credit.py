@@ -5,7 +5,7 @@ python -m benchmarks.credit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from benchmarks import timed
+from benchmarks.harness import in_turns, timed
 from memenvs.baselines.losses import aggregate, policy_loss
 from memenvs.credit import gae, mt_grpo, place_rewards, whiten
 
@@ -22,7 +22,6 @@ PASS = (4, 1024)  # sequences and tokens in the pass of the model that is timed
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Gae = Callable[[Array, Array, Mask, float, float], Array]
 
 
 def main() -> None:
@@ -78,11 +77,10 @@ def torch_loop(rewards: Array, values: Array, mask: Mask, gamma: float, lam: flo
 
 def compare(label: str, rewards: Array, values: Array, mask: Mask, gamma: float, lam: float) -> None:
     """All three ways in turn, the fastest run of each, and their largest difference."""
-    ways: dict[Gae, list[float]] = {numpy_loop: [], torch_loop: [], gae: []}
-    for _ in range(ROUNDS):
-        for way, times in ways.items():
-            times.append(timed(partial(way, rewards, values, mask, gamma, lam)))
-    columns, tensors, ours = (1e3 * min(times) for times in ways.values())
+    ways = {way: partial(way, rewards, values, mask, gamma, lam) for way in (numpy_loop, torch_loop, gae)}
+    columns, tensors, ours = (
+        1e3 * min(times) for times in in_turns(ways, ROUNDS, time.perf_counter).values()
+    )
     apart = np.abs(
         gae(rewards, values, mask, gamma, lam) - numpy_loop(rewards, values, mask, gamma, lam)
     ).max()

@@ -2,19 +2,19 @@
 
 python -m benchmarks.engine
 
-The server is simulated: a reply of L tokens (L is geometric) takes L times a fixed time, whatever else is
-sampled at the same time. Both ways play the same episodes with the same lengths, one after the other in each
-round.
+The server is simulated: a reply of L tokens (geometric, `--mean`) takes L times `--token-time` seconds,
+whatever else is sampled at the same time. Both ways play the same episodes with the same lengths, one after
+the other in each round.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.harness import arguments, print_head, print_row
 from memenvs import collect
 from memenvs.models import Ids, Reply, ScriptedPolicy
 from memenvs.models.policy import Limit
@@ -85,16 +85,8 @@ def rate(policy: LockstepServer, seeds: Sequence[int], turns: int) -> float:
 
 def main() -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--turns", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--mean", type=float, default=100.0, help="tokens of a reply")
-    parser.add_argument("--token-time", type=float, default=0.001, help="seconds a token")
-    args = parser.parse_args()
-    print(
-        "| episodes | environments | turns | in step, episodes/s | own pace | ratio, median (least to most) |"
-    )
-    print("| --- | --- | --- | --- | --- | --- |")
+    args = arguments(__doc__, rounds=7, turns=[4, 8], mean=100.0, token_time=0.001)
+    print_head("episodes", "turns", "in step, episodes/s", "own pace", "ratio, median (least to most)")
     for episodes in (64, 256):
         for turns in args.turns:
             rates = []
@@ -106,10 +98,8 @@ def main() -> None:
                 rates.append([measured[LockstepServer], measured[StreamingServer]])
             lockstep, own = np.median(rates, axis=0)
             ratios = [own / lockstep for lockstep, own in rates]
-            print(
-                f"| {episodes} | 64 | {turns} | {lockstep:.1f} | {own:.1f} | "
-                f"**{np.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) |"
-            )
+            spread = f"**{np.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
+            print_row(episodes, turns, f"{lockstep:.1f}", f"{own:.1f}", spread)
 
 
 if __name__ == "__main__":

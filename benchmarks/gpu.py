@@ -6,28 +6,25 @@ python -m benchmarks.gpu --out tiny.json --tiny
 The model has the shape of Qwen3-0.6B and random weights, so nothing is downloaded. It reads two tasks of two
 chunks of 5,000 tokens, eight episodes of each, and every reply has 128 tokens. A learner takes two steps, of
 which the second is reported. No answer is right, so that rewards do not move the weights, but the pull to the
-initial model reads and trains every token, as a real step does. `--tiny` runs the same with a tiny model, to
-see whether everything runs; its numbers mean nothing.
+initial model reads and trains every token, as a real step does. No part starts after `--minutes`. `--tiny`
+runs the same with a tiny model, to see whether everything runs; its numbers mean nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime
 import gc
 import json
 import shlex
-import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -35,19 +32,19 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks import peer_step, processor
+from benchmarks import peer_step
+from benchmarks.harness import arguments, processor
 from benchmarks.step import unshared
 from memenvs.baselines import grpo, mt_ppo
-from memenvs.baselines.checkpoint import LOG
 from memenvs.baselines.rollout import PlayRun
-from memenvs.baselines.update import score
+from memenvs.baselines.scoring import score
 from memenvs.build.sources import SOURCES
 from memenvs.build.write import write_task_set
 from memenvs.core.episode import Episode, valid
 from memenvs.core.errors import error_line
-from memenvs.core.files import write_json
+from memenvs.core.files import LOG, write_json
 from memenvs.data import bundled
-from memenvs.models.policy import Dtype
+from memenvs.models.settings import Dtype
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
@@ -58,16 +55,9 @@ Row = dict[str, Any]
 
 
 class Size(NamedTuple):
-    """What is measured.
+    """What is measured: settings of `transformers.Qwen3Config`, a tokenizer that ships, and sizes.
 
-    Attributes:
-        shape: settings of `transformers.Qwen3Config`.
-        dtype: of the weights.
-        tokenizer: a tokenizer that ships, of the model and of the texts.
-        episodes: of a task.
-        text: tokens of a task's text.
-        chunk: tokens of a chunk.
-        reply: tokens of a reply, and of a memory at most.
+    Tokens are those of a task's text, of a chunk, and of a reply, which a memory has at most.
     """
 
     shape: dict[str, int]
@@ -80,31 +70,27 @@ class Size(NamedTuple):
 
 
 QWEN3 = {
-    "hidden_size": 1_024,
     "num_hidden_layers": 28,
     "num_attention_heads": 16,
     "num_key_value_heads": 8,
     "head_dim": 128,
+    "hidden_size": 1_024,
     "intermediate_size": 3_072,
     "vocab_size": 151_936,
     "max_position_embeddings": 40_960,
 }
 SMALL = {
-    "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "head_dim": 16,
+    "hidden_size": 32,
     "intermediate_size": 64,
     "vocab_size": 4_200,
     "max_position_embeddings": 2_048,
 }
 FULL = Size(QWEN3, "bfloat16", GENERAL, episodes=8, text=10_000, chunk=5_000, reply=128)
 TINY = Size(SMALL, "float32", "world", episodes=2, text=800, chunk=400, reply=4)
-
-
-class OutOfTime(BaseException):
-    """The time is over; no `Exception`, so that no loop takes it for an episode that failed."""
 
 
 class MeasuredRun(PlayRun):
@@ -142,12 +128,7 @@ class MeasuredMTPPO(MeasuredRun, mt_ppo.MTPPORun):
 
 
 class Bench:
-    """The parts of the measurement, each a row of the table.
-
-    Args:
-        size: what is measured.
-        folder: for the model, the tasks and the runs.
-    """
+    """The parts of the measurement, each a row of the table; a folder has the model, the tasks, the runs."""
 
     def __init__(self, size: Size, folder: Path) -> None:
         self.size, self.folder = size, folder
@@ -302,22 +283,6 @@ def peak() -> float | None:
     return torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else None
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTime` inside the block when the seconds are over."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def versions() -> dict[str, str]:
     """Versions of what computes, as far as it is installed."""
     known = {"python": sys.version.split()[0]}
@@ -353,13 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         1 if a part failed, otherwise 0.
     """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--tiny", action="store_true", help="a tiny model, to see whether everything runs")
-    parser.add_argument("--minutes", type=float, default=5.0, help="then what is left is left out")
-    args = parser.parse_args(argv)
+    args = arguments(__doc__, argv, out=Path, tiny=False, minutes=5.0)
     transformers.logging.set_verbosity_error()
     size, rows, failed = TINY if args.tiny else FULL, list[Row](), False
     command = shlex.join(sys.argv[1:] if argv is None else argv)
@@ -371,10 +330,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "size": size._asdict(),
         "rows": rows,
     }
-    limit = time_limit(60 * args.minutes)
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OutOfTime), limit:
+    end = time.monotonic() + 60 * args.minutes
+    with tempfile.TemporaryDirectory() as folder:
         bench = Bench(size, Path(folder))
         for name, part in PARTS.items():
+            if time.monotonic() >= end:
+                break
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

@@ -5,7 +5,6 @@ python -m benchmarks.integrity [--gigabytes 4]
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -13,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.harness import arguments, print_head, print_row
 from memenvs.build.draft import Documents, Draft
 from memenvs.build.write import write_task_set
 from memenvs.core.files import VERIFY
@@ -33,22 +33,20 @@ print(time.perf_counter() - started)
 
 def main() -> None:
     """Measure and print one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=4.0, help="size of the large set on disk")
-    args = parser.parse_args()
+    args = arguments(__doc__, gigabytes=4.0)
     with tempfile.TemporaryDirectory() as folder:
         large = large_set(Path(folder) / "set", args.gigabytes)
-        print("set | GB | unchecked, s | checked, s | more, s")
+        print_head("set", "GB", "unchecked, s", "checked, s", "more, s")
         for name, path in {"world-train": bundled("world-train"), "large": large}.items():
             size = sum(file.stat().st_size for file in path.iterdir()) / 1e9
             without, checked = (median(path, switch) for switch in ("0", "1"))
-            print(f"{name} | {size:.4f} | {without:.4f} | {checked:.4f} | {checked - without:.4f}")
+            print_row(name, *(f"{one:.4f}" for one in (size, without, checked, checked - without)))
 
 
 def large_set(out: Path, gigabytes: float) -> Path:
     """A set of this many gigabytes: documents of a megabyte, ten a task."""
     tokenizer = load_tokenizer("world")
-    prose = "\n".join(open_tasks("world-train").shown(range(500)))
+    prose = "\n".join(open_tasks("world-train").document_texts(range(500)))
     text = (prose * (1_000_000 // len(prose) + 1))[:1_000_000]
     one = Documents.tokenized([("", text)], tokenizer)
     count = int(gigabytes * 1e9 / (len(text.encode()) + one.gaps[0].nbytes))

@@ -1,21 +1,18 @@
-"""The cost of a training step besides the model: peak memory by turns, and the share of credit.
+"""The cost of a training step besides the model: peak memory by turns, each in a process of its own.
 
-`python -m benchmarks.learners`; each memory is measured in its own process.
+python -m benchmarks.learners
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+
+from benchmarks.harness import alone, peak, print_head, print_row
 
 TURNS = (2, 8, 32)
 TOKENS = 256  # of a prompt with its reply
@@ -26,7 +23,7 @@ def measure(turns: int, context: str) -> dict[str, float]:
     import torch
 
     from memenvs.baselines.grpo import GRPOArgs, update
-    from memenvs.baselines.update import ProcessGroup
+    from memenvs.baselines.processes import ProcessGroup
     from memenvs.core.episode import Sample
     from memenvs.models import HFPolicy
     from memenvs.models.small_gpt import save_small_gpt
@@ -53,40 +50,26 @@ def measure(turns: int, context: str) -> dict[str, float]:
     short = Sample.of((np.zeros(8, np.int64), None, -1), (np.zeros(8, np.int64), np.zeros(8), 0))
     short.advantages = np.ones(8)
     update(policy, optimizer, [short], args, processes=processes, seed=(0,))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     start = time.perf_counter()
     metrics = update(policy, optimizer, samples, args, processes=processes, seed=(0,))
     tokens = sum(len(sample.ids) for sample in samples)
     return {
         "tokens": tokens,
-        "peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024,
+        "peak": 1024 * (peak() - before),
         "rate": tokens / (time.perf_counter() - start),
         "computed": metrics["computed"],
     }
 
 
-def main() -> int:
+def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--one", nargs=2, metavar=("TURNS", "CONTEXT"), help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.one:
-        print(json.dumps(measure(int(args.one[0]), args.one[1])))
-        return 0
-    print("| context | turns | tokens of 8 episodes | memory of the update | computed | tokens/s |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for context in ("rewrite", "append"):
-        for turns in TURNS:
-            command = [sys.executable, "-m", "benchmarks.learners", "--one", str(turns), context]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            row = json.loads(done.stdout.splitlines()[-1])
-            print(
-                f"| {context} | {turns} | {row['tokens']:,} | {row['peak']:.0f} MB | {row['computed']:.1%} "
-                f"| {row['rate']:,.0f} |",
-                flush=True,
-            )
-    return 0
+    print_head("context", "turns", "tokens of 8 episodes", "memory of the update", "computed", "tokens/s")
+    for context, turns in itertools.product(("rewrite", "append"), TURNS):
+        figures = alone(measure, turns, context)
+        memory, computed = f"{figures['peak']:.0f} MB", f"{figures['computed']:.1%}"
+        print_row(context, turns, f"{figures['tokens']:,}", memory, computed, f"{figures['rate']:,.0f}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

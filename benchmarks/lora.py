@@ -5,15 +5,13 @@ python -m benchmarks.lora [--model smollm2] [--rank 8] [--rows 16] [--tokens 24]
 
 from __future__ import annotations
 
-import argparse
 import copy
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.harness import arguments, fastest
 from memenvs.models import HFPolicy, LoRA
 from memenvs.models.lora import MergedModel, twin, without_adapter
 
@@ -26,16 +24,6 @@ class UnmergedPolicy(HFPolicy):
     _merged = None  # type: ignore[assignment]
 
 
-def seconds(work: Callable[[], Any], times: int = 3) -> float:
-    """Processor seconds of a call, the fastest of some."""
-    found = []
-    for _ in range(times):
-        start = time.process_time()
-        work()
-        found.append(time.process_time() - start)
-    return min(found)
-
-
 def passes(model: Any, ids: Any) -> tuple[float, float]:
     """Seconds of a forward pass without gradients, and of one with a backward pass; 0 without parameters."""
 
@@ -43,8 +31,8 @@ def passes(model: Any, ids: Any) -> tuple[float, float]:
         model.base_model(input_ids=ids, use_cache=False).last_hidden_state.float().square().mean().backward()
 
     with torch.no_grad():
-        read = seconds(lambda: model.base_model(input_ids=ids, use_cache=False))
-    return read, seconds(learn) if any(one.requires_grad for one in model.parameters()) else 0.0
+        read = fastest(lambda: model.base_model(input_ids=ids, use_cache=False))
+    return read, fastest(learn) if any(one.requires_grad for one in model.parameters()) else 0.0
 
 
 def difference(policy: HFPolicy, rows: int, tokens: int) -> str:
@@ -63,12 +51,7 @@ def difference(policy: HFPolicy, rows: int, tokens: int) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--rank", type=int, default=8)
-    parser.add_argument("--rows", type=int, default=16)
-    parser.add_argument("--tokens", type=int, default=24)
-    args = parser.parse_args()
+    args = arguments(__doc__, model="smollm2", rank=8, rows=16, tokens=24)
     torch.set_num_threads(1)
     policy = HFPolicy(args.model, chat=False, lora=LoRA(args.rank))
     generator = torch.Generator().manual_seed(0)
@@ -96,7 +79,7 @@ def main() -> None:
         print(f"{name}: forward {read:.2f} s, forward and backward {learn:.2f} s of 512 tokens", flush=True)
     del whole, exact
 
-    print(f"sums of weights and adapter: {seconds(lambda: MergedModel(policy.model), 1):.2f} s")
+    print(f"sums of weights and adapter: {fastest(lambda: MergedModel(policy.model), 1):.2f} s")
     unmerged = UnmergedPolicy(policy.model, policy.tokenizer, chat=False)
     for name, one in {"sums": policy, "adapter": unmerged}.items():
         prompts = [one.encode(f"{TEXT}{row}") for row in range(args.rows)]
@@ -105,7 +88,7 @@ def main() -> None:
             one.sample(prompts, [np.random.default_rng(row) for row in range(args.rows)], args.tokens)
 
         print(
-            f"sampling by the {name}: {seconds(sample, 2):.2f} s; {difference(one, args.rows, args.tokens)}"
+            f"sampling by the {name}: {fastest(sample, 2):.2f} s; {difference(one, args.rows, args.tokens)}"
         )
 
 

@@ -14,10 +14,7 @@ texts.
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.harness import arguments, peak, print_head, print_row
 from memenvs.build.draft import Draft
 from memenvs.build.sources import SOURCES
 from memenvs.tasks.taskset import Task, open_tasks
@@ -184,17 +182,10 @@ def whole(draft: Draft, task: Task) -> str:
 
 def main() -> None:
     """Measure every source and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=131072, help="token budget of a text")
-    parser.add_argument("--count", type=int, default=200, help="tasks built by memenvs")
-    parser.add_argument("--plain", type=int, default=2, help="texts tokenised whole")
-    parser.add_argument("--sources", nargs="+", default=[*MADE, *FILES], choices=[*MADE, *FILES])
-    args = parser.parse_args()
+    args = arguments(__doc__, tokens=131_072, count=200, plain=2, sources=[*MADE, *FILES])
     tokenizer = load_tokenizer()
     tokenizer.count("warm")
-    print("$ python -m benchmarks.made", *sys.argv[1:])
-    head = f"{'source':<18}{'tasks':>6}{'read/stored':>13}{'seconds':>9}{'plain, M/s':>12}{'ours, M/s':>11}"
-    print(f"{head}{'ratio':>7}")
+    print_head("source", "tasks", "read/stored", "seconds", "plain, M/s", "ours, M/s", "ratio")
     for name in args.sources:
         source, options = MADE.get(name, (name, {}))
         options = {**options, "num_tasks": args.count}
@@ -212,11 +203,9 @@ def main() -> None:
         plain = counted / (time.process_time() - start) / 1e6
         ours = counted / len(texts) * len(draft.tasks) / seconds / 1e6
         shared = sum(len(task.documents) for task in draft.tasks) / len(draft.documents.titles)
-        print(
-            f"{name:<18}{len(draft.tasks):>6}{shared:>13.1f}{seconds:>9.1f}{plain:>12.2f}{ours:>11.1f}"
-            f"{ours / plain:>7.1f}"
-        )
-    print(f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB of memory")
+        cells = [f"{shared:.1f}", f"{seconds:.1f}", f"{plain:.2f}", f"{ours:.1f}", f"{ours / plain:.1f}"]
+        print_row(name, len(draft.tasks), *cells)
+    print(f"at most {peak():.2f} GiB of memory")
 
 
 if __name__ == "__main__":

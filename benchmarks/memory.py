@@ -1,23 +1,26 @@
 """Bytes of environments, tasks and records; one task set in many processes; a large set built and opened.
 
 python -m benchmarks.memory [--environments 10000] [--tasks 100000] [--documents 0] [--processes 16]
+python -m benchmarks.memory --build 1000 10000 100000
+
+So many environments in one process; tasks of 200 documents, drawn also from so many documents of a sentence;
+processes that open the same set. `--build` only builds sets of so many needle tasks.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 
 from benchmarks import reading
+from benchmarks.harness import CPU, arguments, cpu_seconds, resident
 from memenvs import ENV_IDS, TextVectorEnv, collect, open_tasks
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.models import ScriptedPolicy
@@ -48,33 +51,30 @@ sys.stdin.readline()
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--environments", type=int, default=10_000, help="in one process")
-    parser.add_argument("--tasks", type=int, default=100_000, help="of 200 documents, built and opened")
-    parser.add_argument(
-        "--documents", type=int, default=0, help="of a sentence each, for the set to draw from"
-    )
-    parser.add_argument("--processes", type=int, default=16, help="that open the same set")
-    args = parser.parse_args()
+    args = arguments(__doc__, environments=10_000, tasks=100_000, documents=0, processes=16, build=[int])
+    for count in args.build or ():
+        build_needles(count)
+    if args.build:
+        return
     for name in ENV_IDS:
         print(f"{name}: {bytes_of(name) / 1e3:,.1f} kB an environment beside others", flush=True)
-    before, started = resident(), time.process_time()
+    before, started = resident(), CPU()
     venv = TextVectorEnv([lambda: gym.make("MemChunkQA-v0")] * args.environments)
     venv.reset(seed=0)
     venv.step(["The mayor is Vino Nokemi."] * args.environments)
     print(
-        f"{args.environments:,} MemChunkQA-v0, reset and stepped: {(resident() - before) / 1e6:,.0f} MB, "
-        f"{time.process_time() - started:.1f} CPU s"
+        f"{args.environments:,} MemChunkQA-v0, reset and stepped: {resident() - before:,.0f} MB, "
+        f"{CPU() - started:.1f} CPU s"
     )
     venv.close()
     with tempfile.TemporaryDirectory() as folder:
         turns, size = record(Path(folder) / "episodes.jsonl")
         print(f"an episode of reading of {turns} turns: {size:,} bytes a record")
         reading.TASKS = args.tasks
-        cpu = processor()
+        cpu = cpu_seconds()
         more = [(f"Mile {i}", f"The stone at mile {i} is {i % 97} feet high.") for i in range(args.documents)]
         tasks, seconds = reading.build(None, Path(folder) / "set", more)
-        cpu = processor() - cpu
+        cpu = cpu_seconds() - cpu
         print(
             f"{args.tasks:,} tasks of 200 of {tasks.n_documents:,} documents: built in {seconds:.0f} s "
             f"({cpu:.0f} CPU s)",
@@ -89,6 +89,21 @@ def main() -> None:
                 f"{of_documents / one.n_documents:,.0f} a document"
             )
         in_processes(tasks, args.processes)
+
+
+def build_needles(count: int) -> None:
+    """Build needles of 8,192 tokens in a process of its own; its processor time and peak memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        size = ("--tokens", "8192", "--num-tasks", str(count), "--out", f"{folder}/set")
+        command = [sys.executable, "-m", "memenvs", "build", "niah", *size]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        print(
+            f"{count:,} tasks: {used.ru_maxrss / 1e3:,.0f} MB at most, "
+            f"{used.ru_utime + used.ru_stime:.0f} CPU s",
+            flush=True,
+        )
 
 
 def bytes_of(name: str) -> float:
@@ -116,17 +131,11 @@ def record(path: Path) -> tuple[int, int]:
 def in_processes(tasks: TaskSet, count: int) -> None:
     """Open and read a set in several processes; what its files take in all of them, and alone."""
     size = sum(facts["bytes"] for facts in tasks.card.files.values()) / 1e6
-    command, environment = (
-        [sys.executable, "-c", READ, str(tasks.path)],
-        {**os.environ, "MEMENVS_VERIFY": "0"},
-    )
+    command = [sys.executable, "-c", READ, str(tasks.path)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes["env"] = {**os.environ, "MEMENVS_VERIFY": "0"}
     for number in (1, count):
-        processes = [
-            subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            for _ in range(number)
-        ]
+        processes = [subprocess.Popen(command, **pipes) for _ in range(number)]
         opened = [float(one.stdout.readline()) for one in processes]  # all have read before any is measured
         mapped = []
         for one in processes:
@@ -140,17 +149,6 @@ def in_processes(tasks: TaskSet, count: int) -> None:
             f"{number} processes, {size:,.0f} MB of files: {rss:,.0f} MB mapped, {pss:,.0f} MB of memory; "
             f"opened unchecked in {min(opened) * 1e3:.1f} CPU ms"
         )
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def processor() -> float:
-    """Seconds of processor time of this process and its ended children."""
-    uses = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in uses)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,18 @@
 Both make the same samples with one tokenizer in this process. The plain way joins a sample's text and
 tokenises it once; a search for the number of sentences would do so several times. Ours is the whole of
 `niah`: sentences split and counted, pool drawn, every task placed. The more tasks, the less its start-up time
-matters.
+matters. The prose is a folder of *.txt, or random words; the tokenizer is named, or trained on the prose.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from benchmarks.harness import arguments, print_head, print_row
 from memenvs.build.haystack import read_prose
 from memenvs.build.niah import ADJECTIVES, NOUNS, RECIPES, NiahOptions, niah
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
@@ -49,26 +48,18 @@ def trained(prose: list[str]) -> TextTokenizer:
 
 def main() -> None:
     """Measure every variant and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--prose", type=Path, help="folder of *.txt (default: random words)")
-    parser.add_argument("--tokenizer", help="name or tokenizer.json (default: trained on the prose)")
-    parser.add_argument("--tokens", type=int, default=131072, help="token budget of a context")
-    parser.add_argument("--count", type=int, default=1000, help="tasks built by memenvs")
-    parser.add_argument("--plain", type=int, default=3, help="samples built the plain way")
-    parser.add_argument("--variants", nargs="+", default=list(RECIPES), choices=list(RECIPES))
-    args = parser.parse_args()
-    prose = read_prose(args.prose)[0] if args.prose else generated_prose()
+    variants = list(RECIPES)
+    args = arguments(
+        __doc__, prose=None, tokenizer=None, tokens=131_072, count=1000, plain=3, variants=variants
+    )
+    prose = read_prose(Path(args.prose)) if args.prose else generated_prose()
     tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer else trained(prose)
     tokenizer.count("warm")
-    print("$ python", " ".join(sys.argv))
-    print(f"{'variant':<12}{'plain, M tokens/s':>20}{'ours, M tokens/s':>20}{'ratio':>9}")
+    print_head("variant", "plain, M tokens/s", "ours, M tokens/s", "ratio")
     for variant in args.variants:
+        options = NiahOptions(variant=variant, num_tasks=args.count, tokens=args.tokens, split="benchmark")
         start = time.perf_counter()
-        draft = niah(
-            NiahOptions(variant=variant, num_tasks=args.count, tokens=args.tokens, split="benchmark"),
-            tokenizer,
-            prose,
-        )
+        draft = niah(options, tokenizer, prose)
         seconds = time.perf_counter() - start
         sizes = draft.documents.tokens
         ours = sum(int(sizes[list(task.documents)].sum()) for task in draft.tasks) / seconds / 1e6
@@ -76,7 +67,7 @@ def main() -> None:
         for task in draft.tasks[: args.plain]:
             counted += tokenizer.count("".join(draft.documents.texts[i] for i in task.documents))
         plain = counted / (time.perf_counter() - start) / 1e6
-        print(f"{variant:<12}{plain:>20.2f}{ours:>20.1f}{ours / plain:>9.0f}")
+        print_row(variant, f"{plain:.2f}", f"{ours:.1f}", f"{ours / plain:.0f}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ weights alone. With `--dtype bfloat16` TRL has bfloat16 weights alone, and the s
 
 from __future__ import annotations
 
-import argparse
-import resource
 import time
 from collections.abc import Callable, Sequence
 
@@ -19,10 +17,12 @@ import numpy as np
 import torch
 import transformers
 
-from memenvs.baselines.update import flat_tensor, make_optimizer, master_weights
+from benchmarks.harness import arguments, peak
+from memenvs.baselines.optimizer import make_optimizer, master_weights
+from memenvs.baselines.update import flat_tensor
 from memenvs.models import HFPolicy
 from memenvs.models.packaged import resolve
-from memenvs.models.policy import Dtype
+from memenvs.models.settings import Dtype
 
 PROMPTS, COPIES, PROMPT, REPLY = 2, 8, 195, 46  # prompts, replies to each, tokens of both
 LR = 1e-6
@@ -114,19 +114,15 @@ def trl(
 
 def main() -> None:
     """Measure one of the two."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("who", choices=["ours", "trl"])
-    parser.add_argument("--dtype", choices=["float32", "bfloat16", "autocast"], default="float32")
-    args = parser.parse_args()
-    if (args.who, args.dtype) == ("ours", "autocast"):
-        parser.error("autocast is TRL's; give bfloat16")
+    dtypes = ({"float32", "bfloat16", "autocast"}, "default float32")
+    args = arguments(__doc__, _who={"ours", "trl"}, dtype=dtypes)
+    dtype = args.dtype or "float32"
+    if (args.who, dtype) == ("ours", "autocast"):
+        raise SystemExit("autocast is TRL's; give bfloat16")
     torch.set_num_threads(1)
     step = ours if args.who == "ours" else trl
-    seconds = step("smollm2", prompts("smollm2"), args.dtype)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"{args.who}, {args.dtype}: {seconds:.1f} CPU s, peak {peak:.2f} GB")
+    seconds = step("smollm2", prompts("smollm2"), dtype)
+    print(f"{args.who}, {dtype}: {seconds:.1f} CPU s, peak {peak():.2f} GB")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import processor
+from benchmarks.harness import processor
 from memenvs import __version__
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -23,8 +23,8 @@ RATIOS = {
         "build tasks of 200 documents, tokenising each whole": r"build, tokens/s.* ([\d,]+)x",
         "reset and all chunks of one, tokenising it": r"reset and all chunks.* ([\d,]+)x",
     },
-    "niah": {"build needles `single_1`, tokenising each whole": r"^single_1 .* (\d+)$"},
-    "sokoban": {"one board stepped, a NumPy board": r"step, one board .* ([\d.]+)$"},
+    "niah": {"build needles `single_1`, tokenising each whole": r"single_1 .* (\d+) \|"},
+    "sokoban": {"one board stepped, a NumPy board": r"step, one board .* ([\d.]+) \|"},
     "sokoban_peers": {
         "text Sokoban without resets, GEM": r"GEM, resets left out .* ([\d.]+) \|",
         "1,024 boards of 6x6, Jumanji": r"6x6, Jumanji.* ([\d.]+) \|",

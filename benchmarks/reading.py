@@ -5,39 +5,34 @@ python -m benchmarks.reading [--source hotpot_dev.json]
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium as gym
 
 import memenvs  # noqa: F401
-from benchmarks import timed
+from benchmarks.harness import CPU, arguments, print_head, print_row, timed
 from memenvs.build.examples import among_distractors
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.worldgen import WorldOptions, world
 from memenvs.build.write import write_task_set
 from memenvs.tasks.context import Reader
-from memenvs.tasks.taskset import Card, TaskSet, open_tasks
+from memenvs.tasks.taskset import Card, TaskSet
 from memenvs.tasks.tokens import load_tokenizer, pack
 
 TASKS, DOCUMENTS, PLAIN_SAMPLES = 32_768, 200, 20
-CPU = time.process_time
 TOKENIZER = load_tokenizer("world")
 MEMORY = "The mayor of the town of Talnitsa is Vino Nokemi, who was born in 1903. " * 4
 
 
 def main() -> None:
     """Measure and print one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", help="HotpotQA's JSON (default: questions of a generated world)")
-    args = parser.parse_args()
+    args = arguments(__doc__, source=(None, "HotpotQA's JSON (default: questions of a generated world)"))
     with tempfile.TemporaryDirectory() as folder:
         tasks, seconds = build(args.source, Path(folder) / "set")
         plain = plain_rate(tasks)
@@ -45,7 +40,6 @@ def main() -> None:
         size = sum(facts["bytes"] for facts in tasks.card.files.values()) / 1e6
         row("build, tokens/s", plain, ours, f"{len(tasks):,} tasks in {seconds:.1f} s and {size:.0f} MB")
         reading(tasks)
-        memory(tasks)
     imports()
 
 
@@ -71,8 +65,8 @@ def plain_rate(tasks: TaskSet) -> float:
     """Tokens a second of assembling a sample's text and tokenising the whole of it."""
     started, tokens = time.perf_counter(), 0
     for i in range(PLAIN_SAMPLES):
-        shown = tasks.shown(tasks[i].documents)
-        text = "\n\n".join(f"Document {n}:\n{body}" for n, body in enumerate(shown, 1))
+        texts = tasks.document_texts(tasks[i].documents)
+        text = "\n\n".join(f"Document {n}:\n{body}" for n, body in enumerate(texts, 1))
         tokens += len(TOKENIZER.backend.encode(text, add_special_tokens=False).ids)
     return tokens / (time.perf_counter() - started)
 
@@ -92,32 +86,14 @@ def reading(tasks: TaskSet) -> None:
     for task in range(200):
         resets.append(timed(lambda task=task: env.reset(options={"task": task}), CPU))  # type: ignore[misc]
         written, kind = (MEMORY, "100-token") if task % 2 else (MEMORY * 9, "900-token")
-        while not env.episode.end:
+        while not env.state.end:
             steps[kind].append(timed(lambda written=written: env.step(written), CPU))  # type: ignore[misc]
     text = env._reading.context.text
     plain = timed(lambda: [pack(gaps, 5000) for gaps in TOKENIZER.gaps([text])], CPU)
     ms = statistics.median(resets) * 1e3
-    row(
-        "reset and all chunks, per s",
-        1 / plain,
-        1e3 / ms,
-        f"median {ms:.2f} ms; plain: tokenise it and cut",
-    )
+    row("reset and all chunks, per s", 1 / plain, 1e3 / ms, f"median {ms:.2f} ms; plain: tokenise it and cut")
     for kind, times in steps.items():
-        note(f"step, {kind} memory", f"median {statistics.median(times) * 1e3:.3f} ms")
-
-
-def memory(tasks: TaskSet) -> None:
-    """Memory of one more environment after the first."""
-    first = gym.make("MemChunkQA-v0", tasks=str(tasks.path))
-    first.reset(seed=0)
-    tracemalloc.start()
-    second = gym.make("MemChunkQA-v0", tasks=str(tasks.path))
-    second.reset(seed=0)
-    taken = tracemalloc.get_traced_memory()[0] / 1e6
-    tracemalloc.stop()
-    assert open_tasks(tasks.path) is second.unwrapped.tasks  # noqa: S101  # shared
-    note("one more environment", f"{taken:.2f} MB over the shared set")
+        print_row(f"step, {kind} memory", "", "", "", f"median {statistics.median(times) * 1e3:.3f} ms")
 
 
 def imports() -> None:
@@ -128,19 +104,14 @@ def imports() -> None:
         return statistics.median(runs)
 
     beyond = cost("import numpy, gymnasium, memenvs") - cost("import numpy, gymnasium")
-    note("import memenvs", f"{beyond:.2f} s beyond gymnasium and numpy")
-
-
-def note(name: str, text: str) -> None:
-    """One line of the table for a measurement without a plain way."""
-    print(f"{name:34}{'':>12}{'':>12}{'':>9}  {text}", flush=True)
+    print_row("import memenvs", "", "", "", f"{beyond:.2f} s beyond gymnasium and numpy")
 
 
 def row(name: str, plain: float, ours: float, text: str) -> None:
     """One line of the table."""
-    print(f"{name:34}{plain:>12,.0f}{ours:>12,.0f}{ours / plain:>8,.0f}x  {text}", flush=True)
+    print_row(name, f"{plain:,.0f}", f"{ours:,.0f}", f"{ours / plain:,.0f}x", text)
 
 
 if __name__ == "__main__":
-    print(f"{'work':34}{'plain':>12}{'memenvs':>12}{'ratio':>9}")
+    print_head("work", "plain", "memenvs", "ratio", "")
     main()

@@ -5,13 +5,10 @@ python -m benchmarks.retrieval_batch --questions nq_open_gold_1000.jsonl.gz --le
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
 import statistics
-import time
 from collections.abc import Callable
 
+from benchmarks.harness import arguments, print_head, print_row, read_gzip, timed
 from benchmarks.retrieval_server import running
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.dense import DenseRetriever
@@ -24,50 +21,36 @@ ENVIRONMENTS, K = 256, 3
 
 def rate(work: Callable[[], object], rounds: int) -> float:
     """Queries a second, the median of some rounds of ENVIRONMENTS queries."""
-    seconds = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return ENVIRONMENTS / statistics.median(seconds)
+    return ENVIRONMENTS / statistics.median(timed(work) for _ in range(rounds))
 
 
-def row(name: str, retriever: Retriever, queries: list[str], rounds: int) -> None:
+def compare(name: str, retriever: Retriever, queries: list[str], rounds: int) -> None:
     """Print the rates of single calls and of one joint call, and their ratio."""
     each = rate(lambda: [retriever.search([query], K) for query in queries], rounds)
     together = rate(lambda: retriever.search(queries, K), rounds)
-    print(f"| {name} | {each:,.0f} | {together:,.0f} | {together / each:.1f} |", flush=True)
+    print_row(name, f"{each:,.0f}", f"{together:,.0f}", f"{together / each:.1f}")
 
 
 def cached(retriever: Retriever, queries: list[str], rounds: int) -> None:
     """Print the rate of queries that the cache remembers."""
     remembering = CachedRetriever(retriever)
     remembering.search(queries, K)
-    print(
-        f"| remembered queries | | {rate(lambda: remembering.search(queries, K), rounds):,.0f} | |",
-        flush=True,
-    )
+    print_row("remembered queries", "", f"{rate(lambda: remembering.search(queries, K), rounds):,.0f}", "")
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="One call against one call each")
-    parser.add_argument("--questions", required=True)
-    parser.add_argument("--lexical", required=True)
-    parser.add_argument("--dense", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
-        distinct = [json.loads(line)["question"] for line in lines][:ENVIRONMENTS]
+    args = arguments(__doc__, questions=str, lexical=str, dense=str, rounds=5)
+    distinct = [record["question"] for record in read_gzip(args.questions)[:ENVIRONMENTS]]
     groups = [distinct[i // 16] for i in range(ENVIRONMENTS)]
-    print("| 256 queries | one call each, queries/s | one call | ratio |\n| --- | --- | --- | --- |")
+    print_head("256 queries", "one call each, queries/s", "one call", "ratio")
     lexical, dense = LexicalRetriever.open(args.lexical), DenseRetriever(args.dense, device="cpu")
-    row("lexical, all different", lexical, distinct, args.rounds)
-    row("lexical, 16 groups of 16 that ask the same", lexical, groups, args.rounds)
+    compare("lexical, all different", lexical, distinct, args.rounds)
+    compare("lexical, 16 groups of 16 that ask the same", lexical, groups, args.rounds)
     with running(args.lexical, "--cache", "0") as server:
-        row("lexical behind the server, all different", HTTPRetriever(server.url), distinct, args.rounds)
-    row("MiniLM, flat, all different", dense, distinct, args.rounds)
-    row("MiniLM, flat, 16 groups of 16 that ask the same", dense, groups, args.rounds)
+        compare("lexical behind the server, all different", HTTPRetriever(server.url), distinct, args.rounds)
+    compare("MiniLM, flat, all different", dense, distinct, args.rounds)
+    compare("MiniLM, flat, 16 groups of 16 that ask the same", dense, groups, args.rounds)
     cached(lexical, distinct, args.rounds)
 
 

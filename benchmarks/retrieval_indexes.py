@@ -10,24 +10,19 @@ one thread, so that other work does not count.
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
-import multiprocessing
-import re
 import statistics
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.build.index import build_index
+from benchmarks.harness import CPU, alone, anonymous, arguments, cost, print_head, print_row, read_gzip, timed
 from memenvs.core.optional import require
+from memenvs.retrieval.build import build_index
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.dense import (
     VECTORS,
@@ -117,42 +112,12 @@ def passages(corpus: Corpus, count: int) -> Iterator[Passage]:
         yield Passage(str(number), " ".join(first[: len(first) // 2] + new + second[len(second) // 2 :]))
 
 
-def resident() -> float:
-    """Megabytes of this process that nothing else can use (Linux)."""
-    return int(re.findall(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[0]) / 1024
-
-
-def peak(work: Callable[[], object]) -> tuple[float, float]:
-    """Processor seconds of some work, and the most megabytes that it added."""
-    most, before, done = 0.0, resident(), threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        while not done.wait(0.1):
-            most = max(most, resident() - before)
-
-    watching = threading.Thread(target=watch)
-    watching.start()
-    began = time.process_time()
-    work()
-    seconds = time.process_time() - began
-    done.set()
-    watching.join()
-    return seconds, most
-
-
 def speed(search: Callable[[slice], object]) -> tuple[float, float]:
     """Median milliseconds of a single query, and queries a second in batches of 64."""
     search(slice(8))
-    single = []
-    for row in range(64):
-        began = time.process_time()
-        search(slice(row, row + 1))
-        single.append(1000 * (time.process_time() - began))
-    began = time.process_time()
-    for start in range(0, QUERIES, 64):
-        search(slice(start, start + 64))
-    return statistics.median(single), QUERIES / (time.process_time() - began)
+    single = [timed(partial(search, slice(row, row + 1)), CPU) for row in range(64)]
+    batches = [timed(partial(search, slice(start, start + 64)), CPU) for start in range(0, QUERIES, 64)]
+    return 1000 * statistics.median(single), QUERIES / sum(batches)
 
 
 def open_vectors(case: Case) -> tuple[NDArray[np.float32], dict[str, int]]:
@@ -166,54 +131,53 @@ def build(case: Case) -> tuple[float, float]:
     """Build the index of a case; what it took."""
     if case.index == "bm25":
         given = Corpus.from_passages(passages(Corpus.open(case.corpus), case.count))
-        return peak(lambda: build_index(given, case.path.parent, "lexical"))
+        built = cost(lambda: build_index(given, case.path.parent, "lexical"), anonymous, 0.1)
+        return built.cpu, built.memory
     vectors, how = open_vectors(case)
     if case.index == "flat":
         return 0.0, 0.0
-    return peak(lambda: build_faiss(case.index, vectors, how, case.path))
+    built = cost(lambda: build_faiss(case.index, vectors, how, case.path), anonymous, 0.1)
+    return built.cpu, built.memory
 
 
 def measure(case: Case, built: tuple[float, float]) -> IndexCost:
     """The cost of an index that is built."""
-    before = resident()
+    before = anonymous()
     if case.index == "bm25":
         retriever = LexicalRetriever.open(case.path.parent)
-        timed = speed(lambda some: retriever.search(case.questions[some], K))
+        speeds = speed(lambda some: retriever.search(case.questions[some], K))
         size = sum(file.stat().st_size for file in case.path.iterdir())
-        return IndexCost(*built, size / 1e6, resident() - before, *timed, NOT_SAID)
+        return IndexCost(*built, size / 1e6, anonymous() - before, *speeds, NOT_SAID)
     vectors, how = open_vectors(case)
     rank = np.arange(len(vectors), dtype=np.uint32)
     find = open_faiss(case.index, vectors, how, case.path)
     mine = Nearest(find, vectors, rank, case.index == "flat", how.get("rescore", 0))
     exact = Nearest(open_faiss("flat", vectors, {}, case.path), vectors, rank, True)
-    timed = speed(lambda some: mine.search(case.queries[some], K))
-    memory, made = resident() - before, case.count > len(Corpus.open(case.corpus))
+    speeds = speed(lambda some: mine.search(case.queries[some], K))
+    memory, made = anonymous() - before, case.count > len(Corpus.open(case.corpus))
     found = NOT_SAID if made else recall(mine, exact, case.queries, K)
-    return IndexCost(*built, case.path.stat().st_size / 1e6, memory, *timed, found)
+    return IndexCost(*built, case.path.stat().st_size / 1e6, memory, *speeds, found)
 
 
-def row(count: int, index: str, cost: IndexCost, about: str = "") -> str:
-    """A row of the table."""
-    numbers = [f"{about}{value:,.0f}" if value >= 100 else f"{about}{value:.3g}" for value in cost]
-    numbers = ["" if np.isnan(value) else number for number, value in zip(numbers, cost, strict=True)]
-    return "| " + " | ".join([f"{count:,}", index, *numbers]) + " |"
+def show(count: int, index: str, found: IndexCost, about: str = "") -> None:
+    """Print a row of the table."""
+    numbers = [f"{about}{value:,.0f}" if value >= 100 else f"{about}{value:.3g}" for value in found]
+    print_row(
+        f"{count:,}",
+        index,
+        *("" if np.isnan(one) else text for text, one in zip(numbers, found, strict=True)),
+    )
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="Index kinds by size")
-    parser.add_argument("--dense", required=True)
-    parser.add_argument("--questions", required=True)
-    parser.add_argument("--indexes", nargs="+", default=[*GROWTH], choices=[*GROWTH])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[11_043, 100_000])
-    parser.add_argument("--to", type=int, default=21_015_324, help="extrapolate to so many (wiki-18)")
-    args = parser.parse_args()
-    with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
-        questions = [json.loads(line)["question"] for line in lines][:QUERIES]
+    more = {"sizes": [11_043, 100_000], "to": (21_015_324, "extrapolate to so many (wiki-18)")}
+    args = arguments(__doc__, dense=str, questions=str, indexes=[*GROWTH], **more)
+    questions = [record["question"] for record in read_gzip(args.questions)[:QUERIES]]
     opened = DenseRetriever(args.dense, device="cpu")
     queries = opened.encoder.queries(questions)
     real, corpus = np.load(Path(args.dense) / VECTORS, mmap_mode="r"), Path(args.dense) / "corpus"
-    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
+    print_head(*COLUMNS)
     last: dict[str, tuple[int, IndexCost]] = {}
     for count in args.sizes:
         with tempfile.TemporaryDirectory() as folder:
@@ -222,18 +186,12 @@ def main() -> None:
             for index in args.indexes:
                 case = Case(index, count, path, corpus, questions, queries)
                 cost = alone(measure, case, alone(build, case))
-                print(row(count, index, cost), flush=True)
+                show(count, index, cost)
                 last[index] = count, cost
     for index, (count, cost) in last.items():
         growth = zip(cost, GROWTH[index](args.to), GROWTH[index](count), strict=True)
         far = IndexCost(*(value * there / here for value, there, here in growth))
-        print(row(args.to, index, far, "≈ "), flush=True)
-
-
-def alone(work: Callable[..., Any], *arguments: object) -> Any:
-    """Run a function in its own process, so that its memory is its own; return its result."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(work, arguments)
+        show(args.to, index, far, "≈ ")
 
 
 if __name__ == "__main__":

@@ -9,10 +9,8 @@ spin with threads that sleep while they wait; it needs other work on the machine
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import gzip
 import itertools
 import json
 import multiprocessing
@@ -28,6 +26,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
+
+from benchmarks.harness import arguments, read_gzip
 
 CLIENTS, ROUGH_CLIENTS = 32, 64
 MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', b"[]", b"\xff"]
@@ -166,20 +166,8 @@ async def drive(port: int, queries: list[str], clients: int = CLIENTS, bad: floa
 
 def main() -> None:
     """Print the rates, their ratio, and what the rough run lost."""
-    parser = argparse.ArgumentParser(description="The retrieval server under load")
-    parser.add_argument("--index", required=True)
-    parser.add_argument("--questions", required=True)
-    parser.add_argument("--requests", type=int, default=2_000)
-    parser.add_argument(
-        "--rough", type=int, default=0, help="requests of the run with malformed and cut-off ones"
-    )
-    parser.add_argument(
-        "--waiting", action="store_true", help="one client, and torch's threads sleep or spin while they wait"
-    )
-    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside the server")
-    args = parser.parse_args()
-    with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
-        questions = [json.loads(line)["question"] for line in lines]
+    args = arguments(__doc__, index=str, questions=str, requests=2_000, rough=0, waiting=False, busy=0)
+    questions = [record["question"] for record in read_gzip(args.questions)]
     if args.rough:
         rough(args.index, questions, args.rough)
         return

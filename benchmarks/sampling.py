@@ -5,44 +5,30 @@ python -m benchmarks.sampling [--tokens 256] [--rows 16] [--groups 16] [--copies
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 import transformers
 
-from memenvs.data import bundled
+from benchmarks.harness import arguments, cost, fastest, print_head, print_row, random_qwen3, world_tokenizer
 from memenvs.models import HFPolicy
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs
-from memenvs.models.policy import SamplingParams
 from memenvs.models.sampling import prefill, sample_tokens
+from memenvs.models.settings import SamplingParams
 
 VOCABULARY = 4_096
-
-
-def model() -> transformers.Qwen3ForCausalLM:
-    """A random Qwen3 of 1.2 M parameters with tied embeddings, which never ends a reply."""
-    torch.manual_seed(0)
-    config = transformers.Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        max_position_embeddings=2_048,
-        tie_word_embeddings=True,
-        initializer_range=0.1,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    return transformers.Qwen3ForCausalLM(config).eval()
+SHAPE = {  # 1.2 M parameters
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 2_048,
+}
 
 
 @torch.no_grad()
@@ -58,8 +44,8 @@ def without_cache(policy: HFPolicy, prompts: Sequence[Ids], tokens: int) -> list
         read = ids[:, : int(lengths.max()) + step]
         hidden = policy.model.model(input_ids=read, use_cache=False).last_hidden_state
         logits = policy.model.lm_head(hidden[rows, lengths + step - 1])
-        sampled, _ = sample_tokens(logits, torch.from_numpy(uniforms[:, step]), SamplingParams())
-        ids[rows, lengths + step] = sampled
+        sampled, _ = sample_tokens(logits, torch.from_numpy(uniforms[:, step, None]), SamplingParams())
+        ids[rows, lengths + step] = sampled[:, 0]
     return [row[n : n + tokens].tolist() for row, n in zip(ids, lengths.tolist(), strict=True)]
 
 
@@ -101,52 +87,40 @@ def rngs(rows: int) -> list[np.random.Generator]:
     return [np.random.default_rng([0, row]) for row in range(rows)]
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor time of some work, and its result."""
-    began = time.process_time()
-    found = work()
-    return time.process_time() - began, found
-
-
-def row(name: str, policy: HFPolicy, prompts: Sequence[Ids], tokens: int, plain: bool) -> None:
+def compare(name: str, policy: HFPolicy, prompts: Sequence[Ids], tokens: int, plain: bool) -> None:
     """Print a line of the table, after checking that the way without a cache samples the same tokens."""
-    ours, replies = seconds(lambda: policy.sample(prompts, rngs(len(prompts)), tokens))
-    bares, _ = seconds(lambda: bare(policy, prompts, tokens))
-    theirs, _ = seconds(lambda: generate(policy, prompts, tokens))
+    sampled = cost(lambda: policy.sample(prompts, rngs(len(prompts)), tokens))
+    bares = fastest(lambda: bare(policy, prompts, tokens), 1)
+    theirs = fastest(lambda: generate(policy, prompts, tokens), 1)
+    ours, replies = sampled.cpu, sampled.result
     cells = [f"{len(prompts) * tokens / ours:,.0f}", f"{bares / ours:.2f}", f"{theirs / ours:.2f}"]
     if plain:
-        slow, wanted = seconds(lambda: without_cache(policy, prompts, tokens))
-        same = np.mean([reply.ids.tolist() == ids for reply, ids in zip(replies, wanted, strict=True)])
+        slow = cost(lambda: without_cache(policy, prompts, tokens))
+        same = np.mean([reply.ids.tolist() == ids for reply, ids in zip(replies, slow.result, strict=True)])
         if same < 0.9:  # a random number on the border of two tokens may pick either
             raise RuntimeError(f"only {same:.0%} of the replies are those of the plain way")
-        cells.append(f"{slow / ours:.1f} ({slow:.0f} CPU s to {ours:.1f})")
-    print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        cells.append(f"{slow.cpu / ours:.1f} ({slow.cpu:.0f} CPU s to {ours:.1f})")
+    print_row(name, *cells)
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="sampling with a KV cache against other ways")
-    parser.add_argument("--tokens", type=int, default=256, help="new tokens a reply")
-    parser.add_argument("--rows", type=int, default=16, help="of distinct prompts")
-    parser.add_argument("--groups", type=int, default=16, help="of copies of one prompt")
-    parser.add_argument("--copies", type=int, default=16, help="in a group")
-    parser.add_argument("--threads", type=int, default=1, help="of torch")
-    args = parser.parse_args()
+    args = arguments(__doc__, tokens=256, rows=16, groups=16, copies=16, threads=1)
     torch.set_num_threads(args.threads)
     transformers.logging.set_verbosity_error()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(bundled("tokenizers/world.json")))
-    policy = HFPolicy(model(), tokenizer, chat=False)
+    policy = HFPolicy(random_qwen3(**SHAPE, initializer_range=0.1), world_tokenizer(), chat=False)
     rng = np.random.default_rng(0)
     prompts = [
         rng.integers(3, VOCABULARY, rng.integers(100, 201)) for _ in range(max(args.rows, args.groups))
     ]
     policy.sample(prompts[:2], rngs(2), 4)  # warm
     print(f"{policy.model.num_parameters():,} parameters, {args.tokens} new tokens, {args.threads} threads")
-    print("| prompts of 100 to 200 tokens | tokens/CPU s | its passes alone | generate | without a cache |")
-    print("| --- | --- | --- | --- | --- |")
-    row(f"{args.rows}, all different", policy, prompts[: args.rows], args.tokens, plain=True)
+    print_head(
+        "prompts of 100 to 200 tokens", "tokens/CPU s", "its passes alone", "generate", "without a cache"
+    )
+    compare(f"{args.rows}, all different", policy, prompts[: args.rows], args.tokens, plain=True)
     copies = [prompt for prompt in prompts[: args.groups] for _ in range(args.copies)]
-    row(f"{args.groups}, {args.copies} copies of each", policy, copies, args.tokens, plain=False)
+    compare(f"{args.groups}, {args.copies} copies of each", policy, copies, args.tokens, plain=False)
 
 
 if __name__ == "__main__":

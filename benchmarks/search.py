@@ -1,18 +1,21 @@
 """256 search environments stepped together against one by one, and BM25 beside bm25s, query by query.
 
 python -m benchmarks.search --questions nq_open_gold_1000.jsonl.gz --dense INDEX_DIR
+
+The questions are a task set or JSON Lines. `--lexical` is a corpus or an index; by default it has the task
+set's documents.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import time
+from functools import partial
 from typing import Any
 
 import bm25s
 import gymnasium as gym
 
+from benchmarks.harness import arguments, fastest, print_head, print_row, timed
 from memenvs.core.vector import TextVectorEnv
 from memenvs.retrieval import Retriever
 from memenvs.rollout.collect import maker
@@ -23,16 +26,12 @@ ENVIRONMENTS, TURNS = 256, 3
 
 def main() -> None:
     """Measure the lexical index, and a dense one if given."""
-    parser = argparse.ArgumentParser(description="Search environments together and one by one")
-    parser.add_argument("--questions", default="world-train", help="a task set or JSON Lines of questions")
-    parser.add_argument("--lexical", help="a corpus or an index (default: the task set's documents)")
-    parser.add_argument("--dense", help="an index folder")
-    args = parser.parse_args()
+    args = arguments(__doc__, questions="world-train", lexical=None, dense=None)
     specs = {"lexical": f"lexical:{args.lexical}" if args.lexical else None}
     if args.dense:
         specs["dense"] = f"dense:{args.dense}"
-    print(f"{'retriever':10}{'queries':>22}{'one by one':>14}{'together':>12}{'ratio':>8}   steps/s")
     beside_bm25s(args.questions, specs["lexical"])
+    print_head("retriever, steps/s", "queries", "one by one", "together", "ratio")
     for name, spec in specs.items():
         for same in (1, 16):
             measure(name, {"tasks": args.questions, "retriever": spec}, args.questions, same)
@@ -52,6 +51,10 @@ def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> Non
         asked = [texts[(i // same * 7 + turn) % len(texts)] for i in range(ENVIRONMENTS)]
         return [f"<think></think><search>{text} {turn}</search>" for text in asked]
 
+    def one_by_one(actions: list[str]) -> None:
+        for env, action in zip(singles, actions, strict=True):
+            env.step(action)
+
     together, apart = [], []
     for _ in range(3):
         venv.reset(seed=0)
@@ -59,16 +62,11 @@ def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> Non
             env.reset(seed=0)
         for turn in range(TURNS):
             actions = replies(turn)
-            started = time.perf_counter()
-            venv.step(actions)
-            between = time.perf_counter()
-            for env, action in zip(singles, actions, strict=True):
-                env.step(action)
-            together.append(between - started)
-            apart.append(time.perf_counter() - between)
+            together.append(timed(partial(venv.step, actions)))
+            apart.append(timed(partial(one_by_one, actions)))
     ours, theirs = (ENVIRONMENTS / statistics.median(times) for times in (together, apart))
     what = "all different" if same == 1 else f"{same} ask the same"
-    print(f"{name:10}{what:>22}{theirs:>14,.0f}{ours:>12,.0f}{ours / theirs:>8.1f}", flush=True)
+    print_row(name, what, f"{theirs:,.0f}", f"{ours:,.0f}", f"{ours / theirs:.1f}")
 
 
 def beside_bm25s(questions: str, spec: str | None) -> None:
@@ -84,14 +82,8 @@ def beside_bm25s(questions: str, spec: str | None) -> None:
         theirs.retrieve(bm25s.tokenize([query], **options), k=TURNS, show_progress=False)
 
     asked = [task.question for task in open_questions(questions)][:ENVIRONMENTS]
-    seconds = []
-    for search in (retrieve, lambda query: ours.search([query], TURNS)):
-        for _ in range(2):
-            started = time.process_time()
-            for query in asked:
-                search(query)
-        seconds.append(time.process_time() - started)
-    rates = [len(asked) / one for one in seconds]
+    ways = (retrieve, lambda query: ours.search([query], TURNS))
+    rates = [len(asked) / fastest(lambda search=search: list(map(search, asked)), 2) for search in ways]
     print(
         f"{len(texts):,} passages, BM25 query by query: bm25s {rates[0]:,.0f}/s, memenvs {rates[1]:,.0f}/s, "
         f"{rates[1] / rates[0]:.1f}x",

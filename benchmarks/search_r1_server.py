@@ -10,10 +10,8 @@ The script is search_r1/search/retrieval_server.py of its repository. It asks fo
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import gzip
 import itertools
 import json
 import socket
@@ -27,6 +25,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
+from benchmarks.harness import arguments, print_head, print_row, read_gzip
 from benchmarks.retrieval_server import Load, drive, running
 
 PORT = 8000  # theirs, written in the script
@@ -72,22 +71,11 @@ def loaded(port: int, queries: list[str], clients: int) -> Load:
 
 def main() -> None:
     """Print requests a second of both and their ratio, for one client and for 32."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--script", required=True)
-    parser.add_argument("--index", type=Path, required=True)
-    parser.add_argument("--corpus", required=True)
-    parser.add_argument("--questions", required=True)
-    parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
-    with gzip.open(args.questions, "rt", encoding="utf-8") as lines:
-        questions = [json.loads(line)["question"] for line in lines]
+    args = arguments(__doc__, script=str, index=Path, corpus=str, questions=str, requests=500, rounds=3)
+    questions = [record["question"] for record in read_gzip(args.questions)]
     queries = list(itertools.islice(itertools.cycle(questions), args.requests))
     encoder = json.loads((args.index / "index.json").read_text())["encoder"]["model"]
-    print("| clients | Search-R1, requests/s | p50, ms | memenvs, requests/s | p50, ms | ratio |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print_head("clients", "Search-R1, requests/s", "p50, ms", "memenvs, requests/s", "p50, ms", "ratio")
     least = dict[int, float]()
     for _, clients in itertools.product(range(args.rounds), (1, 32)):
         with theirs(args.script, args.index, args.corpus, encoder) as port:
@@ -96,13 +84,13 @@ def main() -> None:
             own = loaded(server.port, queries, clients)
         if other.lost or own.lost:
             raise RuntimeError(f"{other.lost} of Search-R1's answers are missing, {own.lost} of ours")
-        told = (
-            f"{len(queries) / load.seconds:.0f} | {1000 * load.latencies[len(queries) // 2]:.0f}"
-            for load in (other, own)
-        )
+        cells = []
+        for load in (other, own):
+            median = load.latencies[len(queries) // 2]
+            cells += [f"{len(queries) / load.seconds:.0f}", f"{1000 * median:.0f}"]
         ratio = other.seconds / own.seconds
         least[clients] = min(ratio, least.get(clients, ratio))
-        print(f"| {clients} | {' | '.join(told)} | {ratio:.1f} |", flush=True)
+        print_row(clients, *cells, f"{ratio:.1f}")
     for clients, ratio in least.items():
         print(f"{clients} clients, least ratio {ratio:.1f}")
 

@@ -12,17 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from memenvs.envs.sokoban import REWARDS
-from memenvs.sokoban import (
-    Board,
-    BoardBatch,
-    Generator,
-    LevelSet,
-    rgb,
-    solve,
-    to_text,
-)
+from benchmarks.harness import print_head, print_row
+from memenvs.sokoban import Board, BoardBatch, Generator, LevelSet, rgb, solve, to_text
 from memenvs.sokoban.board import BOX, CELLS, PLAYER, TARGET, WALL, _layout
+from memenvs.sokoban.environments import REWARDS
 from memenvs.sokoban.render import paint
 
 LEVELS = LevelSet.load(Path(__file__).parents[1] / "data" / "sokoban_6x6_1box.npz")
@@ -183,9 +176,9 @@ def main() -> None:
     frames = rate(lambda: sum(rgb(board, 16) is not None for board in boards))
     rows.append(("RGB frame, 16 px a square", frames, rate(lambda: plain_picture(boards[0], 16).ndim // 3)))
     print(f"6x6, one box, {len(CELLS)} kinds of cell; units a CPU second on one core")
-    print(f"{'work':28} {'ours':>14} {'the plain way':>14} {'ratio':>8}")
+    print_head("work", "ours", "the plain way", "ratio")
     for name, ours, plain in rows:
-        print(f"{name:28} {ours:14,.0f} {plain:14,.0f} {ours / plain:8,.1f}")
+        print_row(name, f"{ours:,.0f}", f"{plain:,.0f}", f"{ours / plain:,.1f}")
 
 
 if __name__ == "__main__":

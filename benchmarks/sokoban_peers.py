@@ -6,7 +6,6 @@ python -m benchmarks.sokoban_peers [--levels boxoban_unfiltered_valid_000.txt]
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable
@@ -17,9 +16,10 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401
+from benchmarks.harness import arguments, print_head, print_row
 from memenvs.data import bundled
-from memenvs.envs.sokoban import BUNDLED
 from memenvs.sokoban.board import BOX, XSB, to_text
+from memenvs.sokoban.environments import BUNDLED
 from memenvs.sokoban.levels import LevelSet
 
 BOARDS, STEPS, REPEATS = 1024, 300, 5
@@ -28,11 +28,9 @@ NAMES = ("up", "down", "left", "right")
 
 def main() -> None:
     """Measure what is installed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--levels", help="Boxoban's text: boards of 10x10, four boxes, to compare too")
-    args = parser.parse_args()
+    args = arguments(__doc__, levels=(None, "Boxoban's text: boards of 10x10, four boxes, to compare too"))
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # on two cores JAX takes more processor time
-    print("| work | memenvs | the other | ratio |\n| --- | --- | --- | --- |")
+    print_head("work", "memenvs", "the other", "ratio")
     line("text, GEM: replies/s", lambda: text_rate(True), lambda: gem_rate(True))
     line("text, GEM, resets left out", lambda: text_rate(False), lambda: gem_rate(False))
     for levels in (BUNDLED, args.levels):
@@ -50,7 +48,7 @@ def line(name: str, ours: Callable[[], float], theirs: Callable[[], float]) -> N
         print(f"{name}: not installed ({error})")
         return
     a, b = (max(rates) for rates in zip(*pairs, strict=True))
-    print(f"| {name} | {a:,.0f} | {b:,.0f} | {a / b:.1f} |", flush=True)
+    print_row(name, f"{a:,.0f}", f"{b:,.0f}", f"{a / b:.1f}")
 
 
 def read_levels(name: str) -> LevelSet:

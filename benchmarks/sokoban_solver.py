@@ -1,10 +1,13 @@
-"""Solve a level file, print the curve of solved against time: `python -m benchmarks.sokoban_solver FILE`."""
+"""Solve a level file, .npz or text, and print the curve of solved against time.
 
-import argparse
+python -m benchmarks.sokoban_solver FILE [--seconds 5] [--levels 100]
+"""
+
 import time
 
 import numpy as np
 
+from benchmarks.harness import arguments
 from memenvs.sokoban import Board, LevelSet, solve
 
 TIMES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0)
@@ -12,16 +15,12 @@ TIMES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0)
 
 def main() -> None:
     """Print the curve of solved against time, and the slowest level."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", help="a level file, .npz or text")
-    parser.add_argument("--seconds", type=float, default=5.0, help="wall-clock limit for each level")
-    parser.add_argument("--levels", type=int, default=None, help="number of levels, from the first")
-    arguments = parser.parse_args()
+    args = arguments(__doc__, _file=str, seconds=5.0, levels=10**6)
     seconds, lengths, pushes = [], [], []
-    levels = list(LevelSet.load(arguments.file))[: arguments.levels]
+    levels = list(LevelSet.load(args.file))[: args.levels]
     for level in levels:
         start = time.perf_counter()
-        solution = solve(level.board, seconds=arguments.seconds)
+        solution = solve(level.board, seconds=args.seconds)
         took = time.perf_counter() - start
         board = Board(level.board)
         pushed = sum(board.step(move).moved_box for move in solution.moves)
@@ -29,7 +28,7 @@ def main() -> None:
             seconds.append(took)
             lengths.append(len(solution.moves))
             pushes.append(pushed)
-    print(f"{arguments.file}, limit {arguments.seconds:g} s a level")
+    print(f"{args.file}, limit {args.seconds:g} s a level")
     print(
         f"solved {len(seconds)} of {len(levels)}; {np.mean(lengths):.1f} moves, {np.mean(pushes):.1f} pushes"
     )

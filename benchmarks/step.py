@@ -3,6 +3,8 @@
 python -m benchmarks.step decode [--model smollm2] [--rows 1 16 64] [--dtypes bfloat16 float32]
 python -m benchmarks.step update [--model smollm2] [--groups 8] [--dtypes bfloat16 float32]
 python -m benchmarks.step score [--model smollm2] [--groups 8] [--dtypes bfloat16 float32]
+
+A group is 8 sequences that share task and section. The fastest of `--rounds` is reported.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
+from benchmarks.harness import arguments, print_head, print_row
 from memenvs.models import HFPolicy, prefixes
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs
@@ -76,7 +79,8 @@ def plain(policy: HFPolicy, prompts: Sequence[Ids], uniforms: NDArray[np.float64
             logits_to_keep=1,
             **behind,
         ).logits[:, -1]
-        tokens, likely = sample_tokens(logits, torch.from_numpy(uniforms[:, step]), policy.sampling_params)
+        numbers = torch.from_numpy(uniforms[:, step, None])
+        tokens, likely = (column[:, 0] for column in sample_tokens(logits, numbers, policy.sampling_params))
         drawn.append(tokens.numpy())
         logprobs.append(likely.numpy())
         prefill = prefill or time.process_time() - start
@@ -127,11 +131,8 @@ def agreement(
 
 def decode(args: argparse.Namespace) -> None:
     """Print the table of sampling."""
-    print(
-        "| dtype | rows | prefill, plain to ours, CPU s | ratio | decode, tokens/CPU s | ratio "
-        "| replies equal, or apart at a border | log-probabilities apart |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    ratios = ["prefill, plain to ours, CPU s", "ratio", "decode, tokens/CPU s", "ratio"]
+    print_head("dtype", "rows", *ratios, "replies equal, or apart at a border", "log-probabilities apart")
     for dtype in args.dtypes:
         policy = HFPolicy(args.model, dtype=dtype, chat=False)
         policy._sampler._stopping._ends[:] = False  # so that both ways write equally many tokens
@@ -148,12 +149,9 @@ def decode(args: argparse.Namespace) -> None:
             )
             same, border, apart = agreement(policy, prompts, uniforms, ways[plain][0], ways[ours][0])
             tokens = rows * (args.tokens - 1)
-            print(
-                f"| {dtype} | {rows} | {slow[0]:.1f} to {fast[0]:.1f} | **{slow[0] / fast[0]:.1f}** "
-                f"| {tokens / slow[1]:.0f} to {tokens / fast[1]:.0f} | **{slow[1] / fast[1]:.1f}** "
-                f"| {same:.0%}, {border:.0%} | {apart:.1g} |",
-                flush=True,
-            )
+            prefill = [f"{slow[0]:.1f} to {fast[0]:.1f}", f"**{slow[0] / fast[0]:.1f}**"]
+            rates = [f"{tokens / slow[1]:.0f} to {tokens / fast[1]:.0f}", f"**{slow[1] / fast[1]:.1f}**"]
+            print_row(dtype, rows, *prefill, *rates, f"{same:.0%}, {border:.0%}", f"{apart:.1g}")
 
 
 class ReadingSequences(NamedTuple):
@@ -215,11 +213,8 @@ def reading(policy: HFPolicy, way: str) -> Iterator[None]:
 
 def update(args: argparse.Namespace) -> None:
     """Print the table of an update's forward and backward passes."""
-    print(
-        "| dtype | first | passes | tokens computed | forward, CPU s | backward | ratio "
-        "| loss apart | gradient apart |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    seconds = ["forward, CPU s", "backward", "ratio"]
+    print_head("dtype", "first", "passes", "tokens computed", *seconds, "loss apart", "gradient apart")
     for dtype in args.dtypes:
         policy = HFPolicy(args.model, dtype=dtype, chat=False)
         for section_first in (False, True):
@@ -239,13 +234,11 @@ def update(args: argparse.Namespace) -> None:
                 gradient = torch.cat([w.grad.flatten().float() for w in policy.model_parameters()])
                 forward, backward = min(seconds, key=sum)
                 plain = plain or (loss, gradient, forward + backward)
-                print(
-                    f"| {dtype} | {'section' if section_first else 'memory'} | {way} | {computed:,} "
-                    f"| {forward:.1f} | {backward:.1f} | **{plain[2] / (forward + backward):.2f}** "
-                    f"| {abs(loss - plain[0]) / abs(plain[0]):.1e} "
-                    f"| {float((gradient - plain[1]).norm() / plain[1].norm()):.1e} |",
-                    flush=True,
-                )
+                first, ratio = "section" if section_first else "memory", plain[2] / (forward + backward)
+                cells = [f"{computed:,}", f"{forward:.1f}", f"{backward:.1f}", f"**{ratio:.2f}**"]
+                loss_apart = abs(loss - plain[0]) / abs(plain[0])
+                gradient_apart = float((gradient - plain[1]).norm() / plain[1].norm())
+                print_row(dtype, first, way, *cells, f"{loss_apart:.1e}", f"{gradient_apart:.1e}")
 
 
 def update_pass(
@@ -268,8 +261,7 @@ def update_pass(
 
 def score(args: argparse.Namespace) -> None:
     """Print the table of a scorer's passes."""
-    print("| dtype | first | padded to shared, CPU s | ratio | log-probabilities apart, mean |")
-    print("| --- | --- | --- | --- | --- |")
+    print_head("dtype", "first", "padded to shared, CPU s", "ratio", "log-probabilities apart, mean")
     for dtype in args.dtypes:
         policy = HFPolicy(args.model, dtype=dtype, chat=False)
         scorer = HFScorer(policy.model, policy.tokenizer)
@@ -289,29 +281,16 @@ def score(args: argparse.Namespace) -> None:
                 seconds.append(best)
                 scores.append(found)
             first = "section" if section_first else "memory"
-            print(
-                f"| {dtype} | {first} | {seconds[0]:.1f} to {seconds[1]:.1f} "
-                f"| **{seconds[0] / seconds[1]:.2f}** | {np.abs(scores[0] - scores[1]).mean():.1g} |",
-                flush=True,
-            )
+            both, ratio = f"{seconds[0]:.1f} to {seconds[1]:.1f}", f"**{seconds[0] / seconds[1]:.2f}**"
+            print_row(dtype, first, both, ratio, f"{np.abs(scores[0] - scores[1]).mean():.1g}")
 
 
 def main() -> None:
     """Measure one part and print its table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("part", choices=["decode", "update", "score"])
-    parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"])
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument(
-        "--groups", type=int, default=8, help="groups of 8 sequences that share task and section"
-    )
-    parser.add_argument("--tokens", type=int, default=33, help="of a reply")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each way; the fastest is reported")
-    parser.add_argument("--threads", type=int, default=1, help="of torch")
-    args = parser.parse_args()
+    args = arguments(
+        __doc__, _part={"decode", "update", "score"}, model="smollm2", dtypes=["bfloat16", "float32"],
+        rows=[1, 16, 64], groups=8, tokens=33, rounds=2, threads=1,
+    )  # fmt: skip
     torch.set_num_threads(args.threads)
     transformers.logging.set_verbosity_error()
     {"decode": decode, "update": update, "score": score}[args.part](args)

@@ -21,7 +21,8 @@ from memenvs.data import bundled
 from memenvs.evaluation.suite import SUITES, suite_table
 from memenvs.evaluation.summary import Interval, markdown_table, wilson
 from memenvs.models.packaged import shipped_agents
-from memenvs.rollout.scripted import make_policy, policy_label
+from memenvs.rollout.names import policy_label
+from memenvs.rollout.scripted import make_policy
 
 DOCS = Path(__file__).parent
 PLAYED = {"MemSokobanGrid-v0": ("gold", "random"), "MemSokobanImage-v0": ("gold", "random_text", "silent")}

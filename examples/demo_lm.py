@@ -71,8 +71,9 @@ def main() -> None:
 
 def show_section(env: ChunkQAEnv, prompt: str) -> None:
     """Show the sentences of the section in a prompt, if it has one, with the needed ones marked."""
-    episode, task = env.episode, env.tasks[env.episode.task]
-    for document, text in zip(episode.documents, env.tasks.texts(episode.documents), strict=True):
+    state = env.state
+    task = env.tasks[state.task]
+    for document, text in zip(state.documents, env.tasks.texts(state.documents), strict=True):
         if env.answering or text not in prompt:
             continue
         (title,) = env.tasks.titles([document])

@@ -52,7 +52,7 @@ def main() -> None:
         reward_funcs=episode_return,
         rollout_func=rollout,
         peft_config=get_peft_config(model),
-        credit={"reward": "tamtrl"},
+        comparison={"reward": "tamtrl"},
     )
     trainer.train()
     trainer.save_model()

@@ -4,25 +4,25 @@ Importing registers the environments: `gym.make("MemChunkQA-v0")`. Without an im
 it: `gym.make("memenvs:MemChunkQA-v0")`.
 """
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import register
 
-from memenvs.core.optional import check_links
+from memenvs.core.links import check_links
 
 check_links(Path(__file__).parent)
 
-from memenvs.core.asynchronous import AsyncTextEnv  # noqa: E402  # after the check, as the others
-from memenvs.core.env import TextEnv  # noqa: E402
-from memenvs.core.spaces import UnicodeText  # noqa: E402
-from memenvs.core.state import get_state, set_state  # noqa: E402
-from memenvs.core.vector import TextVectorEnv  # noqa: E402
-from memenvs.tasks.taskset import Task, TaskSet, open_tasks  # noqa: E402
-
 if TYPE_CHECKING:
+    from memenvs.core.asynchronous import AsyncTextEnv
+    from memenvs.core.env import TextEnv
+    from memenvs.core.spaces import UnicodeText
+    from memenvs.core.state import get_state, set_state
+    from memenvs.core.vector import TextVectorEnv
     from memenvs.evaluation.run import evaluate
     from memenvs.rollout.collect import collect
+    from memenvs.tasks.taskset import Task, TaskSet, open_tasks
 
 __version__ = "0.1.0"
 
@@ -44,12 +44,12 @@ __all__ = [
 register("MemChunkQA-v0", "memenvs.envs.chunk_qa:ChunkQAEnv")
 register("MemNIAH-v0", "memenvs.envs.chunk_qa:NIAHEnv", kwargs={"tasks": "niah"})
 
-register("MemSokoban-v0", "memenvs.envs.sokoban:SokobanEnv")
-register("MemSokobanImage-v0", "memenvs.envs.sokoban:SokobanImageEnv")
+register("MemSokoban-v0", "memenvs.sokoban.environments:SokobanEnv")
+register("MemSokobanImage-v0", "memenvs.sokoban.environments:SokobanImageEnv")
 register(
     "MemSokobanGrid-v0",
-    "memenvs.envs.sokoban_grid:SokobanGridEnv",
-    vector_entry_point="memenvs.envs.sokoban_grid:SokobanVectorEnv",
+    "memenvs.sokoban.grid:SokobanGridEnv",
+    vector_entry_point="memenvs.sokoban.grid:SokobanVectorEnv",
 )
 
 register("MemSearchQA-v0", "memenvs.envs.search_qa:SearchQAEnv")
@@ -62,16 +62,25 @@ ENV_IDS = (
 """Ids of the environments whose actions are texts."""
 
 
+_MODULES = {
+    "AsyncTextEnv": "core.asynchronous",
+    "Task": "tasks.taskset",
+    "TaskSet": "tasks.taskset",
+    "TextEnv": "core.env",
+    "TextVectorEnv": "core.vector",
+    "UnicodeText": "core.spaces",
+    "collect": "rollout.collect",
+    "evaluate": "evaluation.run",
+    "get_state": "core.state",
+    "open_tasks": "tasks.taskset",
+    "set_state": "core.state",
+}
+
+
 def __getattr__(name: str) -> Any:
-    """`collect` and `evaluate`, which load the modules of policies when they are first named."""
-    if name == "collect":
-        from memenvs.rollout.collect import collect
-
-        return collect
-    if name == "evaluate":
-        from memenvs.evaluation.run import evaluate
-
-        return evaluate
+    """A public name, whose module is loaded when it is first named, so that commands begin at once."""
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"memenvs.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

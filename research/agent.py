@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 from memenvs.commands.build import main as build
 from memenvs.core.files import whole_folder
 from memenvs.data import bundled
-from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
 from memenvs.models.packaged import AGENT, write_card
+from memenvs.models.settings import ModelOptions
 from memenvs.tasks.taskset import open_tasks
 from research.demonstrations import write_demonstrations
 from research.lessons import Lessons
@@ -36,14 +36,7 @@ SHARED = "--num-envs 16 --max-new-tokens 192 --micro-batch-tokens 4096 --save-ev
 
 
 class Test(NamedTuple):
-    """What an agent is scored on.
-
-    Attributes:
-        tasks: a task set.
-        env_args: environment arguments that differ from training.
-        samples: episodes per task.
-        temperature: sampling temperature.
-    """
+    """What an agent is scored on: a task set, and environment arguments that differ from training."""
 
     tasks: str
     env_args: Mapping[str, Any] = MappingProxyType({})
@@ -54,16 +47,10 @@ class Test(NamedTuple):
 class Agent(NamedTuple):
     """How an agent is made.
 
-    Attributes:
-        env: environment id.
-        env_args: its arguments, without the tasks.
-        worlds: task sets to build, by name: flags of `memenvs build world`.
-        warm: flags of `memenvs train sft`, on the task set `warm`.
-        learn: flags of `memenvs train grpo`.
-        learn_on: task set for reinforcement.
-        tests: evaluations by name.
-        texts: number of texts in the warm-up's lessons; with 0 the teacher plays episodes, set by the flags.
-        start: model that the warm-up starts from.
+    `worlds` has the flags of `memenvs build world` for each task set; `warm` those of `sft` on the set
+    `warm`, from the model `start`; `learn` those of `grpo` on the set `learn_on`. With `texts` of 0 the
+    teacher of the warm-up, which the flags name, plays episodes; otherwise its lessons are about this many
+    texts.
     """
 
     env: str

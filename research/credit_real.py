@@ -25,13 +25,12 @@ from memenvs.core.text import split_sentences
 from memenvs.evaluation.summary import bootstrap
 from memenvs.models.chat import ChatTokens
 from memenvs.models.loading import load_hf_tokenizer
-from memenvs.rollout.collect import collect
-from memenvs.rollout.policy import made_policy
 from memenvs.tasks.taskset import Task, TaskSet
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.wrappers import TAMTRL, InfoMem, MemPO, RewardMethod
 from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
+from research.demonstrations import taught
 
 TOKENIZER = "world"  # research/real_model.md was measured with it
 KINDS = {
@@ -52,15 +51,7 @@ _PASSAGE = re.compile(r"Doc \d+\(Title: (.*?)\) (.*?)(?=\nDoc \d+\(Title: |</inf
 
 
 class WriterTurn(NamedTuple):
-    """A turn of a scripted writer's episode.
-
-    Attributes:
-        task: its number.
-        kind: kind of the memories.
-        number: the turn, from 0.
-        evidence: whether the section shown holds a sentence that the answer needs.
-        turn: what the reward methods read.
-    """
+    """A turn of a scripted writer, and whether its section holds a sentence that the answer needs."""
 
     task: int
     kind: str
@@ -218,9 +209,7 @@ def play(
         shown.append(has_evidence)
         return text
 
-    writer = made_policy(lambda *_: reply, teacher=True)
-    (episode,) = collect(lambda: env, writer, [number], tasks=[number], errors="raise")
-    for count, turn in enumerate(episode.turns):
+    for count, turn in enumerate(taught(env, reply, number, seed=number).turns):
         yield WriterTurn(number, kind, count, shown[count], turn)
 
 

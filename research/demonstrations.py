@@ -1,4 +1,4 @@
-"""Episodes of teachers that play no environment turn by turn, for `sft --teacher FILE.jsonl`."""
+"""Episodes of teachers, played or put together, for `sft --teacher FILE.jsonl`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium as gym
+
+from memenvs.core.env import Agent
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.files import whole_file
+from memenvs.rollout.collect import collect
+from memenvs.rollout.policy import made_policy
+
+
+def taught(env: gym.Env[Any, Any], reply: Agent, task: int | None = None, seed: int = 0) -> Episode:
+    """An episode of a teacher, which sees what is privileged; of a task, or of the seed's own."""
+    teacher = made_policy(lambda *_: reply, teacher=True)
+    tasks = None if task is None else [task]
+    (episode,) = collect(lambda: env, teacher, [seed], tasks=tasks, errors="raise")
+    return episode
 
 
 def demonstration(
@@ -16,10 +29,7 @@ def demonstration(
 ) -> Episode:
     """An episode of what was new to read at each turn, and the reply to it.
 
-    Args:
-        pairs: fresh prompts where the context is rewritten; otherwise one prompt and feedback after it.
-        context: as of `info["context"]`.
-        success: whether the task was solved.
+    Where the context is rewritten `pairs` have fresh prompts; otherwise one prompt and feedback after it.
     """
     turns, shown = [], ""
     infos: list[dict[str, Any]] = [

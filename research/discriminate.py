@@ -30,7 +30,8 @@ from memenvs.retrieval.encoder import Encoder
 from memenvs.tasks.metrics import sub_em, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks
 from memenvs.wrappers.infomem import TARGETS
-from memenvs.wrappers.registry import SCORERS, make_scorer
+from memenvs.wrappers.names import SCORERS
+from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest
 
 _WORD_SHAPES = ((re.compile(r"^\d[\d,.]*$"), "9"), (re.compile(r"^[^\W\d_a-z]"), "A"))
@@ -140,13 +141,10 @@ def show(args: argparse.Namespace) -> None:
     width = max(len(name) for name, _ in table) + 2
     lines = [f"{len(questions)} questions of {source}{kept}"]
     lines.append(f"{'measure':{width}}{'MRR':24}{'SNR':24}ahead")
-    lines += [f"{name:{width}}{_columns(scores)}" for name, scores in table]
+    for name, scores in table:
+        mrr, snr, ahead = intervals(scores)
+        lines.append(f"{name:{width}}{mrr!s:24}{snr!s:24}{ahead}")
     sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _columns(scores: Array) -> str:
-    mrr, snr, ahead = intervals(scores)
-    return f"{mrr!s:24}{snr!s:24}{ahead}"
 
 
 def _rows(
@@ -246,11 +244,6 @@ def answered(model: str, questions: Sequence[Contexts], chat: bool | None = None
     Its greedy reply to the final-answer prompt (32 tokens) must contain the answer (words, ignoring case and
     articles); a model that was not trained on the prompt seldom boxes it.
 
-    Args:
-        model: folder or name for transformers.
-        questions: with their contexts.
-        chat: put prompts into its chat template; None: if it has one.
-
     Raises:
         ValueError: there are no such questions.
     """
@@ -274,11 +267,8 @@ def answered(model: str, questions: Sequence[Contexts], chat: bool | None = None
 def read_contexts(path: str | Path) -> list[Contexts]:
     """Contexts that were corrupted elsewhere, for instance by a language model as in InfoMem's appendix B.
 
-    Args:
-        path: JSON Lines of `question`, `answer`, `context` and `corrupted`, a list of two.
-
     Raises:
-        ValueError: a line has another form; the message names it.
+        ValueError: a line of the file has another form than `_CONTEXTS`; the message names it.
     """
     contexts = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
@@ -346,12 +336,6 @@ def information_gain(
 ) -> Array:
     """How much a context raises the mean log-probability of the answer, in nats a token (InfoMem eq. 11).
 
-    Args:
-        scorer: gives log-probabilities.
-        questions: with their contexts.
-        target: the answer as `"bare"` text (appendix D), or `"wrapped"` in a box.
-        template: a chat around `{prompt}`; None shows the prompt alone.
-
     Returns:
         Scores (N, 3), the true context's first.
     """
@@ -376,12 +360,7 @@ def attention(
         top1 = mean over u in Y of the maximum over v in C of A_uv   eq. 13
 
     A is the attention of the last layer, averaged over its heads; Y are the tokens of the bare answer after
-    the final-answer prompt, C those of the context inside it.
-
-    Args:
-        scorer: its model must return attention weights (`attn_implementation="eager"`).
-        questions: with their contexts, none empty.
-        template: a chat around `{prompt}`; None shows the prompt alone.
+    the final-answer prompt, C those of the context inside it. No context may be empty.
 
     Returns:
         `mass` and `top1`: scores (N, 3), the true context's first.

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from memenvs.build.examples import Example
+from memenvs.build.contexts import Example
 from memenvs.build.ruler import read_squad
 from memenvs.core.errors import ServerError
 from memenvs.core.files import write_text
@@ -92,7 +92,7 @@ def written(args: argparse.Namespace) -> tuple[list[dict[str, Any]], Counter[str
     )
 
     def write(example: Example) -> tuple[dict[str, Any] | None, str]:
-        answers, context = example.answers, true_context(example)
+        answers, (_, context) = example.answers, example.paragraphs[example.evidence[0]]
         record: dict[str, Any] = {"question": example.question, "answer": answers[0], "context": context}
 
         def read(reply: str) -> list[Score]:
@@ -112,11 +112,6 @@ def written(args: argparse.Namespace) -> tuple[list[dict[str, Any]], Counter[str
         results = list(progress(pool.map(write, chosen), len(chosen), "questions"))
     failures = Counter(reason for _, reason in results if reason)
     return [record for record, _ in results if record is not None], failures
-
-
-def true_context(example: Example) -> str:
-    """The paragraph that a question is asked about."""
-    return example.paragraphs[example.evidence[0]][1]
 
 
 def read_pair(reply: str, context: str, answers: Sequence[str]) -> tuple[list[str], str]:

@@ -24,7 +24,7 @@ from memenvs.core.env import Agent
 from memenvs.core.episode import Episode, Turn
 from memenvs.core.text import replace_templates
 from memenvs.envs.chunk_qa import TEMPLATES, WORDINGS, draw_documents
-from memenvs.rollout.scripted import CarefulCaller
+from memenvs.rollout.scripted import careful_caller
 from memenvs.tasks.context import open_reader
 from memenvs.tasks.metrics import answer_form, gold_answer, wrap_answer
 from memenvs.tasks.taskset import Task, TaskSet, open_tasks
@@ -150,14 +150,14 @@ def fact_caller(env: gym.Env[Any, Any]) -> Agent:
         env: `MemToolQA-v0` on a world that `memenvs build world` built.
     """
     inner: Any = env.unwrapped
-    careful, (facts, needed) = CarefulCaller(inner), facts_of(inner.questions)
+    careful, (facts, needed) = careful_caller(inner), facts_of(inner.questions)
 
     def reply(observation: str, info: dict[str, Any]) -> str:
         said = careful(observation, info)
-        if not inner.episode.history:
+        if not inner.state.history:
             return said
         _, closed, answer = said.partition("</reasoning>")
-        notes = write_notes(facts, needed[inner.episode.task]) if "unknown" not in answer else []
+        notes = write_notes(facts, needed[inner.state.task]) if "unknown" not in answer else []
         return "<reasoning>" + "\n".join(notes) + closed + answer
 
     return reply

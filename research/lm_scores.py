@@ -22,8 +22,8 @@ import numpy as np
 
 from memenvs import evaluate
 from memenvs.core.episode import Turn
-from memenvs.evaluation.policies import ModelOptions
 from memenvs.models import HFPolicy, Ids, SamplingParams
+from memenvs.models.settings import ModelOptions
 from research.credit_real import play, read, search
 
 Messages = list[tuple[str, str]]
@@ -36,12 +36,8 @@ COLUMNS = ("random_text", "zero-shot", "few-shot", "lexical", "gold")
 class PlaySetting(NamedTuple):
     """How an environment is played here.
 
-    Attributes:
-        env: its id.
-        arguments: of the environment.
-        shots: arguments that differ for the example episodes, and their tasks.
-        teach: returns the turns of an example episode.
-        stop: strings that end a reply.
+    `shots` has arguments that differ for the example episodes, and their tasks; `teach` returns the turns of
+    an example episode, and `stop` are strings that end a reply.
     """
 
     env: str
@@ -52,13 +48,7 @@ class PlaySetting(NamedTuple):
 
 
 class FewShotPolicy(HFPolicy):
-    """A model that reads examples before each fresh prompt.
-
-    Args:
-        model: folder or name.
-        shots: returns the examples for a prompt.
-        more: arguments of `HFPolicy`.
-    """
+    """A model that reads examples, which `shots` returns for a prompt, before each fresh prompt."""
 
     def __init__(self, model: str, shots: Callable[[str], Messages], **more: Any) -> None:
         super().__init__(model, **more)

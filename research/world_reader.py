@@ -29,13 +29,13 @@ from memenvs.tasks.taskset import Card, TaskSet, open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 from research.demonstrations import demonstration, write_demonstrations
 from research.discriminate import answer_prompt, corrupt
-from research.reproduce.runs import clone
+from research.harness import clone
 from research.reproduce.world_gpt import save_world_gpt
 from research.reproduce.world_tasks import Names
 
 ENTITIES, QUESTIONS = 10_000, 30_000
 PART = 500  # questions per part; a question's other sentences come from the same part
-BUNDLED = (1000, "test")  # entities and split of world-test, as `memenvs.build.bundled` makes it
+BUNDLED = (1000, "test")  # entities and split of world-test, as `research.bundled` makes it
 
 
 def parts(folder: Path, entities: int, questions: int) -> Iterator[TaskSet]:

@@ -11,7 +11,8 @@ from tiny_model import save_tiny_bert, save_tiny_model
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from vllm_server import vllm_server
 
-from memenvs.build.examples import Example, among_distractors
+from memenvs.build.contexts import Example
+from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
 from memenvs.tasks.taskset import Card, open_tasks
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
@@ -98,6 +99,12 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tokenizer(tiny_model):
+    """The tiny model's tokenizer; a test that changes one loads its own."""
+    return pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tiny_model)
+
+
+@pytest.fixture(scope="session")
 def vllm_url(tiny_model, tmp_path_factory):
     """The address of a real vLLM server of `tiny_model`, served as "tiny"."""
     with vllm_server(tiny_model, tmp_path_factory.mktemp("vllm") / "log") as url:
@@ -137,7 +144,7 @@ def any_tokenizer(request):
     """A tokenizer of each kind, trained on some of the bundled world."""
     if request.param == "byte_level":
         return load_tokenizer("world")
-    texts = open_tasks("world-train").shown(range(300))
+    texts = open_tasks("world-train").document_texts(range(300))
     make = {"word_piece": _word_piece, "unigram": _unigram, "word_level": _word_level}[request.param]
     made, trainer = make()
     made.train_from_iterator(texts, trainer)

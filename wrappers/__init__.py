@@ -4,26 +4,32 @@ A method is a class with its settings: `RewardWrapper(env, [TAMTRL(minmax=False)
 same credit to whole groups of episodes.
 """
 
-from memenvs.core.episode import Credit, Episode, Turn
-from memenvs.wrappers.credit import assign_credit
-from memenvs.wrappers.fixed_size import ChooseReply, HashText
-from memenvs.wrappers.format_gate import FormatGate
-from memenvs.wrappers.gigpo import GiGPO
-from memenvs.wrappers.igpo import IGPO
-from memenvs.wrappers.infomem import InfoMem
-from memenvs.wrappers.judge import Judge
-from memenvs.wrappers.mempo import MemPO
-from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.otc import OTC
-from memenvs.wrappers.prm import PRM
-from memenvs.wrappers.question_credit import QuestionCredit
-from memenvs.wrappers.rememr1 import ReMemR1
-from memenvs.wrappers.search_r1 import SearchR1
-from memenvs.wrappers.search_rewards import SearchRewards
-from memenvs.wrappers.stepsearch import StepSearch
-from memenvs.wrappers.tamtrl import TAMTRL
-from memenvs.wrappers.tool_rewards import ToolRewards
-from memenvs.wrappers.wrapper import RewardWrapper
+from typing import TYPE_CHECKING
+
+from memenvs.core.optional import lazy_names
+from memenvs.wrappers.names import METHODS
+
+if TYPE_CHECKING:
+    from memenvs.core.episode import Credit, Episode, Turn
+    from memenvs.wrappers.credit import assign_credit
+    from memenvs.wrappers.fixed_size import ChooseReply, HashText
+    from memenvs.wrappers.format_gate import FormatGate
+    from memenvs.wrappers.gigpo import GiGPO
+    from memenvs.wrappers.igpo import IGPO
+    from memenvs.wrappers.infomem import InfoMem
+    from memenvs.wrappers.judge import Judge
+    from memenvs.wrappers.mempo import MemPO
+    from memenvs.wrappers.method import RewardMethod
+    from memenvs.wrappers.otc import OTC
+    from memenvs.wrappers.prm import PRM
+    from memenvs.wrappers.question_credit import QuestionCredit
+    from memenvs.wrappers.rememr1 import ReMemR1
+    from memenvs.wrappers.search_r1 import SearchR1
+    from memenvs.wrappers.search_rewards import SearchRewards
+    from memenvs.wrappers.stepsearch import StepSearch
+    from memenvs.wrappers.tamtrl import TAMTRL
+    from memenvs.wrappers.tool_rewards import ToolRewards
+    from memenvs.wrappers.wrapper import RewardWrapper
 
 __all__ = [
     "IGPO",
@@ -50,6 +56,16 @@ __all__ = [
     "Turn",
     "assign_credit",
 ]
+
+# A name's module loads when the name is first read, so that lists of names and wrong options show at once.
+_MODULES = {name: place.partition(":")[0] for name, place in METHODS.items()} | {
+    **dict.fromkeys(("Credit", "Episode", "Turn"), "memenvs.core.episode"),
+    "assign_credit": "memenvs.wrappers.credit",
+    **dict.fromkeys(("ChooseReply", "HashText"), "memenvs.wrappers.fixed_size"),
+    "RewardMethod": "memenvs.wrappers.method",
+    "RewardWrapper": "memenvs.wrappers.wrapper",
+}
+__getattr__ = lazy_names(__name__, **{name: (module, "") for name, module in _MODULES.items()})
 
 if __name__ == "wrappers":
     raise ImportError("import memenvs.wrappers: the folder wrappers is that package, by a link in memenvs")

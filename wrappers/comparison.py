@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -35,19 +35,8 @@ class ComparisonSettings:
     normalize: Literal["sum", "components"] = "sum"
     component_weights: Mapping[str, float] = field(default_factory=dict)
 
-    def check(self, comparison: Comparison, reward: str) -> None:
-        """Raise a one-line `ValueError` where a setting has no effect.
-
-        Args:
-            comparison: reads the settings.
-            reward: what errors call it.
-        """
-        default = ComparisonSettings()
-        for name in (setting.name for setting in fields(self)):
-            value = getattr(self, name)
-            if value != getattr(default, name) and name not in comparison.uses:
-                used = ", ".join(comparison.uses) or "no setting"
-                raise ValueError(f"reward {reward} uses {used}; leave out {name} {value}")
+    def check(self) -> None:
+        """Raise a one-line `ValueError` where settings contradict each other."""
         if self.normalize == "components" and (self.estimator, self.scale) != ("grpo", "std"):
             raise ValueError(
                 "normalize components uses each component's mean and std: leave estimator grpo and scale "
@@ -105,7 +94,6 @@ class OutcomeComparison(Comparison):
     adds_advantages = False
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
-        """Each episode's advantage over the outcomes of its group."""
         groups = [episode.group for episode in episodes]
         return same_at_every_turn(episodes, how.compare(results_of(episodes), groups))
 
@@ -120,7 +108,6 @@ class TurnComparison(Comparison):
     uses = ("estimator", "scale", "alpha", "ended")
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
-        """A_k of eq. 12, with the settings' estimator."""
         groups = [episode.group for episode in episodes]
         turns = [
             _rewards_of_turns(episode, np.subtract(episode.turn_rewards, episode.outcome_rewards))
@@ -149,7 +136,6 @@ class PooledTurnComparison(Comparison):
     needs_both_answers = True
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
-        """A_t of eq. 7, over all turns of a group."""
         earned = [
             _rewards_of_turns(episode, episode.turn_rewards) + episode.length_penalty for episode in episodes
         ]
@@ -176,20 +162,13 @@ def results_of(episodes: Sequence[Episode]) -> list[float]:
     NaN where reward methods replace the outcome and none could measure the last turn, as a judge that was not
     reached: the episode is then compared with none.
     """
-    return [
-        math.nan if _outcome_unknown(episode) else sum(episode.outcome_rewards) + episode.length_penalty
-        for episode in episodes
-    ]
-
-
-def _outcome_unknown(episode: Episode) -> bool:
-    last = [
-        credit.value
-        for credits in episode.credits.values()
-        for credit in credits
-        if credit.turn == len(episode.turn_rewards) - 1 and not credit.advantage
-    ]
-    return episode.replaces_outcome and bool(last) and bool(np.isnan(last).all())
+    results = []
+    for episode in episodes:
+        last = [credit for credits in list(episode.credits.values()) for credit in credits]
+        last = [credit for credit in last if credit.turn == len(episode.turns) - 1 and not credit.advantage]
+        unknown = episode.replaces_outcome and bool(last) and not any(credit.known for credit in last)
+        results.append(math.nan if unknown else sum(episode.outcome_rewards) + episode.length_penalty)
+    return results
 
 
 def components_of(episodes: Sequence[Episode]) -> dict[str, Floats]:

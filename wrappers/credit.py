@@ -16,11 +16,11 @@ from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import Scorer, ScoreRequest, TokenScores
 
 Methods = Sequence[RewardMethod]
-Known = dict[ScoreRequest, TokenScores]
+ScoreCache = dict[ScoreRequest, TokenScores]
 Errors = Literal["fail", "raise"]
 """What an error does: `"fail"` fails the episode in which it was raised, `"raise"` raises it."""
 
-UNMEASURED = "the signal of this turn is not a finite number"
+UNMEASURED = "the signal or the credit of this turn is not a finite number"
 
 
 def assign_credit(
@@ -28,7 +28,7 @@ def assign_credit(
     methods: Methods,
     scorer: Scorer | None = None,
     errors: Errors = "fail",
-    known: Known | None = None,
+    cache: ScoreCache | None = None,
 ) -> None:
     """Measure the turns of ended episodes, and give each turn its credits by every method.
 
@@ -40,9 +40,9 @@ def assign_credit(
         methods: reward methods with different names.
         scorer: gives log-probabilities to the methods that ask for them.
         errors: what an error of the scorer does.
-        known: scores that need not be asked for, as for `measure`.
+        cache: scores that need not be asked for, as for `measure`.
     """
-    measure(episodes, methods, scorer, errors, known)
+    measure(episodes, methods, scorer, errors, cache)
     groups = [[episodes[i] for i in rows] for rows in members([episode.group for episode in episodes])]
     for method in methods:
         for compared in groups if method.group else [list(episodes)]:
@@ -63,13 +63,13 @@ def credit_so_far(
     methods: Methods,
     scorer: Scorer | None,
     errors: Errors = "fail",
-    known: Known | None = None,
+    cache: ScoreCache | None = None,
 ) -> None:
     """Give turns the credit that is known while episodes are played: the signals of immediate methods.
 
     The arguments are those of `assign_credit`.
     """
-    measure(episodes, [method for method in methods if method.immediate], scorer, errors, known)
+    measure(episodes, [method for method in methods if method.immediate], scorer, errors, cache)
     for episode in episodes:
         for number, turn in enumerate(episode.turns):
             for method in methods:
@@ -83,30 +83,25 @@ def measure(
     methods: Methods,
     scorer: Scorer | None,
     errors: Errors = "fail",
-    known: Known | None = None,
+    cache: ScoreCache | None = None,
 ) -> None:
     """Give turns the signals that they lack, by one call of the scorer; equal requests are scored once.
 
-    If that call fails, the episodes are scored one by one, and those whose own call fails have failed.
-
-    Args:
-        episodes: episodes, ended or not.
-        methods: reward methods with different names.
-        scorer: gives log-probabilities to the methods that ask for them.
-        errors: what an error of the scorer does.
-        known: scores that need not be asked for; it then holds those of this call instead. A prompt after a
-            turn is the prompt before the next, so a caller that measures turn by turn keeps it.
+    If that call fails, the episodes are scored one by one, and those whose own call fails have failed. The
+    arguments are those of `assign_credit`; the episodes need not have ended. `cache` then holds the scores of
+    this call instead: a prompt after a turn is the prompt before the next, so a caller that measures turn by
+    turn keeps it.
     """
     played = [episode for episode in episodes if not episode.error]
-    asked = [
+    unmeasured = [
         (episode, number, turn, method, method.requests(turn))
         for episode in played
         for method in methods
         for number, turn in enumerate(episode.turns)
         if method.name not in turn.signals
     ]
-    wanted = dict.fromkeys(request for *_, requests in asked for request in requests)
-    unique = [request for request in wanted if request not in (known or {})]
+    wanted = dict.fromkeys(request for *_, requests in unmeasured for request in requests)
+    unique = [request for request in wanted if request not in (cache or {})]
     try:
         nats = scorer.logprobs(unique) if scorer and unique else []
         if len(nats) != len(unique):
@@ -120,11 +115,11 @@ def measure(
             for episode in played:
                 measure([episode], methods, scorer)
         return
-    scores = {**(known or {}), **dict(zip(unique, nats, strict=True))}
-    if known is not None:
-        known.clear()
-        known.update({request: scores[request] for request in wanted})
-    for episode, number, turn, method, requests in asked:
+    scores = {**(cache or {}), **dict(zip(unique, nats, strict=True))}
+    if cache is not None:
+        cache.clear()
+        cache.update({request: scores[request] for request in wanted})
+    for episode, number, turn, method, requests in unmeasured:
         signal = float(method.signal(turn, [scores[request] for request in requests]))
         turn.signals[method.name] = signal if math.isfinite(signal) else math.nan
         if math.isfinite(signal) and method.has_signal and (requests or not method.asks):
@@ -132,12 +127,7 @@ def measure(
 
 
 def check_methods(methods: Methods, scorer: Scorer | None, info: Info) -> None:
-    """Refuse methods that do not fit each other, or an environment.
-
-    Args:
-        methods: the reward methods.
-        scorer: their scorer.
-        info: the info of a reset of the environment.
+    """Refuse methods that do not fit each other, or an environment, by the info of its reset.
 
     Raises:
         ValueError: two components have one name, or a method needs what the info or the caller does not give.
@@ -171,7 +161,8 @@ def _credit(method: RewardMethod, episodes: Sequence[Episode]) -> None:
     for episode, credits in zip(compared, method.assign_credit(compared) if compared else [], strict=True):
         for credit in () if episode.error else credits:
             turn = episode.turns[credit.turn]
-            if credit.from_signal and math.isnan(turn.signals[method.name]):
+            lacks_signal = credit.from_signal and math.isnan(turn.signals[method.name])
+            if lacks_signal or math.isinf(credit.value):
                 credit = replace(credit, value=math.nan, reason=credit.reason or UNMEASURED)
             turn.credits[method.name].append(credit)
     for episode in episodes:
@@ -180,12 +171,7 @@ def _credit(method: RewardMethod, episodes: Sequence[Episode]) -> None:
 
 
 def _missing_outcome(episode: Episode, methods: Methods) -> str:
-    """Why the method that replaces the outcome gave none, in a line; empty where it gave one.
-
-    Args:
-        episode: an ended episode with its credits.
-        methods: the methods that gave them.
-    """
+    """Why the method that replaces the outcome of an ended episode gave none; empty where it gave one."""
     for method in methods:
         if method.replaces_outcome and episode.turns:
             for credit in episode.turns[-1].credits.get(method.name, ()):

@@ -68,7 +68,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
             )
         self.n_answers = n_answers
         self._answers: list[str] = []
-        self._replies: list[str] = []
+        self.candidate_replies: list[str] = []
         self.action_space = gym.spaces.Discrete(count(n_answers))
 
     def reset(
@@ -81,7 +81,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Give the reply of that number."""
-        observation, reward, terminated, truncated, info = self.env.step(self._replies[int(action)])
+        observation, reward, terminated, truncated, info = self.env.step(self.candidate_replies[int(action)])
         return observation, reward, terminated, truncated, self._shown(info)
 
     def get_memory(self) -> list[str]:
@@ -94,7 +94,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         In Sokoban these are the moves that move the player, or all where none does; elsewhere all replies.
         """
         mask: list[bool] = getattr(self._inner, "choice_mask", list)()
-        return np.array(mask if any(mask) else [True] * len(self._replies))
+        return np.array(mask if any(mask) else [True] * len(self.candidate_replies))
 
     def check_memory(self, memory: Any) -> None:
         """Raise a one-line `ValueError` unless a memory is one of candidates."""
@@ -103,14 +103,14 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
     def set_memory(self, memory: list[str]) -> None:
         """Show the candidates of a memory."""
         self._answers = list(memory)
-        self._replies = self._inner.choices(self._answers)
+        self.candidate_replies = self._inner.choices(self._answers)
 
     def _shown(self, info: dict[str, Any]) -> dict[str, Any]:
-        self._replies = self._inner.choices(self._answers)
-        return {**info, "replies": list(self._replies)}
+        self.candidate_replies = self._inner.choices(self._answers)
+        return {**info, "replies": list(self.candidate_replies)}
 
 
-class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class HashText(gym.ObservationWrapper[Floats32, Any, str], RecordConstructorArgs):
     """Show a text as a vector of hashed n-grams (feature hashing, Weinberger et al. 2009, without signs).
 
     Observation:
@@ -126,24 +126,17 @@ class HashText(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     @checked
     def __init__(self, env: gym.Env[str, Any], size: Count = 256) -> None:
         RecordConstructorArgs.__init__(self, size=size)
-        gym.Wrapper.__init__(self, env)
+        gym.ObservationWrapper.__init__(self, env)
         self.size = size
+        self._chooses = env.has_wrapper_attr("candidate_replies")
         space = env.action_space
         replies = int(space.n) if isinstance(space, gym.spaces.Discrete) else 0
         width = (1 + replies) * size + replies
         self.observation_space = gym.spaces.Box(0.0, 1.0, (width,), np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Floats32, dict[str, Any]]:
-        """Start an episode."""
-        text, info = self.env.reset(seed=seed, options=options)
-        return features(text, info.get("replies", []), self.size), info
-
-    def step(self, action: Any) -> tuple[Floats32, Any, bool, bool, Info]:
-        """Play an action."""
-        text, reward, terminated, truncated, info = self.env.step(action)
-        return features(text, info.get("replies", []), self.size), reward, terminated, truncated, info
+    def observation(self, observation: str) -> Floats32:
+        replies = self.env.get_wrapper_attr("candidate_replies") if self._chooses else []
+        return features(observation, replies, self.size)
 
 
 def draw_answers(env: Any, count: int) -> list[str]:
@@ -154,7 +147,7 @@ def draw_answers(env: Any, count: int) -> list[str]:
     """
     tasks = env.tasks if hasattr(env, "tasks") else env.questions
     rng: np.random.Generator = env.np_random
-    task = tasks[env.episode.task]
+    task = tasks[env.state.task]
     answers = [gold_answer(task.answers, env.metric)]
     for other in rng.permutation(len(tasks)).tolist():
         if len(answers) == count:
@@ -192,8 +185,8 @@ def grams(text: str) -> tuple[int, ...]:
     words = _WORD.findall(text.lower())
     pairs = [_hash(f"{word} {following}") for word, following in itertools.pairwise(words)]
     # Long words are not kept, as a policy may write many.
-    known = (_word(word) if len(word) < 64 else _word.__wrapped__(word) for word in words)
-    return (*itertools.chain.from_iterable(known), *pairs)
+    hashes = (_word(word) if len(word) < 64 else _word.__wrapped__(word) for word in words)
+    return (*itertools.chain.from_iterable(hashes), *pairs)
 
 
 @functools.lru_cache(maxsize=100_000)

@@ -41,7 +41,6 @@ class FormatGate(RewardMethod):
     needs = ("metrics/format",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """R at the last turn, 0 before."""
         if not turn.over:
             return 0.0
         if turn.info["metrics"]["format"] != 1.0:

@@ -58,21 +58,14 @@ class GiGPO(RewardMethod):
     needs = ("feedback", "privileged")
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """Omega A^S of every turn."""
-        played = [episode for episode in episodes if episode.turns and not episode.error]
-        rewards = [episode.turns[-1].info["turn_rewards"] for episode in played]
-        texts = [[state_of(turn) for turn in episode.turns] for episode in played]
-        states = similar_states(texts, self.similarity)
+        # An episode that failed is compared with none, as if it had no turns.
+        played = [[] if episode.error else episode.turns for episode in episodes]
+        rewards = [turns[-1].info["turn_rewards"] if turns else [] for turns in played]
+        states = similar_states([[state_of(turn) for turn in turns] for turns in played], self.similarity)
         advantages = gigpo(rewards, states, gamma=self.gamma, scale=self.scale)
-        advantages_of = {
-            id(episode): turns.tolist() for episode, turns in zip(played, advantages, strict=True)
-        }
         return [
-            [
-                Credit(k, self.omega * value, advantage=True)
-                for k, value in enumerate(advantages_of.get(id(episode), ()))
-            ]
-            for episode in episodes
+            [Credit(k, self.omega * value, advantage=True) for k, value in enumerate(values.tolist())]
+            for values in advantages
         ]
 
 

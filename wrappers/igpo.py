@@ -55,7 +55,6 @@ class IGPO(RewardMethod):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the policy can read, and the answer."""
         return ("privileged/prompt_with_history", "privileged/question", f"privileged/{TARGETS[self.target]}")
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:

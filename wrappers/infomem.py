@@ -85,12 +85,10 @@ class InfoMem(RememberingMethod):
 
     @property
     def replaces_outcome(self) -> bool:
-        """Where it is left out."""
         return not self.outcome
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The memory, and what its value is measured by."""
         if self.condition == "query":
             return ("privileged/memory", "privileged/question")
         return (
@@ -119,7 +117,6 @@ class InfoMem(RememberingMethod):
         return with_memory - without
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """The bonus, beta * r~, at the last turn of each rollout."""
         gains = [(signals or [np.nan])[-1] for signals in self.signals_of(episodes)]
         if len(episodes) == 1:
             bonus = [self._alone(gains[0], episodes[0].success)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import logging
 import math
@@ -44,11 +46,34 @@ PLACES = ("transcript", "first_prompt", "question", "answer", "reference", "turn
 MAX_CHARS = 8000
 """Characters shown of each text of the record, the middle left out."""
 
+_MARKS = " \t\r\n*_`\"'>#•"
+"""What may stand before a score: white space, Markdown, quotes."""
+
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)"
-_LINE = re.compile(rf"Turn\s*(\d+)\s*:\s*({_NUMBER})", re.IGNORECASE)
+_WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": 0.0, "false": 0.0, "incorrect": 0.0, "wrong": 0.0}
+_ALONE = rf"(?:{'|'.join(_WORDS)})(?!\w|[ \t]+\w)"
+_WORD = re.compile(rf"(?:^|(?<=[.!?,;:\n*(]))\s*({_ALONE})", re.IGNORECASE)
+# a number that is not part of a fraction, a range, a sum or a choice such as "0 or 1"
+_VALUE = rf"{_NUMBER}(?!\d|\.\d|\s*(?:[/%]|of\b|or\b|to\b|and\b|[-–+*=]\s*\d)|[^\n]*\bout of\b)|{_ALONE}"
+_LABELLED = re.compile(
+    rf"(?<![\w-])(?:(?:final|overall|total)[ _-]?)?(scores?|rating|grade|verdict)[{_MARKS}]*"
+    rf"(?:[:=]|\bis\b)[{_MARKS}]*(\[[^\[\]]*\]|{_VALUE})",
+    re.IGNORECASE,
+)
+_BREAK = re.compile(rf"\n|[,;|](?=[{_MARKS}-]*turn[\s\d])", re.IGNORECASE)
+_LINE = re.compile(
+    rf"(?:\d+[.)])?[{_MARKS}{{|-]*Turn\s*#?(\d+)(?:\s*score)?[{_MARKS}]*:[{_MARKS}]*"
+    rf"({_NUMBER}(?![\d.\w])|{_ALONE})\D*",
+    re.IGNORECASE,
+)
+# an object that has a name twice is none, so that two different scores are seen
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else None
+)
+_BUT = re.compile(r"\b(?:but|however|although|partly|partially|except|unless)\b", re.IGNORECASE)
+_OTHER = re.compile("rating|grade|verdict", re.IGNORECASE)
+_LIST = re.compile(r"\[([^\[\]]+)\]")
 _TAGGED = re.compile(r"<(score|answer)>((?:(?!<\1>).)*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_WORDS = {"yes": 1.0, "no": 0.0}
-_FENCE = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 
@@ -64,20 +89,19 @@ class Judge(ScoreMethod):
     turn gets -1, 0.2 or 1; an earlier one +0.1 or -0.2 for its form, +0.3 for what it found, -0.1 for each
     search so far; as an outcome 1 or 0. `"general"` asks of any task how far each turn moved it on, 0 to 1.
     `"longmemeval"` asks of the last reply alone whether it is right, 1 or 0, by the rule for its type of
-    question, which is the first part of the task's id (`memenvs.build.readers.longmemeval`). `"equivalence"`
+    question, which is the first part of the task's id (`memenvs.build.readers.records`). `"equivalence"`
     asks whether the last reply means exactly the same as a right answer, 1 or 0 (InfoMem C.3).
 
-    A rubric's prompt decides how the verdict is read. A prompt with `<score>` asks for lines `Turn1: X.X`
-    from -1 to 1 inside `<score>…</score>`, after the `<reasoning>…</reasoning>` if there is one; any other
-    asks for one JSON object, `{"scores": […]}`, of numbers from 0 to 1. An outcome, and the verdict on a
-    prompt of your own, is read with prose around it (`read_verdict`). A thought that leads a verdict is
-    dropped. A verdict in another form or with another number of scores is NaN with the reason in its
-    `Credit`, never 0, like a score out of range and an unreachable endpoint. `failures` counts the reasons,
+    A verdict is read in any form in which it is clear (`read_verdict`), on the rubric's scale: `"search"`
+    scores turns from -1 to 1 and an outcome 0 or 1. A thought that leads a verdict is dropped. A verdict
+    without a score, with two different ones or with another number of them is NaN with the reason in its
+    `Credit`, never 0, like a score off the scale and an unreachable endpoint. `failures` counts the reasons,
     the log warns of each once, and `info["metrics"]["judge_unscored"]` counts the credits. Where the outcome
     is replaced, a learner leaves out an episode whose last turn has no score.
 
     Args:
-        url: address of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`.
+        url: address of an OpenAI-compatible endpoint, e.g. `http://localhost:8000/v1`; what may be secret in
+            it is neither printed nor written to a file.
         model: the judge's name at the endpoint.
         level: `"turn"`, or `"outcome"`: one score, given to the last turn.
         rubric: `"search"`, `"general"`, or, of the outcome, `"longmemeval"` or `"equivalence"`.
@@ -103,7 +127,7 @@ class Judge(ScoreMethod):
             `{"temperature": None, "max_tokens": None, "max_completion_tokens": 4096}`.
     """
 
-    url: str
+    url: str = field(repr=False)
     model: str
     level: Literal["turn", "outcome"] = "turn"
     rubric: str = "search"
@@ -136,12 +160,18 @@ class Judge(ScoreMethod):
         self._system = Template("").reworded(texts[SYSTEM], SYSTEM).fill() if SYSTEM in texts else ""
         rubrics = {name: _rubric(f"longmemeval/{name}") for name in SPECIAL if name in parts}
         rubrics[USER] = text = _rubric(f"{self.rubric}_{self.level}")
-        prompts = {name: _template(text, name) for name, text in rubrics.items()}
-        prompts |= {name: _own_template(text, name) for name, text in texts.items() if name != SYSTEM}
-        self._prompts = prompts
-        self._read = tagged_scores if "<score>" in text else json_scores
-        if self.level == "outcome" or USER in texts:
-            self._read = read_verdict
+        self._prompts = {name: Template(text, optional=PLACES, name=name) for name, text in rubrics.items()}
+        for name in [name for name in texts if name != SYSTEM]:
+            self._prompts[name] = Template("", optional=PLACES, name=name).reworded(texts[name], name)
+            if not {"answer", "transcript"} & set(self._prompts[name].places):
+                raise ValueError(
+                    f"the {name!r} template has neither {{answer}} (the last reply) nor {{transcript}} (all "
+                    "turns); add one"
+                )
+        of_turns = self.level == "turn"
+        # the rubric's own scale; a prompt of a user's has that of the form in which it is answered
+        self._low = None if USER in texts else -1.0 if of_turns and "<score>" in text else 0.0
+        self._whole = self._low is not None and not of_turns and self.rubric != "general"
         self._watch = Watch(self._client(None).url)  # which refuses a wrong URL
 
     @property
@@ -151,13 +181,16 @@ class Judge(ScoreMethod):
         return ("context", "feedback", *(("events/searches",) if of_searches else ()))
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """The scores of each episode, times `weight`, and the outcome where that is wanted."""
         with ThreadPoolExecutor(self.concurrency) as pool:
             verdicts = list(progress(pool.map(self._judge, episodes), len(episodes), "judgements"))
-        for reason in (reason for scores in verdicts for _, reason in scores if reason):
-            kind = reason.partition(":")[0]
-            if kind not in self.failures:
-                _log.warning("the judge gave no score: %s", reason)
+        if all(reason for scores in verdicts for _, reason in scores):
+            self._watch.end()
+        for kind in (reason.partition(":")[0] for scores in verdicts for _, reason in scores if reason):
+            if kind not in self.failures and "useless" not in self._watch.warned:
+                failed = [scores for scores in verdicts if any(why.startswith(kind) for _, why in scores)]
+                why = next(why for _, why in failed[0] if why)
+                text = f"no score in {len(failed)} of {len(verdicts)} verdicts, such as: {why}"
+                _log.warning("%s: the judge gave %s; change its template or its model", self._watch.url, text)
             self.failures[kind] += 1
         return [
             self.pay(episode, scores, 0 if self.level == "turn" else len(episode.turns) - 1)
@@ -186,8 +219,8 @@ class Judge(ScoreMethod):
         if self.cache is not None:
             digest = json_sha256(body)
             place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
-            if (kept := _read_reply(place)) is not None:
-                return read(kept)
+            with contextlib.suppress(OSError, ValueError, KeyError):  # there is none, or its file is broken
+                return read(decode(place.read_bytes(), dict[str, str], str(place))["reply"])
         key = key_in(self.key_variable) if self.key_variable else None
         completion = complete(self._client(key), body)
         self._watch.see(body, completion)
@@ -220,36 +253,15 @@ class Judge(ScoreMethod):
         )
         count = len(episode.turns) if self.level == "turn" else None
         try:
-            return self.ask(prompt, lambda verdict: self._read(verdict, count))
+            return self.ask(
+                prompt, lambda verdict: read_verdict(verdict, count, self._low, whole=self._whole)
+            )
         except ServerError as error:
             return _unscored(count, f"endpoint: {error}")
 
 
-def _read_reply(place: Path) -> str | None:
-    """A kept reply; None if there is none, or if the file is broken."""
-    try:
-        return decode(place.read_bytes(), dict[str, str], str(place))["reply"]
-    except (OSError, ValueError, KeyError):
-        return None
-
-
 def _rubric(name: str) -> str:
     return (RUBRICS / f"{name}.txt").read_text(encoding="utf-8")
-
-
-def _template(text: str, name: str) -> Template:
-    return Template(text, optional=PLACES, name=name)
-
-
-def _own_template(text: str, name: str) -> Template:
-    """A prompt of a user's, which shows the judge the last reply or the whole record."""
-    template = _template("", name).reworded(text, name)
-    if not {"answer", "transcript"} & set(template.places):
-        raise ValueError(
-            f"the {name!r} template has neither {{answer}} (the last reply) nor {{transcript}} (all turns); "
-            "add one"
-        )
-    return template
 
 
 def transcript(episode: Episode, max_chars: int) -> str:
@@ -276,141 +288,127 @@ def excerpt(text: str, limit: int) -> str:
     return f"{text[:half]} [… {len(text) - 2 * half} characters …] {text[-half:]}"
 
 
-def json_scores(verdict: str, count: int | None) -> list[Score]:
-    """The scores, 0 to 1, of a verdict that is one JSON object, with a code fence around it or not.
+def read_verdict(
+    verdict: str, count: int | None, low: float | None = None, *, whole: bool = False
+) -> list[Score]:
+    r"""The scores of a verdict in whatever form a judge gives it, with prose around it.
+
+    It is in the text after the last `</reasoning>`: in `<score>…</score>`, otherwise in `<answer>…</answer>`
+    (InfoMem C.3), otherwise in `\boxed{…}`, otherwise in all of it. A score is the value of `score` in an
+    object of JSON or Python or after `Score:`, otherwise that of `rating`, `grade` or `verdict`, otherwise a
+    text that is a number or begins or ends in yes, no, correct …. Scores of turns are the list under
+    `scores`, otherwise lines `Turn1: X.X` in order, otherwise any list of numbers. Bold type, bullets, code
+    fences, and numbers as text make no difference.
 
     Args:
         verdict: the judge's reply.
-        count: scores that `{"scores": […]}` must hold; None wants `{"score": …}`.
+        count: number of scores of turns; None wants one score.
+        low: the lowest score, where the highest is 1; None: -1 for lines, otherwise 0.
+        whole: whether a single score must be 0 or 1; if `low` is None, one in tags must be, too.
 
-    >>> json_scores('{"scores": [1, 0.5]}', 2)
-    [(1.0, ''), (0.5, '')]
-    """
-    stripped, key = verdict.strip(), "score" if count is None else "scores"
-    fenced = _FENCE.fullmatch(stripped)
-    try:
-        answer: Any = json.loads(fenced[1] if fenced else stripped)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict) or set(answer) != {key}:
-        return _unscored(count, f"unreadable: not an object of {key!r} alone but {stripped[:120]!r}")
-    scores = [answer[key]] if count is None else answer[key]
-    if not isinstance(scores, list) or len(scores) != (count or 1):
-        size = len(scores) if isinstance(scores, list) else "no list"
-        return _unscored(count, f"wrong number: {size} scores for {count} turns")
-    return [_score(value, 0.0) for value in scores]
-
-
-def tagged_scores(verdict: str, count: int | None) -> list[Score]:
-    r"""The scores of a verdict in the form of MT-PPO's appendix D.2.
-
-    The text after the last `</reasoning>` (or all of it, without one) must be one `<score>…</score>`.
-
-    Args:
-        verdict: the judge's reply.
-        count: lines `Turn1: X.X`, `Turn2: X.X`, … from -1 to 1 that it must hold, in order; None wants one
-            number, 0 or 1.
-
-    >>> tagged_scores("<reasoning>…</reasoning><score>Turn1: -0.2\nTurn2: 1.0</score>", 2)
-    [(-0.2, ''), (1.0, '')]
-    """
-    score = verdict.rpartition("</reasoning>")[2].strip()
-    inside = score.removeprefix("<score>").removesuffix("</score>")
-    if len(inside) != len(score) - len("<score></score>") or "<score>" in inside:
-        return _unscored(count, f"unreadable: not one <score> after the reasoning but {score[:120]!r}")
-    if count is None:
-        if not re.fullmatch(_NUMBER, inside.strip()):
-            return _unscored(count, f"unreadable: not one number but {inside[:60]!r}")
-        if (value := float(inside)) not in (0.0, 1.0):
-            return _unscored(count, f"out of range: {value!r} is neither 0 nor 1")
-        return [(value, "")]
-    return _line_scores(inside, count)
-
-
-def _line_scores(text: str, count: int) -> list[Score]:
-    """The scores of lines `Turn1: X.X`, from -1 to 1."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    matches = [match for line in lines if (match := _LINE.fullmatch(line))]
-    if len(matches) < len(lines):
-        return _unscored(count, f"unreadable: not lines of 'Turn1: X.X' but {text[:120]!r}")
-    if [match[1] for match in matches] != [str(turn) for turn in range(1, count + 1)]:
-        return _unscored(count, f"wrong number: {len(lines)} lines, not Turn1 to Turn{count} in order")
-    return [_score(float(match[2]), -1.0) for match in matches]
-
-
-def read_verdict(verdict: str, count: int | None) -> list[Score]:
-    r"""The scores of a verdict with prose around it.
-
-    It is in the text after the last `</reasoning>`, or in all of it: the inside of the last
-    `<score>…</score>`, otherwise of the last `<answer>…</answer>` (InfoMem C.3), otherwise of the last
-    `\boxed{…}`, otherwise the last JSON object of `score` or `scores`, otherwise all of the text.
-
-    Args:
-        verdict: the judge's reply.
-        count: scores that it must hold, as lines `Turn1: X.X` from -1 to 1 in order, or as a JSON list of
-            numbers from 0 to 1; None wants one number from 0 to 1, in tags 0 or 1, or yes or no.
-
-    >>> read_verdict("Reason: the same.\n<answer>1</answer>", None)
+    >>> read_verdict("**Score: 1**, as both mean the same.", None)
     [(1.0, '')]
-    >>> read_verdict('Both help: {"scores": [1, 0.5]}.', 2)
+    >>> read_verdict('Both help: {"scores": [1, "0.5"]}.', 2)
     [(1.0, ''), (0.5, '')]
     """
-    said = verdict.rpartition("</reasoning>")[2].strip()
-    tagged = [(match[1].lower(), match[2]) for match in _TAGGED.finditer(said)]
-    inside = next((text for tag in ("score", "answer") for name, text in tagged[::-1] if name == tag), None)
-    text = said if inside is None else inside
-    boxed = boxed_content(text)
-    text = (text if boxed is None else boxed).strip(" \n\t*`")  # also without Markdown's bold type
-    value = _last_json(text)
-    if count is None:
-        if isinstance(value, dict):
-            value = value.get("score")
-        elif re.fullmatch(_NUMBER, text):
-            value = float(text)
+    text = verdict.rpartition("</reasoning>")[2].strip()
+    tagged = [(match[1].lower(), match[2]) for match in _TAGGED.finditer(text)]
+    insides = [[inside for name, inside in tagged if name == tag] for tag in ("score", "answer")]
+    values: list[tuple[Any, ...]] = []
+    is_lines = False
+    for inside in next(filter(None, insides), [text]):
+        boxed = boxed_content(inside)
+        inside = inside if boxed is None else boxed
+        named, rest = _named_values(inside)
+        if count is None:
+            values += [(value,) for value in named or _plain_values(rest)]
+        elif lists := [tuple(value) for value in named if isinstance(value, list)]:
+            values += lists
+        elif lines := _turn_lines(rest):
+            is_lines = True
+            values += lines
         else:
-            value = _WORDS.get(text.strip(".").lower())
-        if value is None:
-            return _unscored(None, f"unreadable: no score in {said[-120:]!r}")
-        if inside is not None and isinstance(value, float) and 0 < value < 1:
-            return _unscored(None, f"out of range: {value!r} is neither 0 nor 1")
-        return [_score(value, 0.0)]
-    if isinstance(value, dict):
-        value = value.get("scores")
-    elif value is None:
-        return _line_scores(text, count)
-    if not isinstance(value, list) or len(value) != count:
-        size = len(value) if isinstance(value, list) else "no list"
-        return _unscored(count, f"wrong number: {size} scores for {count} turns")
-    return [_score(score, 0.0) for score in value]
+            parts = [match[1].split(",") for match in _LIST.finditer(rest)]
+            lists = [tuple(part) for part in parts if None not in map(_number, part)]
+            values += lists or [(value,) for value in named]
+    if not values:
+        return _unscored(count, f"unreadable: no score in {text[-120:]!r}")
+    scores, *others = dict.fromkeys(tuple(map(_number, value)) for value in values)
+    if others:
+        return _unscored(count, f"ambiguous: different scores in {text[-120:]!r}")
+    if len(scores) != (count or 1):
+        reason = f"wrong number: {len(scores)} scores in order for {count} turns in {text[-120:]!r}"
+        return _unscored(count, reason)
+    whole = whole or (low is None and count is None and any(insides))
+    low = low if low is not None else -1.0 if is_lines else 0.0
+    return [_score(score, raw, low, whole) for score, raw in zip(scores, values[0], strict=True)]
 
 
-def _last_json(text: str) -> Any:
-    """The last JSON object with `score` or `scores` that is in no other, or the list that is the text."""
-    last, end = None, 0
+def _named_values(text: str) -> tuple[list[Any], str]:
+    """The values of `score` or `scores` in a text, of the outer object only, and the rest of the text.
+
+    A `rating`, `grade` or `verdict` counts where it is a number or yes, no, correct …, and no score is there.
+    """
+    scores, others, rest, end = list[Any](), list[Any](), "", 0
     for start in [match.start() for match in re.finditer(r"\{", text)][-64:]:
         if start < end:
             continue
+        stop = text.rfind("}") + 1
         try:
-            value, stop = json.JSONDecoder().raw_decode(text, start)
+            value, stop = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
-            continue
-        if not {"score", "scores"}.isdisjoint(value):
-            last, end = value, stop
-    if last is not None:
-        return last
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, list) else None
+            try:
+                value = ast.literal_eval(text[start:stop])
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+        count = len(scores) + len(others)
+        for name, part in value.items() if isinstance(value, dict) else ():
+            if re.fullmatch("scores?", str(name), re.IGNORECASE):
+                scores.append(list(part.values()) if isinstance(part, dict) else part)
+            elif _OTHER.fullmatch(str(name)) and not isinstance(part, dict) and _number(part) is not None:
+                others.append(part)
+        if len(scores) + len(others) > count:
+            rest, end = rest + text[end:start], stop
+    rest += text[end:]
+    for match in _LABELLED.finditer(rest):
+        values = scores if match[1].lower().startswith("score") else others
+        values.append(match[2][1:-1].split(",") if match[2][0] == "[" else match[2])
+    return scores or others, rest
 
 
-def _score(value: Any, low: float) -> Score:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return math.nan, f"no number: {str(value)[:60]!r}"
-    if not low <= value <= 1.0:
-        return math.nan, f"out of range: {value!r} is not in [{low:g}, 1]"
-    return float(value), ""
+def _plain_values(text: str) -> list[str]:
+    """A text that is a number, or the words of a verdict if it begins or ends with one."""
+    text = text.lstrip(_MARKS).rstrip(f"{_MARKS}!.,;")
+    words = [] if _BUT.search(text) else list(_WORD.finditer(text))
+    at_an_end = words and (words[0].start() == 0 or words[-1].end() == len(text))
+    return [text] if re.fullmatch(_NUMBER, text) else [match[1] for match in words] if at_an_end else []
+
+
+def _turn_lines(text: str) -> list[tuple[Any, ...]]:
+    """The values of each series of lines `Turn1: X.X` in order; one out of order is empty."""
+    matches = [match for line in _BREAK.split(text) if (match := _LINE.fullmatch(line))]
+    labels = [match[1] for match in matches]
+    size = max(1, len(set(labels)))
+    if labels != [str(turn) for turn in range(1, size + 1)] * (len(labels) // size):
+        return [()]
+    return [tuple(match[2] for match in matches[row : row + size]) for row in range(0, len(labels), size)]
+
+
+def _number(value: Any) -> float | None:
+    """The number that a value means: a number, a truth, or one of them as text; None for another value."""
+    value = value.get("score") if isinstance(value, dict) else value
+    if isinstance(value, str):
+        text = value.lstrip(_MARKS).rstrip(f"{_MARKS}!.,;").lower()
+        return float(text) if re.fullmatch(_NUMBER, text) else _WORDS.get(text)
+    return float(value) if isinstance(value, (bool, int, float)) else None
+
+
+def _score(value: float | None, raw: Any, low: float, whole: bool) -> Score:
+    if value is None:
+        return math.nan, f"no number: {str(raw)[:60]!r}"
+    if not low <= value <= 1.0 or (whole and value % 1):
+        return math.nan, f"out of range: {value:g} is not {'0 or 1' if whole else f'in [{low:g}, 1]'}"
+    return value, ""
 
 
 def _unscored(count: int | None, reason: str) -> list[Score]:

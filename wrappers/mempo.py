@@ -61,12 +61,10 @@ class MemPO(RememberingMethod):
 
     @property
     def replaces_outcome(self) -> bool:
-        """Where r_i is the paper's."""
         return self.trajectory == "strict"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The prompt with the memory and with the history, the answer, and what makes a trajectory right."""
         prompts = ("privileged/prompt_with_memory", "privileged/prompt_with_history")
         scored = (*prompts[: 2 if self.bias == "history" else 1], f"privileged/{TARGETS[self.target]}")
         return (*scored, "privileged/memory_span", *(("metrics/format",) if self.replaces_outcome else ()))
@@ -92,7 +90,6 @@ class MemPO(RememberingMethod):
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """A_memory on the span of each memory, and r_i at the last turn."""
         spans = [[memory_span(turn) for turn in episode.turns] for episode in episodes]
         signals = [
             [np.nan if span is None else signal for span, signal in zip(places, measured, strict=True)]

@@ -137,7 +137,6 @@ class ScoreMethod(RewardMethod):
 
     @property
     def replaces_outcome(self) -> bool:
-        """Where scores take the outcome's place, or contain it."""
         return self.outcome != "keep"
 
     def pay(self, episode: Episode, scores: Sequence[Score], first: int = 0) -> list[Credit]:
@@ -151,19 +150,11 @@ class ScoreMethod(RewardMethod):
 
 @dataclass
 class RunningStatistics:
-    """Mean, spread and extremes of all numbers added so far; for methods without a group to compare with.
+    """Mean, spread and extremes of all numbers added so far; for methods without a group to compare with."""
 
-    Attributes:
-        count: how many numbers were added.
-        mean: their mean.
-        squares: sum of squared deviations from the mean.
-        low: the smallest.
-        high: the largest.
-    """
-
-    count: int = 0
+    count: int = 0  # how many numbers were added
     mean: float = 0.0
-    squares: float = 0.0
+    squares: float = 0.0  # sum of squared deviations from the mean
     low: float = math.inf
     high: float = -math.inf
 
@@ -194,10 +185,8 @@ class RememberingMethod(RewardMethod):
     )
 
     def get_memory(self) -> dict[str, Any]:
-        """The numbers so far, by their kind."""
         return {kind: asdict(numbers) for kind, numbers in self._earlier.items()}
 
     def set_memory(self, memory: dict[str, Any]) -> None:
-        """Continue from the numbers of `get_memory`."""
         earlier = convert(memory, dict[str, RunningStatistics], f"the memory of {self.name}")
         self._earlier = defaultdict(RunningStatistics, earlier)

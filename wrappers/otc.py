@@ -49,11 +49,9 @@ class OTC(RewardMethod):
     needs = ("events",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """Whether the turn called the tool."""
         return float(any(turn.info["events"].get(name) for name in CALLS))
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """R at the last turn of each rollout."""
         calls = [float(sum(self.signal(turn, ()) for turn in episode.turns)) for episode in episodes]
         enough = [
             count

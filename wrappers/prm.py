@@ -18,7 +18,8 @@ from memenvs.core.episode import Credit, Episode
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
 from memenvs.models import Ids
-from memenvs.models.policy import Dtype, tokenised
+from memenvs.models.policy import tokenised
+from memenvs.models.settings import Dtype
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 if TYPE_CHECKING:
@@ -26,17 +27,11 @@ if TYPE_CHECKING:
 
 
 class TurnSequence(NamedTuple):
-    """What a process reward model reads of one or more turns.
+    """What a process reward model reads of one or more turns."""
 
-    Attributes:
-        ids: (T,) prompts and replies, in the model's own tokens.
-        ends: (T,) bool, True at the last token of each of its turns' replies.
-        turns: numbers of these turns, from 0.
-    """
-
-    ids: Ids
-    ends: NDArray[np.bool_]
-    turns: list[int]
+    ids: Ids  # (T,) prompts and replies, in the model's own tokens
+    ends: NDArray[np.bool_]  # (T,) bool, True at the last token of each of its turns' replies
+    turns: list[int]  # numbers of these turns, from 0
 
 
 @checked
@@ -83,7 +78,6 @@ class PRM(ScoreMethod):
         check_checkpoint(self.model)
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """The probability of every turn, times `weight`, and the outcome where that is wanted."""
         if not episodes:
             return []
         policy = _load_prm(str(Path(self.model).expanduser().resolve()), self.device, self.dtype)

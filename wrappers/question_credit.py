@@ -39,11 +39,9 @@ class QuestionCredit(RememberingMethod):
     needs = ("privileged/answered",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """r_j; 0.0 at a turn that answers nothing."""
         return float(turn.info["rewards"]["outcome"]) if _answers(turn) else 0.0
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """The advantage of every turn."""
         answered = [[k for k, turn in enumerate(episode.turns) if _answers(turn)] for episode in episodes]
         most = max(map(len, answered))
         earned = np.zeros((len(episodes), most))

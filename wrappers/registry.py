@@ -10,33 +10,12 @@ from typing import Any
 
 from memenvs.core.arguments import check_arguments, parameters_of, read_arguments
 from memenvs.core.data import convert, parse_json
+from memenvs.core.errors import unknown_name
 from memenvs.core.optional import import_object
 from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.names import METHODS, SCORERS
 from memenvs.wrappers.scorers import Scorer, TemplateScorer
 
-METHODS = {
-    "TAMTRL": "memenvs.wrappers.tamtrl:TAMTRL",
-    "InfoMem": "memenvs.wrappers.infomem:InfoMem",
-    "MemPO": "memenvs.wrappers.mempo:MemPO",
-    "SearchRewards": "memenvs.wrappers.search_rewards:SearchRewards",
-    "SearchR1": "memenvs.wrappers.search_r1:SearchR1",
-    "ToolRewards": "memenvs.wrappers.tool_rewards:ToolRewards",
-    "GiGPO": "memenvs.wrappers.gigpo:GiGPO",
-    "IGPO": "memenvs.wrappers.igpo:IGPO",
-    "ReMemR1": "memenvs.wrappers.rememr1:ReMemR1",
-    "StepSearch": "memenvs.wrappers.stepsearch:StepSearch",
-    "OTC": "memenvs.wrappers.otc:OTC",
-    "FormatGate": "memenvs.wrappers.format_gate:FormatGate",
-    "QuestionCredit": "memenvs.wrappers.question_credit:QuestionCredit",
-    "Judge": "memenvs.wrappers.judge:Judge",
-    "PRM": "memenvs.wrappers.prm:PRM",
-}
-SCORERS = {
-    "lexical": "memenvs.wrappers.scorers:LexicalScorer",
-    "hf": "memenvs.wrappers.scorers:HFScorer",
-    "vllm": "memenvs.wrappers.scorers:VLLMScorer",
-    "server": "memenvs.wrappers.scorers:ServerScorer",
-}
 SCORER_FORMS = '"lexical", "hf:MODEL", "vllm:MODEL", ["server", {"url": …, "model": …}] or a Scorer'
 
 MethodSpec = RewardMethod | type[RewardMethod] | str | Sequence[Any]
@@ -45,11 +24,10 @@ _Named: Any = tuple[str, dict[str, Any]]
 
 
 def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
-    """The methods of a list.
+    """The methods of a list: each a method, its class, a name, or one with settings.
 
-    Args:
-        methods: each a method, its class, a name, or a name with settings (`["InfoMem", {"beta": 0.1}]`). A
-            name is one of `METHODS` in any case, or `module:Class` for a method of your own.
+    `["InfoMem", {"beta": 0.1}]` has settings. A name is one of `METHODS` in any case, or `module:Class` for a
+    method of your own.
 
     Raises:
         ValueError: the list is empty, a name is unknown, or a method does not take a setting.
@@ -62,9 +40,8 @@ def make_methods(methods: Sequence[MethodSpec]) -> list[RewardMethod]:
 def read_methods(texts: Sequence[str]) -> list[MethodSpec]:
     """The methods that a command line names after `--methods`, checked.
 
-    Args:
-        texts: each a name, in any case; `NAME=VALUE`, a setting of the method before it; or JSON, a name with
-            settings or a list of methods as for `make_methods`.
+    A text is a name, in any case; `NAME=VALUE`, a setting of the method before it; or JSON, a name with
+    settings or a list of methods as for `make_methods`.
 
     Raises:
         ValueError: a text is something else, or names an unknown method or setting.
@@ -128,7 +105,7 @@ def make_scorer(scorer: ScorerSpec, template: str | None = None) -> Scorer | Non
         scorer = [name, {"model": model} if model else {}]
     name, settings = convert(scorer, _Named, "scorer", f"a scorer is {SCORER_FORMS}")
     if name not in SCORERS:
-        raise ValueError(f"no scorer {name!r}; give {SCORER_FORMS}")
+        raise ValueError(unknown_name("no scorer", name, SCORERS, f"; give {SCORER_FORMS}"))
     if "api_key" in settings:
         raise ValueError("a spec must not contain a key; make the scorer yourself and pass the object")
     check_arguments(f"the scorer {name}", settings, parameters_of(import_object(SCORERS[name])))
@@ -160,7 +137,7 @@ def _make_method(method: MethodSpec) -> RewardMethod:
         name, settings = convert(pair, _Named, "a method", wanted)
         name = method_name(name)
         if name not in METHODS and ":" not in name:
-            raise ValueError(f"no method {name!r}; choose one of {', '.join(METHODS)}")
+            raise ValueError(unknown_name("no method", name, METHODS, ", or module:Class of your own"))
         kind = import_object(METHODS.get(name, name))
     fits = isinstance(kind, type) and issubclass(kind, RewardMethod) and dataclasses.is_dataclass(kind)
     if not fits:
@@ -168,5 +145,5 @@ def _make_method(method: MethodSpec) -> RewardMethod:
             f"{name} is not a reward method; give a subclass of RewardMethod that is a dataclass"
         )
     check_arguments(name, settings, parameters_of(kind))
-    made: RewardMethod = kind(**settings)
-    return made
+    new: RewardMethod = kind(**settings)
+    return new

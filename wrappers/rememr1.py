@@ -60,7 +60,6 @@ class ReMemR1(RewardMethod):
     needs = ("privileged/memory", "privileged/answers")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """s_k."""
         if turn.over:
             return 0.0
         before, after = turn.before["privileged"], turn.info["privileged"]
@@ -87,9 +86,7 @@ def _at_hand(privileged: Mapping[str, Any]) -> str:
 def recall(text: str, answers: Sequence[Sequence[str]]) -> float:
     """The share of the answer's words that a text holds, 0 to 1: a mean over objectives.
 
-    Args:
-        text: such as a memory.
-        answers: accepted ones of each objective; the one whose words it holds most of counts.
+    Of the accepted answers of an objective the one counts whose words the text holds most of.
 
     >>> recall("Rain falls on Bel.", [["the town of Bel", "Bel"], ["snow"]])
     0.5

@@ -50,7 +50,6 @@ class SearchR1(RewardMethod):
     needs = ("metrics/em", "metrics/format", "metrics/retrieved")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """R at the last turn, 0 before."""
         if turn.end != "terminated":  # only an answer terminates
             return 0.0
         metrics = turn.info["metrics"]

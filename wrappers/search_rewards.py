@@ -57,7 +57,6 @@ class SearchRewards(RewardMethod):
     needs = ("events/searches", "metrics/em")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """The reward of the turn."""
         return sum(self.parts(turn).values())
 
     def parts(self, turn: Turn) -> dict[str, float]:

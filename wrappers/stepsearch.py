@@ -61,7 +61,6 @@ class StepSearch(RewardMethod):
         return float(np.mean(matched)) if matched else math.nan
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """R_t of every turn."""
         return [self._credits(episode.turns) for episode in episodes]
 
     def _credits(self, turns: Sequence[Turn]) -> list[Credit]:

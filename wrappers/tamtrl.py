@@ -71,12 +71,10 @@ class TAMTRL(RememberingMethod):
 
     @property
     def replaces_outcome(self) -> bool:
-        """In product form."""
         return self.combine == "product"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The teacher's prompt, the memory, and the final reply if that is scored."""
         final = ("privileged/memory_span", "privileged/reply") if self.final_turn == "teacher" else ()
         return (f"privileged/{VIEWS[self.view]}", "privileged/memory", *final)
 
@@ -94,34 +92,37 @@ class TAMTRL(RememberingMethod):
         written, *before = (self._score(nats) for nats in scores) if scores else (0.0,)
         return written - sum(before)
 
-    def paid(self, episode: Episode) -> list[float]:
-        """(K,) as `memenvs.credit.tamtrl` takes it: R_t of an answer and of an empty memory (p^_t = 0)."""
-        several = sum(map(_answered, episode.turns)) > 1
-        paid = []
+    def fixed_rewards(self, episode: Episode) -> list[float]:
+        """(K,) R_t of the turns that no teacher scores; NaN at the others, which eq. 6 pays.
+
+        This is the argument `fixed` of `memenvs.credit.tamtrl`.
+        """
+        several = sum(_answered(turn) for turn in episode.turns) > 1
+        rewards = []
         for turn, outcome in zip(episode.turns, episode.outcomes, strict=True):
             if self._takes_outcome(turn):
-                paid.append(outcome if several else episode.outcome)
+                # Each of several answers is worth what it earned itself.
+                rewards.append(outcome if several else episode.outcome)
             elif _written(turn):
-                paid.append(math.nan)
-            else:
-                paid.append(0.0 if self.combine == "product" else episode.outcome)
-        return paid
+                rewards.append(math.nan)
+            else:  # an empty memory: eq. 6 with p^_t = 0
+                rewards.append(0.0 if self.combine == "product" else episode.outcome)
+        return rewards
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """R_t of every turn."""
         teacher = self.signals_of(episodes)
         # In the form "plus" the outcome keeps its own component, so that none is added here.
         share = 1.0 if self.replaces_outcome else 0.0
-        paid = [share * np.array(self.paid(episode)) for episode in episodes]
+        fixed = [share * np.array(self.fixed_rewards(episode)) for episode in episodes]
         bounds = None
         if len(episodes) == 1:
             earlier = self._earlier["memory"]
-            earlier.add(np.array(teacher[0])[np.isnan(paid[0])].tolist())
+            earlier.add(np.array(teacher[0])[np.isnan(fixed[0])].tolist())
             bounds = (earlier.low, earlier.high) if earlier.count else None
         rewards = tamtrl_rewards(
             teacher,
             [share * episode.outcome for episode in episodes],
-            paid=paid,
+            fixed=fixed,
             minmax=self.minmax,
             combine=self.combine,
             bounds=bounds,
@@ -134,7 +135,7 @@ class TAMTRL(RememberingMethod):
             self.signals_of(episodes),
             [episode.outcome for episode in episodes],
             tasks=[episode.group for episode in episodes],
-            paid=[self.paid(episode) for episode in episodes],
+            fixed=[self.fixed_rewards(episode) for episode in episodes],
             minmax=self.minmax,
             combine=self.combine,
             # Eq. 6 gives a failed rollout 0 at every turn, and DAPO adds its length penalty to that.

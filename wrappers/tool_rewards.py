@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from memenvs.core.data import checked
 from memenvs.core.env import MAX_REPLY_CHARS
@@ -60,7 +61,6 @@ class ToolRewards(RewardMethod):
         return self.execution * events["ran"] + self.found * events["retrieved"]
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        """The rewards of the calls at their turns, the others at the last turn."""
         return [self._credits(episode.turns) for episode in episodes]
 
     def _credits(self, turns: Sequence[Turn]) -> list[Credit]:
@@ -74,20 +74,11 @@ class ToolRewards(RewardMethod):
         return [*credits, Credit(len(turns) - 1, outcome)]
 
     def result_parts(self, replies: Sequence[str], accepted: Sequence[str]) -> dict[str, float]:
-        """The four rewards of a whole episode that depend on its replies alone.
-
-        Args:
-            replies: replies of all turns.
-            accepted: accepted answers in lower case.
-        """
+        """The four rewards of a whole episode that depend on its replies; accepted answers in lower case."""
         answer = last_answer(replies)
         return {
             "present": self.present * (answer is not None and any(text in answer for text in accepted)),
             "exact": self.exact * (answer in accepted),
-            "form": self.form * _mean([form_score(reply) for reply in replies]),
-            "tags": self.tags * max(0.0, _mean([tag_score(reply) for reply in replies])),
+            "form": self.form * fmean(map(form_score, replies)),
+            "tags": self.tags * max(0.0, fmean(map(tag_score, replies))),
         }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -9,12 +9,12 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
-from msgspec.structs import replace
 
-from memenvs.core.env import Info, TextEnv, end_of
+from memenvs.core.address import without_secrets
+from memenvs.core.env import Info, TextEnv
 from memenvs.core.episode import OUTCOME, Credit, Episode, Reply, Turn
 from memenvs.envs.render import earned_lines
-from memenvs.wrappers.credit import assign_credit, check_methods, credit_so_far
+from memenvs.wrappers.credit import ScoreCache, assign_credit, check_methods, credit_so_far
 from memenvs.wrappers.registry import (
     MethodSpec,
     ScorerSpec,
@@ -23,7 +23,6 @@ from memenvs.wrappers.registry import (
     plain_method,
     plain_scorer,
 )
-from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 
 class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
@@ -69,7 +68,8 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         scorer: ScorerSpec = None,
         template: str | None = None,
     ) -> None:
-        self.methods, self.scorer = make_methods(methods), make_scorer(scorer, template)
+        self.methods = make_methods(methods)
+        self.scorer = make_scorer(scorer, template)
         self._scorer_spec = scorer, template
         plain = [plain_method(method) for method in self.methods]
         RecordConstructorArgs.__init__(self, methods=plain, scorer=plain_scorer(scorer), template=template)
@@ -78,7 +78,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self.episode = Episode()
         self._turn = Turn("", {})  # which waits for its reply, or what the last step brought
         self._paid: dict[str, list[float]] = {}  # by each method; empty where no step may follow
-        self._known: dict[ScoreRequest, TokenScores] = {}  # what the last turn was scored by
+        self._cache: ScoreCache = {}  # what the last turn was scored by
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RewardWrapper:
         """A copy that shares the scorer, which may hold a model."""
@@ -102,25 +102,25 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self._paid = {}
         observation, info = self.env.reset(seed=seed, options=options)
         check_methods(self.methods, self.scorer, info)
-        self.episode = Episode(seed=-1 if seed is None else seed, replaces_outcome=self.replaces_outcome)
-        self.episode.number = (options or {}).get("task")
-        self.episode.begin(self.env, info)
-        self._turn = Turn(observation, info)
+        self.episode = Episode.of_reset(self.env, seed)
+        self.episode.replaces_outcome = self.replaces_outcome
+        self._turn = self.episode.begin(self.env, observation, info)
         self._paid = {method.name: [] for method in self.methods}
-        self._known = {}
+        self._cache = {}
         return observation, self.info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, Info]:
         """Play a reply; the reward is the environment's with what the methods pay at this turn."""
-        episode, payments, self._paid = self.episode, self._paid, {}
+        episode, payments = self.episode, self._paid
         if not payments:
             raise gym.error.ResetNeeded("no episode, or an error interrupted its last step; call reset()")
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        end = end_of(terminated, truncated)
-        episode.add(replace(self._turn, reply=Reply(action), info=info, end=end))
-        self._turn = Turn(observation, info)
+        self._paid = {}  # until this step has ended: what an error leaves half done is not continued
+        result = self.env.step(action)
+        observation, reward, terminated, truncated, info = result
+        self._turn = episode.play(self._turn, Reply(action), result)
+        # Only an ended episode can be compared; before its end there are the signals of this turn alone.
         give = assign_credit if episode.over else credit_so_far
-        give([episode], self.methods, self.scorer, "raise", self._known)
+        give([episode], self.methods, self.scorer, "raise", self._cache)
         for name, paid in payments.items():
             paid.append(self._pay(paid, episode.credits[name]))
         self._paid = payments
@@ -149,7 +149,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def get_memory(self) -> dict[str, Any]:
         """What the methods remember of earlier episodes, for `memenvs.get_state`."""
         return {
-            "methods": [plain_method(method) for method in self.methods],
+            "methods": without_secrets([plain_method(method) for method in self.methods]),
             "memories": [method.get_memory() for method in self.methods],
         }
 
@@ -175,8 +175,8 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         due = [credit for credit in credits if self.episode.over or credit.turn == last]
         if due and not any(credit.known for credit in due):
             return math.nan
-        known = (credit.value for credit in credits if credit.known)
-        return math.fsum([*known, *(-value for value in paid if not math.isnan(value))])
+        values = [credit.value for credit in credits if credit.known]
+        return math.fsum([*values, *(-value for value in paid if not math.isnan(value))])
 
     @property
     def info(self) -> Info:

@@ -27,13 +27,21 @@ OUTSIDE = {
 SUFFIX = ".outside"
 """The suffix of the empty files; conf.py says that they are Markdown."""
 PICTURES = (".png", ".svg", ".jpg")
-LEXERS = {".py": "python", ".sh": "bash", ".toml": "toml", ".yml": "yaml", ".cff": "yaml", ".json": "json"}
+LEXERS = {
+    ".py": "python",
+    ".sh": "bash",
+    ".toml": "toml",
+    ".yml": "yaml",
+    ".yaml": "yaml",
+    ".cff": "yaml",
+    ".json": "json",
+}
 SAMPLE = "docs/sample"  # runs, of which the site has a report: sample.html
 SHOWN = 200_000  # characters of a file
 
 _FENCED = re.compile(r"^( *```+).*?^\1 *$", re.DOTALL | re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
-_SCRIPT = re.compile(r"\]\(\.\./(examples/\S+\.sh)\)")
+_SCRIPT = re.compile(r"\]\(\.\./(examples/tables/\S+\.sh)\)")
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]+)?\)")
 
 

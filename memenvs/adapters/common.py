@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.core.arguments import make_env
 from memenvs.core.env import Info, check_text_observations, public_info
+from memenvs.rollout.collect import maker
 from memenvs.wrappers import RewardWrapper
 
 
@@ -34,7 +34,7 @@ def open_env(
     Raises:
         ValueError: the observations are not texts, or the environment does not take an argument.
     """
-    opened = make_env(env, plain(env_args or {}))
+    opened = maker(env, plain(env_args or {}))()
     if not pictures:
         check_text_observations(opened)
     return RewardWrapper(opened, plain(methods), plain(scorer)) if methods else opened
@@ -49,9 +49,11 @@ def read_draw(row: Mapping[str, Any]) -> tuple[int, int | None]:
         ValueError: the row has neither.
     """
     task, seed = (None if row.get(name) is None else int(row[name]) for name in ("task", "seed"))
-    if (known := task if seed is None else seed) is None:
+    if seed is None:
+        seed = task
+    if seed is None:
         raise ValueError(f"a row needs `task` or `seed`, got the columns {', '.join(row) or 'none'}")
-    return known, task
+    return seed, task
 
 
 def turn_record(info: Info) -> dict[str, Any]:
@@ -65,14 +67,14 @@ def turn_record(info: Info) -> dict[str, Any]:
     """
     names = ("task", "turn", "context", "rewards", "turn_rewards", "metrics", "credits")
     public = public_info(info)
-    shown = {name: public[name] for name in names if name in public}
-    if "credits" in shown:
+    record = {name: public[name] for name in names if name in public}
+    if "credits" in record:
         fields = ("turn", "value", "span", "advantage", "reason")
-        shown["credits"] = {
+        record["credits"] = {
             method: [{name: getattr(credit, name) for name in fields} for credit in credits]
-            for method, credits in shown["credits"].items()
+            for method, credits in record["credits"].items()
         }
-    return plain(shown)
+    return plain(record)
 
 
 def component_sums(turns: Sequence[Mapping[str, Any]]) -> dict[str, float]:

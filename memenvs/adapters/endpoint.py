@@ -82,8 +82,8 @@ class EpisodeAgent:
             raise ValueError("no address: give base_url, or set OPENAI_BASE_URL")
         seed, task = read_draw(data)
         key = api_key or key_in("OPENAI_API_KEY")
-        watch = self._watch = self._watch or Watch(url)  # one for all episodes
         client = OpenAIClient(url, timeout=self._timeout, tries=1, key=key)
+        watch = self._watch = self._watch or Watch(client.url)  # one for all episodes
         episode = Episode(seed=seed, number=task)
         env = await in_thread(open_env, *self._env)
         prompts = self._prompts(env)
@@ -107,6 +107,7 @@ class EpisodeAgent:
         policy = loop_policy(reply, asyncio.get_running_loop())
         await in_thread(Loop(lambda: env, policy, errors="raise").play_all, [[episode]])
         tell()
+        watch.see_episode(episode)
         return dict(zip(names, episode.turn_rewards, strict=True))
 
 

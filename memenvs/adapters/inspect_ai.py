@@ -50,9 +50,15 @@ def environment(
     samples = []
     for number in range(text_env_of(opened).n_tasks):
         _, info = opened.reset(seed=seed, options={"task": number})
-        known: Mapping[str, str] = info["privileged"]
-        asked, target = known.get("question", f"{env}, task {info['task']}"), known.get("target", "")
-        samples.append(Sample(input=asked, target=target, id=number, metadata={"task": info["task"]}))
+        privileged: Mapping[str, str] = info["privileged"]
+        samples.append(
+            Sample(
+                input=privileged.get("question", f"{env}, task {info['task']}"),
+                target=privileged.get("target", ""),
+                id=number,
+                metadata={"task": info["task"]},
+            )
+        )
     opened.close()
     dataset = MemoryDataset(samples, name=env)
     return Task(dataset=dataset, solver=play(start, seed), scorer=episode(), name=env)
@@ -82,7 +88,9 @@ def play(start: Callable[[], Any], seed: int) -> Solver:
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         system = [message for message in state.messages if message.role == "system"]
-        state.messages, state.metadata["turns"], read = [*system], [], [*system]
+        read = [*system]
+        state.messages = [*system]
+        state.metadata["turns"] = []
 
         async def reply(request: Request) -> Reply:
             _log(state, request.info, False)

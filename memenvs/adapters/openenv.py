@@ -33,6 +33,7 @@ VARIABLE = "MEMENVS_ENV"
 IDLE = 3600.0  # seconds after which a session without a request is ended
 
 
+# Before pydantic reads it, which refuses the lone surrogates that a model may write.
 def _clean_reply(reply: Any) -> Any:
     return clean_text(reply, MAX_REPLY_CHARS) if isinstance(reply, str) else reply
 

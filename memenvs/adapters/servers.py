@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def server_policy(
         prompt_length: most tokens of a fresh prompt.
         response_length: most tokens of all that follows it in its sequence.
     """
-    encoder: Any = ChatPolicy(tokens)
+    encoder = ChatPolicy(tokens)
 
     async def reply(request: Request) -> Reply:
         prompt = prompt_of(encoder, request, response_length)

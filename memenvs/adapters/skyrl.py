@@ -70,7 +70,9 @@ class SkyRLEnv(BaseTextEnv):
         """The system messages of `prompt` and the first observation; its user messages are left out."""
         seed, task = read_draw(self._row)
         observation, self._info = self._env.reset(seed=seed, options=task_options(task))
-        self.turns, self._records, self._over, self._done = 0, [turn_record(self._info)], False, False
+        self.turns = 0
+        self._records = [turn_record(self._info)]
+        self._over = self._done = False
         fixed = [message for message in prompt if message["role"] == "system"]
         first = [{"role": "user", "content": observation}]
         self._check_context()

@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.adapters.common import open_env, read_draw
-from memenvs.baselines.advantages import group_advantages, read_credit
+from memenvs.baselines.advantages import group_advantages, read_comparison
 from memenvs.core.env import check_text_observations, text_env_of
 from memenvs.core.episode import OUTCOME, Episode, Floats, Ids, Reply, Sample, Turn, valid
 from memenvs.core.optional import check_hooks, check_version, require
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.policy import Limit, reply_limits
+from memenvs.models.settings import ChatSettings
 from memenvs.rollout.collect import Loop, MakeEnv, begin, maker, step
+from memenvs.rollout.order import group_seeds
 from memenvs.rollout.policy import Request, as_policy
 from memenvs.wrappers.credit import check_methods
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
@@ -38,13 +40,13 @@ __all__ = [
 
 Row = dict[str, list[Any]]
 NAMED = re.compile(r"(task|seed) (\d+)")  # the prompts of `task_rows` and `seed_rows`
-CREDIT: Mapping[str, Any] = {"reward": "turn"}
+TURN: Mapping[str, Any] = {"reward": "turn"}
 REPLACED = {
     "scale_rewards": "`scale`",
     "reward_weights": "`component_weights`",
     "multi_objective_aggregation": "`normalize` and `component_weights`",
 }
-"""Settings of GRPOConfig that `TurnAdvantages` replaces, and those of `credit` for the same."""
+"""Settings of GRPOConfig that `TurnAdvantages` replaces, and those of `comparison` for the same."""
 OVER = "The episode is over. Reply without calling a tool."
 
 
@@ -121,6 +123,7 @@ class EpisodeRollout:
         first.close()
         self.policy: TRLPolicy | None = None
         self.episodes: list[Episode] = []
+        self._batches = 0  # played in training
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Play an episode for each prompt.
@@ -139,8 +142,6 @@ class EpisodeRollout:
                 "max_tool_calling_iterations would have no effect; leave them out, and limit the turns by "
                 "the environment's max_turns"
             )
-        training = trainer.model.training
-        size = trainer.num_generations if training else trainer.num_generations_eval
         expand = getattr(trainer, "pad_rows", None)
         if self.rewrites and expand is None:
             raise ValueError(
@@ -149,14 +150,10 @@ class EpisodeRollout:
                 "class Trainer(TurnAdvantages, GRPOTrainer)"
             )
         self.policy = TRLPolicy(trainer)
-        plan = [
-            [Episode(seed=seed, group=seed, member=member, number=task) for member in range(size)]
-            for seed, task in read_groups(prompts, size)
-        ]
         policy = as_policy(self.policy, trainer.max_completion_length)
-        make_env = self._make_env if training else self._make_eval_env
+        make_env = self._make_env if trainer.model.training else self._make_eval_env
         loop = Loop(make_env, policy, self.methods, self._scorer, concurrency=self._concurrency)
-        self.episodes = loop.play_all(plan)
+        self.episodes = loop.play_all(self._plan(prompts, trainer))
         rows = []
         for episode in self.episodes:
             of_episode = [trl_row(sample, episode.end != "failed") for sample in episode.samples]
@@ -172,6 +169,24 @@ class EpisodeRollout:
             "turn_rewards": [list(episode.turn_rewards) for episode in self.episodes],
             "metrics": [episode.metrics for episode in self.episodes],
         }
+
+    def _plan(self, prompts: Sequence[Any], trainer: Any) -> list[list[Episode]]:
+        """The episodes to play, a group for each run of equal prompts."""
+        training = trainer.model.training
+        size = trainer.num_generations if training else trainer.num_generations_eval
+        here, processes = trainer.accelerator.process_index, trainer.accelerator.num_processes
+        draws, part = read_groups(prompts, size), self._batches * processes + here
+        fresh = group_seeds(trainer.args.seed, trainer.state.global_step, part, len(draws))
+        if training:
+            self._batches += 1
+        plan = []
+        for i, (seed, task) in enumerate(draws):
+            if training and task is not None:  # each time with other chances
+                seed = fresh[i]
+            # Numbered over all processes: two rows may name one task, and TRL compares the rollouts of a row.
+            shared: Any = {"seed": seed, "number": task, "group": i * processes + here}
+            plan.append([Episode(**shared, member=member) for member in range(size)])
+        return plan
 
 
 def episode_return(
@@ -208,17 +223,17 @@ class TurnAdvantages(Trainer):
 
     Args:
         *args: the trainer's arguments.
-        credit: the `reward` of `group_advantages`, by the name of a reward method where it is one, and
+        comparison: the `reward` of `group_advantages`, by the name of a reward method where it is one, and
             `memenvs.wrappers.comparison.ComparisonSettings`; `{"reward": "turn"}` by default (MT-GRPO).
         **kwargs: the trainer's arguments, with `rollout_func=EpisodeRollout(…)` or an `environment_factory`
             of `memenvs.adapters.trl` tools.
 
     Raises:
-        ValueError: the trainer has neither, `credit` names what is not there, or a setting of the trainer
+        ValueError: the trainer has neither, `comparison` names what is not there, or a setting of the trainer
             would have no effect.
     """
 
-    def __init__(self, *args: Any, credit: Mapping[str, Any] = CREDIT, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, comparison: Mapping[str, Any] = TURN, **kwargs: Any) -> None:
         hooks = ("_generate_single_turn", "_calculate_rewards", "_generate_and_score_completions")
         check_hooks(super(), hooks, "trl")
         super().__init__(*args, **kwargs)
@@ -233,9 +248,9 @@ class TurnAdvantages(Trainer):
             if getattr(self.args, name) != defaults[name]:
                 raise ValueError(
                     f"TurnAdvantages replaces TRL's advantages, so {name}={getattr(self.args, name)!r} would "
-                    f"have no effect; leave it out, and set {instead} in credit"
+                    f"have no effect; leave it out, and set {instead} in comparison"
                 )
-        self._credit = read_credit(credit, getattr(self.rollout_func, "methods", ()))
+        self._comparison = read_comparison(methods=getattr(self.rollout_func, "methods", ()), **comparison)
 
     def pad_rows(self, rows: Sequence[Row]) -> list[Row]:
         """The rows, padded with empty ones to a number that is divisible and equal in all processes."""
@@ -285,7 +300,7 @@ class TurnAdvantages(Trainer):
         here, usable = self.accelerator.process_index, valid(rollout.episodes)
         gathered = gather_object([(here, episode) for episode in usable])
         policy: Any = rollout.policy
-        whole = group_advantages([episode for _, episode in gathered], policy, *self._credit)
+        whole = group_advantages([episode for _, episode in gathered], policy, *self._comparison)
         of_process = iter(values for (rank, _), values in zip(gathered, whole, strict=True) if rank == here)
         rows: list[Floats] = []
         for episode in rollout.episodes:
@@ -302,7 +317,7 @@ class TurnAdvantages(Trainer):
             tool_episode(i // size, env._episode, steps[i], row)
             for i, (env, row) in enumerate(zip(self.environments, response_mask, strict=True))
         ]
-        return group_advantages(episodes, None, *self._credit)  # type: ignore[arg-type]
+        return group_advantages(episodes, None, *self._comparison)  # type: ignore[arg-type]
 
 
 class ToolEnv:
@@ -421,9 +436,10 @@ class SokobanTools(ToolEnv):
 class TRLPolicy(ChatPolicy):
     """The trainer's model as a `memenvs.models.TokenPolicy`.
 
-    It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature. Tokens are
-    sampled with torch's global generator, as everything in TRL is, or with vLLM's, and not with the
-    generators that `sample` is given. `max_completion_length` of the trainer is the limit of one reply.
+    It samples by the trainer's own method: transformers or vLLM, with the trainer's temperature, but never an
+    id that no token has. Tokens are sampled with torch's global generator, as everything in TRL is, or with
+    vLLM's, and not with the generators that `sample` is given. `max_completion_length` of the trainer is the
+    limit of one reply.
 
     Attributes:
         window: tokens of prompt and reply together: the model's positions, or vLLM's limit.
@@ -438,11 +454,16 @@ class TRLPolicy(ChatPolicy):
     """
 
     def __init__(self, trainer: Any) -> None:
-        tokens = ChatTokens(
-            trainer._tokenizer, ends=trainer.eos_token_ids, chat_args=trainer.chat_template_kwargs
-        )
+        settings = ChatSettings(trainer.chat_template_kwargs or {})
+        tokens = ChatTokens(trainer._tokenizer, ends=trainer.eos_token_ids, settings=settings)
         super().__init__(tokens)
         self._trainer = trainer
+        absent = np.flatnonzero(tokens.absent(trainer.model.config.get_text_config().vocab_size)).tolist()
+        if absent and trainer.use_vllm:
+            trainer.vllm_generation.generation_kwargs.setdefault("logit_bias", dict.fromkeys(absent, -100.0))
+        elif absent:
+            others = trainer.generation_config.suppress_tokens or []
+            trainer.generation_config.suppress_tokens = sorted({*others, *absent})
         limits = [trainer.args.vllm_max_model_length if trainer.use_vllm else None]
         limits.append(getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None))
         self.window: int | None = min((limit for limit in limits if limit is not None), default=None)

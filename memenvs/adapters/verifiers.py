@@ -26,15 +26,7 @@ import httpx  # noqa: E402  # after the check
 import verifiers.v1 as vf  # noqa: E402
 from verifiers.v1.dialects.chat import message_to_wire  # noqa: E402
 
-__all__ = [
-    "MemData",
-    "MemEnv",
-    "MemEnvConfig",
-    "MemTask",
-    "MemTaskset",
-    "MemTasksetConfig",
-    "ReplyHarness",
-]
+__all__ = ["MemData", "MemEnv", "MemEnvConfig", "MemTask", "MemTaskset", "MemTasksetConfig", "ReplyHarness"]
 
 
 class MemData(vf.TaskData):
@@ -111,9 +103,7 @@ class ReplyHarness(vf.Harness[ReplyHarnessConfig]):
             fields["chat_template_kwargs"] = self.config.chat_args
         async with httpx.AsyncClient(timeout=None) as client:  # verifiers has time limits of its own
             answer = await client.post(
-                f"{endpoint}/chat/completions",
-                headers={"Authorization": f"Bearer {secret}"},
-                json=fields,
+                f"{endpoint}/chat/completions", headers={"Authorization": f"Bearer {secret}"}, json=fields
             )
         return vf.ProgramResult(0, "", "") if answer.is_success else vf.ProgramResult(1, "", answer.text)
 
@@ -121,11 +111,11 @@ class ReplyHarness(vf.Harness[ReplyHarnessConfig]):
 class MemEnvConfig(vf.EnvConfig):
     """Who plays, and what a trace is worth where an episode has several.
 
-    `credit="turn"` gives a trace what its own turns earned, `"return"` gives each what the episode earned.
+    `reward="turn"` gives a trace what its own turns earned, `"return"` gives each what the episode earned.
     """
 
     player: vf.AgentConfig = vf.AgentConfig(runtime={"type": "subprocess"})
-    credit: Literal["turn", "return"] = "turn"
+    reward: Literal["turn", "return"] = "turn"
 
 
 class MemEnv(vf.Env[MemEnvConfig]):
@@ -180,20 +170,20 @@ class MemEnv(vf.Env[MemEnvConfig]):
             trace.info["turns"] = turns[place]
             trace.info["turn_rewards"] = [*states[place], *[None] * (trace.num_turns - len(states[place]))]
             trace.record_metrics({**last["metrics"], "complete": float(episode.over)})
-            credited = place if self.config.credit == "turn" else slice(None)
+            rewarded = place if self.config.reward == "turn" else slice(None)
             if appends:
-                sums = component_sums(turns[credited])
+                sums = component_sums(turns[rewarded])
                 for name in component_sums(turns):
                     trace.record_reward(name, sums.get(name, 0.0))
             else:  # a turn without a reply has earned nothing
-                trace.record_reward(self.config.credit, sum(rewards[credited]))
+                trace.record_reward(self.config.reward, sum(rewards[rewarded]))
 
 
 async def _step(request: Request, segment: Any) -> Request | None:
-    """Play the reply of a segment."""
     # `Segment.last_reply` is stripped; a memory must stay as the model gave it.
-    said = next((message for message in reversed(segment.messages) if message.role == "assistant"), None)
-    text, thought = (said.content or "", said.reasoning_content or "") if said else ("", "")
+    messages = (message for message in reversed(segment.messages) if message.role == "assistant")
+    last = next(messages, None)
+    text, thought = (last.content or "", last.reasoning_content or "") if last else ("", "")
     reply = Reply(with_thought(request.env, thought, text))
     # In a thread, as a retriever must not hold up the others.
     return await in_thread(step, request, reply)

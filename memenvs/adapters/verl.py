@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,15 +22,16 @@ import numpy as np
 
 from memenvs.adapters.common import open_env, plain, read_draw
 from memenvs.adapters.servers import Sampled, server_policy
-from memenvs.baselines.advantages import AS_PAID, add_length_penalties, group_advantages, read_credit
+from memenvs.baselines.advantages import record_advantages
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.episode import Episode, Sample, valid
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.optional import check_version, require
-from memenvs.credit import place_rewards
+from memenvs.credit import all_equal, place_rewards
 from memenvs.credit.tokens import Placement
 from memenvs.models import Ids
 from memenvs.models.chat import ChatPolicy, ChatTokens
+from memenvs.models.settings import ChatSettings
 from memenvs.rollout.collect import Loop
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_scorer
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -40,6 +42,11 @@ agent_loop: Any = require("verl.experimental.agent_loop.agent_loop", "verl")
 core_algos: Any = require("verl.trainer.ppo.core_algos", "verl")
 llm_server: Any = require("verl.workers.rollout.llm_server", "verl")
 torch: Any = require("torch", "verl")
+
+AS_PAID = "memenvs_as_paid"
+"""The estimator by which verl takes advantages as they are."""
+BY_ROW = "memenvs_as_paid_by_row"
+"""The same where `actor.loss_agg_mode` is a mean over rows."""
 
 
 @dataclass
@@ -62,16 +69,17 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     methods compare the group, as in our own learners, and each rollout returns its rows: one in an
     environment whose prompts grow, one per turn where every prompt is fresh.
 
-    With `credit`, a row has the advantage of each sampled token where verl has its reward, for the estimator
-    `memenvs_as_paid`. These are the numbers of `memenvs.baselines.advantages.group_advantages` for the group:
-    TAMTRL's min-max (eq. 5) runs over the group, not over the batch. Without `credit`, the last token of a
-    turn has what the turn earned (`placement`), for an estimator of verl's such as `gae`. Rows whose
-    `extra_info["split"]` is not `"train"` are for validation: they use no methods, and their score is the
-    environment's return.
+    With `comparison`, a row has the advantage of each sampled token where verl has its reward, for the
+    estimator `memenvs_as_paid`, or `memenvs_as_paid_by_row` if the loss is a mean over rows. These are the
+    numbers of `memenvs.baselines.advantages.group_advantages` for the group: TAMTRL's min-max (eq. 5) runs
+    over the group, not over the batch. Without `comparison`, the last token of a turn has what the turn
+    earned (`placement`), for an estimator of verl's such as `gae`. Rows whose `extra_info["split"]` is not
+    `"train"` are for validation: they use no methods, and their score is the environment's return.
 
     A rollout fails if its environment, a scorer or the inference server raises. The others are compared
     without it, and it returns a row that trains nothing, with a warning. `reward_extra_info` holds the
-    environment's metrics, the `return`, and `success` and `failed`, which are 1 or 0.
+    environment's metrics, the `return`, and `success`, `failed` and `above_worst`, which are 1 or 0; by the
+    last (an outcome above the worst of its group) `filter_groups` keeps groups with right and wrong answers.
 
     `prompt_length` limits a fresh prompt and `response_length` everything after it in a row; where they leave
     no room the reply is empty. The chat template has the arguments `data.apply_chat_template_kwargs`.
@@ -83,17 +91,15 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them.
         scorer: gives them log-probabilities, as `memenvs.wrappers.registry.make_scorer` takes it; or
             `"policy"`, which asks the inference servers, in the chat template.
-        credit: what `memenvs.baselines.advantages.read_credit` reads.
-        placement: without `credit`, where rewards are paid (`memenvs.credit.place_rewards`).
+        comparison: arguments of `memenvs.baselines.advantages.read_comparison`.
+        placement: without `comparison`, where rewards are paid (`memenvs.credit.place_rewards`).
         max_new_tokens: most tokens of a reply; None: what `response_length` leaves.
         ends: token ids that end a reply, as the model names them
             (`memenvs.models.hf.named_ends`); the tokenizer's and the template's end one too.
-        split_special_tokens: encode control tokens that an observation spells as ordinary text, as
-            `memenvs.models.chat.ChatTokens` does.
-        system_prompt: text of a system message before every fresh prompt.
-        mask_truncated: with `credit`, leave replies that reached their limit of tokens out of the loss.
-        overlong: with `credit`, DAPO's penalty on long episodes (`memenvs.credit.overlong_penalty`): at this
-            many tokens it is 1, and it rises from 0 over this many before.
+        chat: `memenvs.models.chat.ChatSettings`, whose `chat_args` are `data.apply_chat_template_kwargs`.
+        mask_truncated: with `comparison`, leave replies that reached their limit of tokens out of the loss.
+        overlong: with `comparison`, DAPO's penalty on long episodes (`memenvs.credit.overlong_penalty`): at
+            this many tokens it is 1, and it rises from 0 over this many before.
         episodes: file to which every episode is appended, with its advantages, for `memenvs view`.
         **kwargs: verl's.
 
@@ -108,12 +114,11 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         settings: Mapping[str, Any] | None = None,
         methods: Sequence[MethodSpec] = (),
         scorer: ScorerSpec = None,
-        credit: Mapping[str, Any] | None = None,
+        comparison: Mapping[str, Any] | None = None,
         placement: Placement = "turn",
         max_new_tokens: int | None = None,
         ends: Sequence[int] = (),
-        split_special_tokens: bool = False,
-        system_prompt: str = "",
+        chat: Mapping[str, Any] | None = None,
         mask_truncated: bool = False,
         overlong: tuple[int, int] | None = None,
         episodes: str | None = None,
@@ -123,33 +128,36 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if not self.config.trainer.use_v1:
             raise ValueError("EpisodeLoop needs trainer.use_v1=True, got False; set it")
         algorithm = self.config.algorithm
-        if (credit is None) == (algorithm.adv_estimator == AS_PAID):
+        mode = self.config.actor_rollout_ref.actor.loss_agg_mode
+        ours = BY_ROW if mode.startswith("seq-mean") else AS_PAID
+        fits = algorithm.adv_estimator == ours
+        if comparison is None:
+            fits = algorithm.adv_estimator not in (AS_PAID, BY_ROW)
+        if not fits:
             raise ValueError(
-                f"credit and algorithm.adv_estimator={AS_PAID} need each other, got credit "
-                f"{plain(credit)} and {algorithm.adv_estimator}; set both, or neither"
+                f"comparison and, for loss_agg_mode={mode}, algorithm.adv_estimator={ours} need each other, "
+                f"got comparison {plain(comparison)} and {algorithm.adv_estimator}; set both, or neither"
             )
-        if credit is not None and algorithm.use_kl_in_reward:
+        if comparison is not None and algorithm.use_kl_in_reward:
             raise ValueError(
                 "algorithm.use_kl_in_reward=True would change the advantages; set actor.use_kl_loss instead"
             )
         filtering = algorithm.get("filter_groups") or {}
-        if credit is not None and filtering.get("enable") and filtering["metric"] == "reward":
+        if comparison is not None and filtering.get("enable") and filtering["metric"] == "reward":
             raise ValueError(
-                "filter_groups with metric reward would compare sums of advantages; set its metric to success"
+                "filter_groups with metric reward would compare sums of advantages; set metric=above_worst"
             )
-        if credit is None and (mask_truncated or overlong):
+        if comparison is None and (mask_truncated or overlong):
             raise ValueError(
-                f"mask_truncated and overlong need credit, got {mask_truncated} and {plain(overlong)} "
-                "without it; leave them out, or give credit"
+                f"mask_truncated and overlong need comparison, got {mask_truncated} and {plain(overlong)} "
+                "without it; leave them out, or give comparison"
             )
-        chat_args = json.dumps(plain(self.apply_chat_template_kwargs))
-        self._tokens = _chat_tokens(
-            self.tokenizer, chat_args, tuple(ends), split_special_tokens, system_prompt
-        )
+        chat = {"chat_args": self.apply_chat_template_kwargs, **(chat or {})}
+        self._tokens = _chat_tokens(self.tokenizer, tuple(ends), json.dumps(plain(chat)))
         self._mask_truncated, self._overlong = mask_truncated, plain(overlong)
         self._env, self._settings, self._episodes = env, settings, episodes
         self._max_new_tokens, self._placement = max_new_tokens, placement
-        self._methods, self._scorer, self._credit = plain(methods), plain(scorer), plain(credit)
+        self._methods, self._scorer, self._comparison = plain(methods), plain(scorer), plain(comparison)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:
         """Play the group of a row with the other rollouts of its prompt; the rows of this one."""
@@ -193,58 +201,78 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         if scorer == "policy":
             pairs = pair_scorer(self.tokenizer, limits.get("max_model_len"))
             scorer, template = PolicyScorer(self.server_manager, loop, pairs), self._tokens.template
-        methods, credit = (self._methods, self._credit) if training else ((), None)
+        methods, comparison = (self._methods, self._comparison) if training else ((), None)
         shared: dict[str, Any] = {"group": seed, "seed": seed, "number": task, "step": step}
         episodes = [Episode(**shared, phase="train" if training else "eval", member=i) for i in range(size)]
         make_env = functools.partial(open_env, self._env, self._settings)
         rollouts = Loop(make_env, policy, methods, make_scorer(scorer, template), concurrency=size)
         rollouts.play_all([episodes])
-        encoder: Any = ChatPolicy(self._tokens)
-        if credit is not None and (usable := valid(episodes)):
-            add_length_penalties(usable, self._overlong)
-            advantages = group_advantages(usable, encoder, *read_credit(credit, rollouts.methods))
-            for episode, values in zip(usable, advantages, strict=True):
-                episode.advantages = values
-        rows_of_group = []
-        for episode, answers in zip(episodes, outputs, strict=True):
-            if episode.error:
-                warnings.warn(f"a rollout of seed {seed} failed: {episode.error}", stacklevel=1)
-            placement = self._placement if training else "turn"
-            rows = rows_of(episode, min(self._tokens.ends), placement, training and self._mask_truncated)
-            weights = weights_of(answers, step)
-            if isinstance(scorer, PolicyScorer):
-                weights["score_global_steps"] = sorted(scorer.versions)
-            for output in rows:
-                output.extra_fields |= weights
-                if not sampling_params.get("logprobs"):
-                    output.response_logprobs = None
-            rows_of_group.append(rows)
+        encoder = ChatPolicy(self._tokens)
+        record_advantages(episodes, encoder, comparison, rollouts.methods, self._overlong)
         if self._episodes is not None:
             with EpisodeWriter(self._episodes) as writer:
                 for episode in episodes:
                     writer.write(episode, encoder)
+        scored_by = sorted(scorer.versions) if isinstance(scorer, PolicyScorer) else None
+        rows = self._rows(episodes, outputs, step, scored_by)
+        if not sampling_params.get("logprobs"):
+            for output in itertools.chain.from_iterable(rows):
+                output.response_logprobs = None
+        return rows
+
+    def _rows(
+        self, group: Sequence[Episode], outputs: Sequence[Sequence[Any]], step: int, scored_by: Any
+    ) -> list[list[TurnOutput]]:
+        """The rows of each episode of a group.
+
+        Args:
+            group: has ended.
+            outputs: the servers' answers in each episode.
+            step: the trainer's.
+            scored_by: the versions of the weights that scored for the methods; None if another model did.
+        """
+        outcomes = [episode.outcome for episode in valid(group)]
+        worst = (max if all_equal(outcomes) else min)(outcomes, default=0.0)
+        rows_of_group = []
+        for episode, answers in zip(group, outputs, strict=True):
+            if episode.error:
+                warnings.warn(f"a rollout of seed {episode.seed} failed: {episode.error}", stacklevel=1)
+            training = episode.phase == "train"
+            placement = self._placement if training else "turn"
+            rows = rows_of(episode, min(self._tokens.ends), placement, training and self._mask_truncated)
+            weights = weights_of(answers, step)
+            if scored_by is not None:
+                weights["score_global_steps"] = scored_by
+            above = bool(valid([episode])) and episode.outcome > worst
+            for output in rows:
+                output.extra_fields |= weights
+                output.extra_fields["reward_extra_info"]["above_worst"] = float(above)
+            rows_of_group.append(rows)
         return rows_of_group
 
 
 @core_algos.register_adv_est(AS_PAID)
 def as_paid(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[Any, Any]:
-    """Advantages (B, T) and, the same, returns: what `EpisodeLoop` wrote with `credit`."""
+    """Advantages (B, T) and, the same, returns: what `EpisodeLoop` wrote with `comparison`."""
     advantages = token_level_rewards * response_mask
     return advantages, advantages.clone()
 
 
+@core_algos.register_adv_est(BY_ROW)
+def as_paid_by_row(token_level_rewards: Any, response_mask: Any, **rest: Any) -> tuple[Any, Any]:
+    """As `as_paid`, for a loss that is a mean over rows: those without a token in it do not count.
+
+    verl divides by the number of all rows, with those that fill up its batch; our learner by that of the
+    others, which get as much more weight here.
+    """
+    learned = response_mask.any(-1).sum().clamp(min=1)
+    return as_paid(token_level_rewards * (len(response_mask) / learned), response_mask)
+
+
 @cache
-def _chat_tokens(
-    tokenizer: Any, chat_args: str, ends: tuple[int, ...], split_special_tokens: bool, system_prompt: str
-) -> ChatTokens:
-    """Made once a process, although verl asks for it at every rollout; `chat_args` is JSON."""
-    return ChatTokens(
-        tokenizer,
-        chat_args=json.loads(chat_args),
-        ends=ends,
-        split_special_tokens=split_special_tokens,
-        system_prompt=system_prompt,
-    )
+def _chat_tokens(tokenizer: Any, ends: tuple[int, ...], settings: str) -> ChatTokens:
+    """Made once a process, although verl asks for it at every rollout; `settings` are JSON."""
+    return ChatTokens(tokenizer, ends=ends, settings=ChatSettings(**json.loads(settings)))
 
 
 @cache

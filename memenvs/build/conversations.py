@@ -1,4 +1,4 @@
-"""Conversations as in MRCR, of any length.
+"""Conversations as in MRCR, of any length: `memenvs build mrcr_world --needles 4 --tokens 64000 --out DIR`.
 
 MRCR (OpenAI, after Vodrahalli et al. 2024) asks for the reply to one of several equal requests. The rules are
 theirs, all texts are ours or the haystack's.
@@ -13,14 +13,13 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from memenvs.build.draft import Documents, Draft, item_rng
+from memenvs.build.draft import DiskList, Documents, Draft, item_rng
 from memenvs.build.haystack import (
     JOINED,
+    TaskDocuments,
     interleave,
-    opening_tokens,
     prose_sentences,
     read_prose,
-    sizes_between,
     too_small,
 )
 from memenvs.build.niah import NOUNS
@@ -41,14 +40,12 @@ _LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationOptions(Hidden):
-    """Conversations.
-
-    Args:
-        needles: number of identical requests, 2 to 8.
-    """
+    """Conversations."""
 
     num_tasks: Count = 100
+    """number of tasks."""
     needles: Annotated[int, Meta(ge=2, le=8)] = 4
+    """number of identical requests, 2 to 8."""
 
 
 def conversations(
@@ -66,56 +63,49 @@ def conversations(
     """
     needles, split, seed = options.needles, options.split, options.seed
     tokens, count = options.tokens, options.num_tasks
-    prose = read_prose(options.essays)[0] if prose is None else prose
+    prose = read_prose(options.essays) if prose is None else prose
     lines = [text.strip() for text in prose_sentences(prose) if not set("\\{}") & set(text)]
     rng = item_rng(seed, f"{split}\0conversation", 0)
     topics = rng.choice(NOUNS, TOPICS, replace=False).tolist()
     requests = [(form, topic) for form in FORMS for topic in topics]
     a_round = tokenizer.count(" ".join(_round(requests[0], lines[: max(_REPLY)])))
     of_pool = rng.integers(len(requests), size=2 * tokens // a_round + 64)
-    pool = [_round(requests[number], _draw_reply(lines, rng)) for number in of_pool.tolist()]
-    asked, task_rounds = [], []
-    rngs = [item_rng(seed, f"{split}/conversation", item) for item in range(count)]
-    for rng in rngs:
+    rounds = [_round(requests[number], _draw_reply(lines, rng)) for number in of_pool.tolist()]
+    pool = Documents.tokenized([("", text) for both in rounds for text in both], tokenizer)
+    drawn = DiskList[tuple[int, list[str], np.random.Generator]]()
+    for item in range(count):
+        rng = item_rng(seed, f"{split}/conversation", item)
         number = int(rng.integers(len(requests)))
-        asked.append(number)
-        task_rounds += [_round(requests[number], _draw_reply(lines, rng)) for _ in range(needles)]
-    documents = Documents.tokenized(
-        [("", text) for both in [*pool, *task_rounds] for text in both], tokenizer
-    )
-    each = sizes_between(documents, documents, tokenizer)
-    sizes, opening = each.reshape(-1, 2).sum(axis=1), opening_tokens(documents, each, tokenizer)
-    chars = documents.chars.reshape(-1, 2).sum(axis=1)
-    tasks = []
-    for item, rng in enumerate(progress(rngs, count, "conversations")):
-        mine = len(pool) + item * needles + np.arange(needles)
-        room = tokens - opening - int(sizes[mine].sum())
+        pairs = [_round(requests[number], _draw_reply(lines, rng)) for _ in range(needles)]
+        drawn.append((number, [text for both in pairs for text in both], rng))
+    every = TaskDocuments((texts for _, texts, _ in drawn), pool, tokenizer)
+    # from here on a round is one number: its request and its reply are never parted
+    sizes = np.concatenate([every.shared_sizes, every.sizes.ravel()]).reshape(-1, 2).sum(axis=1)
+    chars = every.documents.chars.reshape(-1, 2).sum(axis=1)
+    tasks = DiskList[Task]()
+    for item, (number, texts, rng) in enumerate(progress(drawn, count, "conversations")):
+        mine = len(rounds) + item * needles + np.arange(needles)
+        room = tokens - every.opening - int(sizes[mine].sum())
         if room < 0:
             raise too_small(f"{needles} needles", tokens, f"they alone take {int(sizes[mine].sum())}")
-        others = rng.permutation(np.flatnonzero(of_pool != asked[item]))
+        others = rng.permutation(np.flatnonzero(of_pool != number))
         others = others[: np.searchsorted(np.cumsum(sizes[others]), room, side="right")]
         places = np.sort(rng.integers(0, len(others) + 1, needles))
-        rounds, depths = interleave(others, mine, places, chars)
-        form, topic = requests[asked[item]]
-        wanted, prefix = int(rng.integers(needles)), "".join(rng.choice(_LETTERS, MRCR_PREFIX).tolist())
-        reply = task_rounds[item * needles + wanted][1].removeprefix(_ASSISTANT).rstrip("\n")
-        tasks.append(
-            Task(
-                f"mrcr{needles}-{split}-{item}",
-                f"Write {prefix} and right behind it, word for word, the {ORDINALS[wanted]} {form} about the "
-                f"{topic} that the assistant wrote, and nothing else.",
-                ((prefix + reply,),),
-                documents.numbered((2 * rounds[:, None] + [0, 1]).ravel()),
-                documents.numbered(2 * mine[wanted] + np.arange(2)),
-                {
-                    "needles": needles,
-                    "asked": wanted + 1,
-                    "request": [form, topic],
-                    "depths": depths.tolist(),
-                },
-            )
+        read, depths = interleave(others, mine, places, chars)
+        id_ = f"mrcr{needles}-{split}-{item}"
+        form, topic = requests[number]
+        wanted = int(rng.integers(needles))
+        prefix = "".join(rng.choice(_LETTERS, MRCR_PREFIX).tolist())
+        reply = texts[2 * wanted + 1].removeprefix(_ASSISTANT).rstrip("\n")
+        question = (
+            f"Write {prefix} and right behind it, word for word, the {ORDINALS[wanted]} {form} about the "
+            f"{topic} that the assistant wrote, and nothing else."
         )
-    return Draft(documents, tasks, JOINED, metric="mrcr_ratio")
+        documents = tuple((2 * read[:, None] + np.arange(2)).ravel().tolist())
+        evidence = tuple((2 * mine[wanted] + np.arange(2)).tolist())
+        meta = {"needles": needles, "asked": wanted + 1, "request": [form, topic], "depths": depths.tolist()}
+        tasks.append(Task(id_, question, ((prefix + reply,),), documents, evidence, meta))
+    return Draft(every.documents, tasks, JOINED, metric="mrcr_ratio")
 
 
 _ASSISTANT = "Assistant: "

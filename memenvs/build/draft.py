@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import array
 import functools
 import hashlib
+import itertools
 import json
+import pickle
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.build.holdout import choose
 from memenvs.core.processes import Workers, map_jobs
-from memenvs.core.progress import Progress, progress
-from memenvs.tasks.taskset import Layout, Task, shown
+from memenvs.core.progress import progress
+from memenvs.tasks.taskset import Layout, Task, document_text
 from memenvs.tasks.tokens import Gaps, TextTokenizer
 
 T = TypeVar("T")
@@ -45,6 +50,44 @@ def read_lists(folder: Path, name: str, spaced: bool = False) -> dict[str, Words
     return {name: tuple(entries) for name, entries in lists.items()}
 
 
+class DiskList(Sequence[T]):
+    """A list whose items are in a temporary file; each is read when it is asked for."""
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._file = tempfile.TemporaryFile()  # it is closed when the list is gone
+        weakref.finalize(self, self._file.close)
+        self._places = array.array("q")
+        self._end = 0
+        self.extend(items)
+
+    def append(self, item: T) -> None:
+        """Add an item, which can be pickled."""
+        content = pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+        self._file.seek(self._end)
+        self._file.write(content)
+        self._places.append(self._end)
+        self._end += len(content)
+
+    def extend(self, items: Iterable[T]) -> None:
+        """Add items."""
+        for item in items:
+            self.append(item)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        self._file.seek(self._places[index])
+        item: T = pickle.load(self._file)
+        return item
+
+
 @dataclass(frozen=True)
 class Documents:
     """Documents with their tokens counted once.
@@ -63,7 +106,7 @@ class Documents:
     def tokenized(cls, documents: Sequence[tuple[str, str]], tokenizer: TextTokenizer) -> Documents:
         """Documents from (title, text) pairs."""
         titles, texts = [title for title, _ in documents], [text for _, text in documents]
-        every = tokenizer.gaps([shown(*document) for document in documents])
+        every = tokenizer.gaps([document_text(*document) for document in documents])
         gaps = []
         for number, widths in enumerate(progress(every, len(documents), "documents")):
             if widths.max(initial=0) > _WIDEST:
@@ -74,29 +117,16 @@ class Documents:
             gaps.append(widths.astype(np.uint16))
         return cls(titles, texts, gaps)
 
-    def __add__(self, other: Documents) -> Documents:
-        return Documents(
-            [*self.titles, *other.titles], [*self.texts, *other.texts], [*self.gaps, *other.gaps]
-        )
-
-    @functools.cached_property
-    def numbers(self) -> NDArray[np.object_]:
-        """(D,) 0 to D - 1, one int object each for all tasks: a task of 90,000 documents costs 0.7 MB."""
-        return np.arange(len(self.texts)).astype(object)
-
-    def numbered(self, chosen: NDArray[Any]) -> tuple[int, ...]:
-        """The chosen document numbers, as `numbers` has them."""
-        return tuple(self.numbers[chosen].tolist())
-
-    @property
+    @functools.cached_property  # as texts and gaps may be on disk
     def tokens(self) -> Ints:
         """(D,) tokens of each document as it is shown, headers and separators not counted."""
         return np.fromiter(map(len, self.gaps), np.int64, len(self.gaps))
 
-    @property
+    @functools.cached_property
     def chars(self) -> Ints:
         """(D,) characters of each document as it is shown."""
-        return np.array([len(shown(*pair)) for pair in zip(self.titles, self.texts, strict=True)], np.int64)
+        texts = map(document_text, self.titles, self.texts)
+        return np.fromiter(map(len, texts), np.int64, len(self.texts))
 
 
 @dataclass(frozen=True)
@@ -114,12 +144,49 @@ class Draft:
     """
 
     documents: Documents
-    tasks: list[Task]
+    tasks: Sequence[Task]
     layout: Layout
     environment: str = "MemChunkQA-v0"
     metric: str = "em"
     left_out: int = 0
     inputs: Sequence[Path] = ()
+
+    def draw(self, options: Any, tokenizer: TextTokenizer, count: int | None, split: str) -> Draft:
+        """This draft, as its tasks are drawn already; see `Material.draw`."""
+        return self
+
+    def divide(self, count: int, rng: np.random.Generator) -> tuple[Draft, Draft]:
+        """See `Material.divide`. Equal questions about the same documents stay together."""
+        # hashes, as the tasks may be on disk for want of memory
+        same = [[hash((t.question, t.answers, t.evidence or tuple(sorted(t.documents))))] for t in self.tasks]
+        chosen = choose([same], count, rng)
+        rest, holdout = DiskList[Task](), DiskList[Task]()
+        for number, task in enumerate(self.tasks):
+            (holdout if number in chosen else rest).append(task)
+        return replace(self, tasks=rest), replace(self, tasks=holdout)
+
+
+class Material(Protocol):
+    """What a source has made: tasks (`Draft`), or questions that tasks are drawn from."""
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """Files that were read beside the source."""
+
+    def draw(self, options: Any, tokenizer: TextTokenizer, count: int | None, split: str) -> Draft:
+        """`count` tasks, or each question once; the source's options and the split decide the chance."""
+
+    def divide(self, count: int, rng: np.random.Generator) -> tuple[Material, Material]:
+        """What is left of the questions, and `count` questions that are set aside.
+
+        A question that comes again, in any case of letters, is on one side. Questions about one text, or with
+        the same evidence, stay together too, as far as whole groups of them fit into `count`. The distractors
+        of the rest are never paragraphs of a question that was set aside; those of the questions that were
+        set aside come from the whole pool.
+
+        Raises:
+            ValueError: fewer than `count` questions differ from the others.
+        """
 
 
 def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
@@ -134,7 +201,7 @@ def item_rng(seed: int, split: str, item: int) -> np.random.Generator:
 
 def make_items(
     make: Callable[[int], T], count: int, *, workers: Workers = 1, label: str = "tasks"
-) -> list[T]:
+) -> DiskList[T]:
     """`[make(0), …, make(count - 1)]`, by `workers` processes; the result does not depend on their number.
 
     Args:
@@ -148,22 +215,17 @@ def make_items(
     """
     jobs = [range(start, min(start + _STRIDE, count)) for start in range(0, count, _STRIDE)]
     if workers == 1 or len(jobs) == 1:
-        return list(progress(map(make, range(count)), count, label))
-    parts = map_jobs(partial(_make_all, make), jobs, workers)
-    items = list[T]()
-    with Progress(count, label) as shown:
-        for part in parts:
-            items += part
-            shown.add(len(part))
-    return items
+        return DiskList(progress(map(make, range(count)), count, label))
+    parts = map_jobs(functools.partial(_make_all, make), jobs, workers)
+    return DiskList(progress(itertools.chain.from_iterable(parts), count, label))
 
 
 def _make_all(make: Callable[[int], T], job: Iterable[int]) -> list[T]:
     return [make(item) for item in job]
 
 
-def renumbered(task: Task, numbers: Ints | NDArray[np.object_]) -> Task:
-    """The task with document `numbers[i]` in place of document i; tasks share numbers that are objects."""
+def renumbered(task: Task, numbers: Ints) -> Task:
+    """The task with document `numbers[i]` in place of document i."""
     meta = dict(task.meta)
     if "spans" in meta:
         meta["spans"] = [[int(numbers[document]), start, end] for document, start, end in meta["spans"]]
@@ -207,7 +269,7 @@ def sizes_with_headers(
 
     A header is counted after the last document, where there is none, in place of the one before the first.
     """
-    bodies = [shown(*document) for document in zip(documents.titles, documents.texts, strict=True)]
+    bodies = [document_text(*document) for document in zip(documents.titles, documents.texts, strict=True)]
     headers = [layout.header.replace("{i}", str(i)) for i in range(1, most + 1)]
     seams = seam_tokens(tokenizer, bodies, before=headers[0], after=layout.separator + headers[0])
     numbering = np.array(tokenizer.counts(headers), np.int64)

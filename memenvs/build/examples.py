@@ -1,54 +1,22 @@
-"""Questions with their evidence and distractors, drawn into tasks of a given size."""
+"""Questions among distractors: `memenvs build hotpotqa --source FILE --documents 200 --out DIR`."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memenvs.build.draft import Documents, Draft, Ints, item_rng, make_items, sizes_with_headers
+from memenvs.build.contexts import Example, KeptContexts, usable
+from memenvs.build.draft import DiskList, Documents, Draft, Ints, item_rng, make_items, sizes_with_headers
+from memenvs.build.holdout import Keys, choose, parted
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.processes import Workers
-from memenvs.tasks.records import check_question
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
-
-
-@dataclass(frozen=True)
-class Example:
-    """One question of a source.
-
-    Attributes:
-        id: unique in the source.
-        question: the question.
-        answers: accepted answers, the preferred one first; empty if the question cannot be scored.
-        paragraphs: (title, text) of its own paragraphs.
-        evidence: which of them the answer needs, in the order of the reasoning.
-        spans: (paragraph, start, end): the characters of the sentences needed, where the source marks them.
-        meta: plain data to keep.
-    """
-
-    id: str
-    question: str
-    answers: tuple[str, ...]
-    paragraphs: tuple[tuple[str, str], ...]
-    evidence: tuple[int, ...]
-    spans: tuple[tuple[int, int, int], ...] = ()
-    meta: dict[str, Any] = field(default_factory=dict)
-
-    def task(self, numbers: Sequence[int]) -> Task:
-        """The question over all of its paragraphs, in their order; paragraph i is document `numbers[i]`."""
-        meta = {**self.meta}
-        if self.spans:
-            meta["spans"] = [[numbers[i], start, end] for i, start, end in self.spans]
-        evidence = tuple(dict.fromkeys(numbers[i] for i in self.evidence))
-        return Task(self.id, self.question, (self.answers,), tuple(numbers), evidence, meta)
 
 
 @dataclass(frozen=True)
@@ -78,22 +46,35 @@ class Pool:
         left_out = sum(not example.answers for example in every)
         return cls(list(usable(every, source)), extra, own_paragraphs=True, left_out=left_out)
 
+    def draw(self, options: Any, tokenizer: TextTokenizer, count: int | None, split: str) -> Draft:
+        """The questions among distractors, or among their own paragraphs if no size is asked for."""
+        documents = options.documents or (None if options.tokens else self.documents)
+        if self.own_paragraphs and documents is None and options.tokens is None:
+            draft = KeptContexts(self.examples, Layout(), "em", options.source).tasks(tokenizer, count)
+        else:
+            draft = among_distractors(
+                self.examples,
+                tokenizer=tokenizer,
+                documents=documents,
+                tokens=options.tokens,
+                count=count,
+                split=split,
+                seed=options.seed,
+                workers=options.workers,
+                extra=self.extra,
+            )
+        return replace(draft, left_out=self.left_out)
 
-def usable(examples: Iterable[Example], source: str) -> Iterator[Example]:
-    """The examples that can be scored, checked one by one.
-
-    Raises:
-        ValueError: two share an id, one is empty or has a text that is not UTF-8, or there are none.
-    """
-    seen: set[str] = set()
-    for example in examples:
-        if not example.answers:
-            continue
-        texts = (*example.answers, *itertools.chain(*example.paragraphs))
-        check_question(source, seen, example.id, example.question, texts)
-        yield example
-    if not seen:
-        raise ValueError(f"{source} holds no question that can be scored; give another file")
+    def divide(self, count: int, rng: np.random.Generator) -> tuple[Pool, Pool]:
+        """See `Material.divide`."""
+        asked: Keys = [[example.asked] for example in self.examples]
+        needed: Keys = [
+            [example.asked, frozenset(example.paragraphs[i] for i in example.evidence)]
+            for example in self.examples
+        ]
+        left, aside = parted(self.examples, choose([needed, asked], count, rng))
+        others = dict.fromkeys(part for example in left for part in example.paragraphs)
+        return replace(self, examples=left), replace(self, examples=aside, extra=[*self.extra, *others])
 
 
 @checked
@@ -138,12 +119,15 @@ def among_distractors(
     layout, pool = Layout(), Documents.tokenized(list(index), tokenizer)
     sizes = None if tokens is None else sizes_with_headers(pool, layout, tokenizer, len(index))
     questions = _questions(whole, pool.titles)
-    make = _TaskMaker(questions, pool.numbers, sizes, documents or tokens or 0, seed, split)
-    tasks = make_items(make, count or len(examples), workers=workers)
-    for item in range(len(examples), len(tasks)):
-        before = tasks[item - len(examples)].documents
-        if sum(tasks[item].documents) == sum(before) and {*tasks[item].documents} == {*before}:
-            tasks[item] = make.differently(item, tasks[item])
+    make = _TaskMaker(questions, len(index), sizes, documents or tokens or 0, seed, split)
+    drawn = make_items(make, count or len(examples), workers=workers)
+    if len(drawn) <= len(examples):
+        return Draft(pool, drawn, layout)
+    tasks = DiskList[Task]()
+    for item, task in enumerate(drawn):
+        before = tasks[item - len(examples)].documents if item >= len(examples) else ()
+        same = sum(task.documents) == sum(before) and {*task.documents} == {*before}
+        tasks.append(make.differently(item, task) if same else task)
     return Draft(pool, tasks, layout)
 
 
@@ -178,7 +162,7 @@ class _TaskMaker:
     """Makes task i; picklable, so that any process can."""
 
     questions: list[_Question]
-    pool: NDArray[np.object_]  # document numbers; see `Documents.numbers`
+    pool: int  # documents of it
     sizes: tuple[Ints, Ints] | None  # see `sizes_with_headers`; None without a budget
     size: int  # documents of a task, or its budget of tokens
     seed: int
@@ -192,7 +176,7 @@ class _TaskMaker:
         return replace(question.task, id=id_, documents=self._shuffled(self._choose(question, rng), rng))
 
     def _shuffled(self, chosen: Ints, rng: np.random.Generator) -> tuple[int, ...]:
-        return tuple(self.pool[rng.permutation(chosen)].tolist())
+        return tuple(rng.permutation(chosen).tolist())
 
     def differently(self, item: int, task: Task) -> Task:
         """`task`, which is item `item`, with another set of documents, if there is one."""
@@ -225,7 +209,7 @@ class _TaskMaker:
 
     def _most(self, question: _Question) -> int:
         """Documents that the pool has for a question, its own among them."""
-        return len(self.pool) - len(question.excluded) + len(question.evidence) + len(question.others)
+        return self.pool - len(question.excluded) + len(question.evidence) + len(question.others)
 
     def _by_number(self, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
         """`first` and documents of the pool, `size` in all."""
@@ -264,5 +248,5 @@ class _TaskMaker:
         """Up to `count` documents of the pool in random order, without replacement, none of `excluded`."""
         if count <= 0:
             return np.zeros(0, np.int64)
-        drawn = rng.choice(len(self.pool), min(count + len(excluded), len(self.pool)), replace=False)
+        drawn = rng.choice(self.pool, min(count + len(excluded), self.pool), replace=False)
         return drawn[~np.isin(drawn, excluded)][:count]

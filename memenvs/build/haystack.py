@@ -7,20 +7,22 @@ tokenizers that do not, a sentence is counted between two others.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.build.draft import TEXTS, Documents, Ints, seam_tokens
+from memenvs.build.draft import TEXTS, DiskList, Documents, Ints, seam_tokens
+from memenvs.core.text import split_sentences
 from memenvs.tasks.taskset import Layout, open_tasks
 from memenvs.tasks.tokens import TextTokenizer
 
 JOINED = Layout("", "")
 NOISE = [f"{line}\n" for line in (TEXTS / "noise.txt").read_text(encoding="utf-8").splitlines()]
 Shares = NDArray[np.float64]
+_TASKS = 256  # whose texts are tokenised at once
 
 
 def too_small(what: str, tokens: int, why: str) -> ValueError:
@@ -28,19 +30,59 @@ def too_small(what: str, tokens: int, why: str) -> ValueError:
     return ValueError(f"a budget of {tokens} tokens is too small for {what}: {why}; raise it")
 
 
-class Haystack:
+class TaskDocuments:
+    """Documents that every task reads alone, behind those that all may read.
+
+    Args:
+        texts: of the documents of each task, equally many.
+        shared: the documents before them, the haystack, which begin and end as the others do.
+        tokenizer: counts the tokens.
+
+    Attributes:
+        documents: the shared ones, then those of each task; these are on disk.
+        shared_sizes: (S,) tokens of the shared ones, each between two others.
+        sizes: (tasks, each) tokens of the documents of each task between two shared ones.
+        opening: tokens that the tokenizer adds at the beginning of a text.
+    """
+
+    def __init__(self, texts: Iterable[Sequence[str]], shared: Documents, tokenizer: TextTokenizer) -> None:
+        # only the part of a neighbour next to a text decides on its tokens
+        before, after = shared.texts[0][-16:], shared.texts[0][:16]
+        frame = tokenizer.count(before + after)
+        # All begin and end the same way: if the first few have no extra tokens there, none has.
+        joins = (seam_tokens(tokenizer, shared.texts[:256], before, after) != frame).any()
+
+        def between(documents: Documents) -> Ints:
+            if not joins:
+                return documents.tokens
+            return documents.tokens + seam_tokens(tokenizer, documents.texts, before, after) - frame
+
+        self.shared_sizes = between(shared)
+        self.opening = max(0, tokenizer.count(shared.texts[0]) - int(self.shared_sizes[0]))
+        every = DiskList(shared.texts)
+        gaps = DiskList(shared.gaps)
+        sizes = list[Ints]()
+        left = iter(texts)
+        while some := list(itertools.islice(left, _TASKS)):
+            part = Documents.tokenized([("", text) for of_task in some for text in of_task], tokenizer)
+            every.extend(part.texts)
+            gaps.extend(part.gaps)
+            sizes.append(between(part).reshape(len(some), -1))
+        self.documents = Documents([""] * len(every), every, gaps)
+        self.sizes = np.concatenate(sizes)
+
+
+class Haystack(TaskDocuments):
     """The sentences of a text, with pieces of tasks to hide among them.
 
     Args:
         texts: the sentences in their order; repeated where a text is longer.
-        pieces: what is hidden, task by task, equally many for each task.
-        tasks: the number of tasks.
+        pieces: what is hidden, of each task equally many.
         tokens: budget of a task's text, tokenised whole.
         tokenizer: counts the tokens.
         shuffled: whether each task has the sentences in its own order, none twice.
 
     Attributes:
-        documents: the sentences, then the pieces.
         used: (tasks,) tokens of a task's pieces between sentences.
         room: (tasks,) tokens that they leave for sentences.
     """
@@ -48,23 +90,16 @@ class Haystack:
     def __init__(
         self,
         texts: Sequence[str],
-        pieces: Sequence[str],
-        tasks: int,
+        pieces: Iterable[Sequence[str]],
         tokens: int,
         tokenizer: TextTokenizer,
         shuffled: bool = False,
     ) -> None:
-        hay, hidden = (
-            Documents.tokenized([("", text) for text in part], tokenizer) for part in (texts, pieces)
-        )
-        self.documents = hay + hidden
-        self._chars = self.documents.chars
-        self._sizes = sizes_between(hay, hay, tokenizer)
+        super().__init__(pieces, Documents.tokenized([("", text) for text in texts], tokenizer), tokenizer)
         self._shuffled = shuffled
-        self._ends = np.cumsum(np.concatenate([[0], self._sizes, self._sizes]))  # of two rounds
-        self._budget = tokens - opening_tokens(hay, self._sizes, tokenizer)
-        self._each = len(pieces) // tasks
-        self.used = sizes_between(hidden, hay, tokenizer).reshape(tasks, self._each).sum(axis=1)
+        self._ends = np.cumsum(np.concatenate([[0], self.shared_sizes, self.shared_sizes]))  # of two rounds
+        self._budget = tokens - self.opening
+        self.used = self.sizes.sum(axis=1)
         self.room = self._budget - self.used
 
     def check_room(self, what: str) -> None:
@@ -74,10 +109,10 @@ class Haystack:
 
     def take(self, item: int, pick: int) -> Ints:
         """The sentences that `pick` chooses for a task, in reading order, as many as fit."""
-        n, room = len(self._sizes), max(0, int(self.room[item]))
+        n, room = len(self.shared_sizes), max(0, int(self.room[item]))
         if self._shuffled:
             order = np.random.default_rng(pick).permutation(n)
-            return order[: np.searchsorted(np.cumsum(self._sizes[order]), room, side="right")]
+            return order[: np.searchsorted(np.cumsum(self.shared_sizes[order]), room, side="right")]
         rounds, rest = divmod(room, int(self._ends[n]))
         start = pick % n
         end = int(np.searchsorted(self._ends, self._ends[start] + rest, side="right")) - 1
@@ -85,7 +120,7 @@ class Haystack:
 
     def places_at(self, order: Ints, shares: Shares) -> Ints:
         """The first ends of sentences at these shares of their characters, or after them."""
-        ends = np.cumsum(np.concatenate([[0], self._chars[order]]))
+        ends = np.cumsum(np.concatenate([[0], self.documents.chars[order]]))
         return np.searchsorted(ends, shares * ends[-1])
 
     def hide(
@@ -102,11 +137,12 @@ class Haystack:
         Returns:
             documents; (P,) numbers of the pieces; (P,) shares of the characters.
         """
-        numbers = len(self._sizes) + item * self._each + np.arange(self._each)
-        documents, begins = interleave(order, numbers[pieces], places, self._chars)
-        depths = np.empty(self._each)
+        each = self.sizes.shape[1]
+        numbers = len(self.shared_sizes) + item * each + np.arange(each)
+        documents, begins = interleave(order, numbers[pieces], places, self.documents.chars)
+        depths = np.empty(each)
         depths[pieces] = begins
-        return self.documents.numbered(documents), self.documents.numbered(numbers), depths
+        return tuple(documents.tolist()), tuple(numbers.tolist()), depths
 
 
 def interleave(order: Ints, lines: Ints, places: Ints, chars: Ints) -> tuple[Ints, Shares]:
@@ -124,36 +160,28 @@ def interleave(order: Ints, lines: Ints, places: Ints, chars: Ints) -> tuple[Int
     return documents, begins / ends[-1]
 
 
-def sizes_between(documents: Documents, hay: Documents, tokenizer: TextTokenizer) -> Ints:
-    """(D,) tokens of each document between two sentences of the haystack.
-
-    Sentences all begin and end the same way: if the first few have no extra tokens there, none has.
-    """
-    before, after = hay.texts[0][-16:], hay.texts[0][:16]  # only the part of a neighbour next to it matters
-
-    def more(texts: Sequence[str]) -> Ints:
-        return seam_tokens(tokenizer, texts, before, after) - tokenizer.count(before + after)
-
-    if not more(documents.texts[:256]).any():
-        return documents.tokens
-    return documents.tokens + more(documents.texts)
-
-
-def opening_tokens(documents: Documents, sizes: Ints, tokenizer: TextTokenizer) -> int:
-    """Tokens that a tokenizer adds at the beginning of a text; `sizes` are those between other sentences."""
-    return max(0, tokenizer.count(documents.texts[0]) - int(sizes[0]))
-
-
 def prose_sentences(prose: Sequence[str]) -> list[str]:
     """The sentences of texts, each with a space before it."""
-    spaced = [f" {sentence}" for text in prose for sentence in sentences(text)]
+    spaced = [f" {' '.join(sentence.split())}" for text in prose for sentence in split_sentences(text)]
     if not spaced:
         raise ValueError("the prose is empty; give a folder of essays")
     return spaced
 
 
-def read_prose(folder: Path | None) -> tuple[list[str], tuple[Path, ...]]:
-    """The texts of every `*.txt` of a folder, and the files, sorted by name; None: the bundled world's.
+def prose_files(folder: Path) -> list[Path]:
+    """Every `*.txt` of a folder, sorted by name.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    files = sorted(path for path in folder.glob("*.txt") if path.is_file())
+    if not files:
+        raise FileNotFoundError(f"no *.txt in {folder}; give a folder of essays as plain text")
+    return files
+
+
+def read_prose(folder: Path | None) -> list[str]:
+    """The texts of every `*.txt` of a folder, sorted by name; None: the bundled world's.
 
     Raises:
         FileNotFoundError: the folder has none.
@@ -161,46 +189,13 @@ def read_prose(folder: Path | None) -> tuple[list[str], tuple[Path, ...]]:
     """
     if folder is None:
         bundle = open_tasks("world-train")
-        return bundle.texts(range(bundle.n_documents)), ()
-    files = tuple(sorted(path for path in folder.glob("*.txt") if path.is_file()))
-    if not files:
-        raise FileNotFoundError(f"no *.txt in {folder}; give a folder of essays as plain text")
+        return bundle.texts(range(bundle.n_documents))
     texts = []
-    for path in files:
+    for path in prose_files(folder):
         try:
             texts.append(path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
             ) from error
-    return texts, files
-
-
-_LONGEST = 100  # words of a sentence, where prose has no stops
-_STOP = re.compile(r"[.!?\u2026\u3002\uff01\uff1f]\W*$")
-_FULLWIDTH_STOP = re.compile(r"[\u3002\uff01\uff1f]\W*")  # Chinese and Japanese: no space after
-_ABBREVIATIONS = frozenset("dr. e.g. etc. i.e. mr. mrs. ms. no. prof. st. u.s. vs.".split())
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, one space between two words; joined they are the text up to white space.
-
-    A sentence ends at a stop, unless a small letter follows or the stop is an abbreviation's or an initial's;
-    and after `_LONGEST` words.
-    """
-    words = _FULLWIDTH_STOP.sub(r"\g<0> ", text).split()
-    ended: list[str] = []
-    start = 0
-    for end, (word, after) in enumerate(zip(words, [*words[1:], ""], strict=False), 1):
-        if _stops(word, after) or end - start == _LONGEST or end == len(words):
-            ended.append(" ".join(words[start:end]))
-            start = end
-    return ended
-
-
-def _stops(word: str, after: str) -> bool:
-    """Whether a sentence ends between two words."""
-    if not _STOP.search(word) or after[:1].islower():
-        return False
-    bare = word.lstrip("([\"'").lower()
-    return bare not in _ABBREVIATIONS and not (len(bare) == 2 and bare[0].isalpha() and bare[1] == ".")
+    return texts

@@ -1,8 +1,8 @@
-"""Tasks of one or more task sets: several questions asked at once (`multi`), or mixed by weights (`mix`)."""
+"""Tasks of task sets: several questions asked at once (`build multi`), or mixed by weights (`build mix`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from memenvs.build.draft import Documents, Draft, frame_tokens, item_rng, make_items, renumbered
+from memenvs.build.draft import DiskList, Documents, Draft, frame_tokens, item_rng, make_items, renumbered
 from memenvs.build.options import Joined
 from memenvs.core.data import Whole
 from memenvs.core.progress import progress
@@ -21,15 +21,12 @@ from memenvs.tasks.tokens import TextTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class MultiOptions(Joined):
-    """Several questions at once.
-
-    Args:
-        objectives: questions per task, 2 to 16, drawn from one source without replacement.
-        singles: number of extra tasks with one question each, none twice (MemPO trains on both).
-    """
+    """Several questions at once."""
 
     objectives: Annotated[int, Meta(ge=2, le=16)]
+    """questions per task, 2 to 16, drawn from one source without replacement."""
     singles: Whole = 0
+    """number of extra tasks with one question each, none twice (MemPO trains on both)."""
 
 
 def multi(options: MultiOptions, tokenizer: TextTokenizer) -> Draft:
@@ -46,47 +43,51 @@ def multi(options: MultiOptions, tokenizer: TextTokenizer) -> Draft:
             metric than the first.
     """
     sources = [open_questions(source) for source in options.source]
-    objectives, singles, split, seed = options.objectives, options.singles, options.split, options.seed
+    objectives, split, seed = options.objectives, options.split, options.seed
     shares, first = _shares(options.weights, len(sources)), sources[0]
-    single: list[list[Task]] = []
-    for source in sources:
-        if not source.layout.header:
-            raise ValueError(
-                f"the documents of {source.path} are one text in pieces (a haystack), which joining would "
-                "mix; join a set of documents with headers"
-            )
-        _check_metric(source, first, "join sets of one metric")
-        tasks = list(source)
-        if several := next((task.id for task in tasks if len(task.answers) > 1), None):
-            raise ValueError(
-                f"task {several} of {source.path} has several objectives already; join single ones"
-            )
-        single.append([t for t in tasks if ";" not in t.answers[0][0] and SEPARATOR not in t.question])
-        if len(single[-1]) < objectives:
-            raise ValueError(
-                f"{source.path} has {len(single[-1])} tasks to join (without ';' in the answer, or '; ' in "
-                f"the question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
-            )
+    single = [_askable(source, first, objectives) for source in sources]
     pool, numbered = _together(sources, single)
     rng = item_rng(seed, f"{split}\0singles", 0)
-    drawn = np.bincount(rng.choice(len(sources), singles, p=shares), minlength=len(sources)).tolist()
+    drawn = np.bincount(rng.choice(len(sources), options.singles, p=shares), minlength=len(sources)).tolist()
     alone = []
-    for source, askable, wanted in zip(sources, numbered, drawn, strict=True):
-        if wanted > len(askable):
+    for source, tasks, wanted in zip(sources, numbered, drawn, strict=True):
+        if wanted > len(tasks):
             raise ValueError(
-                f"{source.path} has {len(askable)} tasks that can be asked alone, and {wanted} of --singles "
-                f"{singles} fall to it; ask for fewer, or give other --weights"
+                f"{source.path} has {len(tasks)} tasks that can be asked alone, and {wanted} of --singles "
+                f"{options.singles} fall to it; ask for fewer, or give other --weights"
             )
-        chosen = rng.choice(len(askable), wanted, replace=False).tolist()
-        alone += [_join(f"single-{split}-{askable[number].id}", [askable[number]], rng) for number in chosen]
+        for number in rng.choice(len(tasks), wanted, replace=False).tolist():
+            alone.append(_join(f"single-{split}-{tasks[number].id}", [tasks[number]], rng))
     make = partial(_draw_task, numbered, shares, objectives, split, seed)
+    joined = make_items(make, options.num_tasks or sum(map(len, sources)))
+    joined.extend(alone)
     return Draft(
         Documents.tokenized(pool, tokenizer),
-        [*make_items(make, options.num_tasks or sum(map(len, sources))), *alone],
+        joined,
         first.layout,
         environment="MemChunkQA-v0" if pool else "MemSearchQA-v0",
         metric=first.metric,
     )
+
+
+def _askable(source: TaskSet | Questions, first: TaskSet | Questions, objectives: int) -> list[Task]:
+    """The tasks of a source that can be joined to those of the first."""
+    if not source.layout.header:
+        raise ValueError(
+            f"the documents of {source.path} are one text in pieces (a haystack), which joining would "
+            "mix; join a set of documents with headers"
+        )
+    _check_metric(source, first, "join sets of one metric")
+    tasks = list(source)
+    if several := next((task.id for task in tasks if len(task.answers) > 1), None):
+        raise ValueError(f"task {several} of {source.path} has several objectives already; join single ones")
+    askable = [task for task in tasks if ";" not in task.answers[0][0] and SEPARATOR not in task.question]
+    if len(askable) < objectives:
+        raise ValueError(
+            f"{source.path} has {len(askable)} tasks to join (without ';' in the answer, or '; ' in "
+            f"the question), fewer than --objectives {objectives}; ask for fewer, or give a larger source"
+        )
+    return askable
 
 
 def _shares(weights: Sequence[float] | None, sources: int) -> tuple[float, ...]:
@@ -167,13 +168,10 @@ def _join(name: str, drawn: Sequence[Task], rng: np.random.Generator) -> Task:
 
 @dataclass(frozen=True, kw_only=True)
 class MixOptions(Joined):
-    """A mixture.
-
-    Args:
-        metric: metric of the mixture (default: the metric that all its sources share).
-    """
+    """A mixture."""
 
     metric: str | None = None
+    """metric of the mixture (default: the metric that all its sources share)."""
 
 
 def mix(options: MixOptions, tokenizer: TextTokenizer) -> Draft:
@@ -189,7 +187,7 @@ def mix(options: MixOptions, tokenizer: TextTokenizer) -> Draft:
             their documents are shown; a haystack beside questions without documents.
     """
     sources = [open_questions(source) for source in options.source]
-    metric, split, seed = options.metric, options.split, options.seed
+    metric = options.metric
     shares, first = _shares(options.weights, len(sources)), sources[0]
     get_metric(metric or first.metric)
     read = all(source.n_documents for source in sources)
@@ -209,31 +207,21 @@ def mix(options: MixOptions, tokenizer: TextTokenizer) -> Draft:
     every = [list(source) for source in sources]
     pool, numbered = _together(sources, every)
     documents = Documents.tokenized(pool, tokenizer)
-    sizes = documents.tokens
     longest = max((len(task.documents) for tasks in numbered for task in tasks), default=0)
     frames = np.append(0, frame_tokens(tokenizer, first.layout, max(longest, 1)))
     names = [source.name for source in sources]
     names = [name if names.count(name) == 1 else f"{name}-{i}" for i, name in enumerate(names, 1)]
-    picks = item_rng(seed, f"{split}\0sources", 0).choice(
-        len(sources), options.num_tasks or sum(map(len, sources)), p=shares
-    )
-    used, orders, tasks = [0] * len(sources), [np.zeros(0, np.int64)] * len(sources), []
-    for source in progress(picks.tolist(), len(picks), "tasks"):
-        cycle, place = divmod(used[source], len(numbered[source]))
-        used[source] += 1
-        if place == 0:
-            rng = item_rng(seed, f"{split}\0order of {source}", cycle)
-            orders[source] = rng.permutation(len(numbered[source]))
-        number = orders[source][place]
-        task, needed = numbered[source][number], len(every[source][number].evidence)
-        shown = np.array(task.documents, np.int64)
+    tasks = DiskList[Task]()
+    for origin, number, cycle in _picks(list(map(len, numbered)), shares, options):
+        task = numbered[origin][number]
         measures = {
-            "source": names[source],
-            "hops": task.meta.get("hops", needed),
-            "tokens": int(sizes[shown].sum() + frames[len(shown)]) if len(shown) else 0,
+            "source": names[origin],
+            # of the source's own task: one without documents here may have had some there
+            "hops": task.meta.get("hops", len(every[origin][number].evidence)),
+            "tokens": int(documents.tokens[list(task.documents)].sum() + frames[len(task.documents)]),
         }
         again = f"-{cycle + 1}" if cycle else ""
-        tasks.append(replace(task, id=f"{names[source]}/{task.id}{again}", meta={**task.meta, **measures}))
+        tasks.append(replace(task, id=f"{names[origin]}/{task.id}{again}", meta={**task.meta, **measures}))
     environments = {source.environment for source in sources}
     environment = environments.pop() if len(environments) == 1 else "MemChunkQA-v0"
     return Draft(
@@ -243,3 +231,19 @@ def mix(options: MixOptions, tokenizer: TextTokenizer) -> Draft:
         environment if read else "MemSearchQA-v0",
         metric or first.metric,
     )
+
+
+def _picks(
+    sizes: Sequence[int], shares: Sequence[float], options: MixOptions
+) -> Iterator[tuple[int, int, int]]:
+    """Number of the source, number of its task, and how often that has come before, of each task."""
+    count, split, seed = options.num_tasks or sum(sizes), options.split, options.seed
+    drawn = item_rng(seed, f"{split}\0sources", 0).choice(len(sizes), count, p=shares).tolist()
+    used = [0] * len(sizes)
+    orders = [np.zeros(0, np.int64)] * len(sizes)
+    for source in progress(drawn, count, "tasks"):
+        cycle, place = divmod(used[source], sizes[source])
+        used[source] += 1
+        if place == 0:  # it is used up: an order of its own for every cycle
+            orders[source] = item_rng(seed, f"{split}\0order of {source}", cycle).permutation(sizes[source])
+        yield source, int(orders[source][place]), cycle

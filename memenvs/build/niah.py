@@ -1,4 +1,4 @@
-"""Needles in a haystack (RULER)."""
+"""Needles in a haystack (RULER): `memenvs build niah --variant multikey_1 --tokens 32768 --out DIR`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from memenvs.build.draft import TEXTS, Draft, item_rng, make_items
+from memenvs.build.draft import TEXTS, DiskList, Draft, item_rng, make_items
 from memenvs.build.haystack import JOINED, NOISE, Haystack, prose_sentences, read_prose
 from memenvs.build.options import Hidden
 from memenvs.core.data import Count
@@ -88,16 +88,14 @@ Variant = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class NiahOptions(Hidden):
-    """Needles in a haystack.
-
-    Args:
-        variant: what is hidden, and in what.
-        workers: number of processes, or ray for the workers of a Ray cluster; the result is the same.
-    """
+    """Needles in a haystack."""
 
     num_tasks: Count = 100
+    """number of tasks."""
     variant: Variant = "single_2"
+    """what is hidden, and in what."""
     workers: Workers = 1
+    """number of processes, or ray for the workers of a Ray cluster; the result is the same."""
 
 
 def niah(options: NiahOptions, tokenizer: TextTokenizer, prose: Sequence[str] | None = None) -> Draft:
@@ -119,16 +117,16 @@ def niah(options: NiahOptions, tokenizer: TextTokenizer, prose: Sequence[str] | 
         ValueError: no prose where it is needed, or a budget too small for the needles.
     """
     variant, tokens, count = options.variant, options.tokens, options.num_tasks
-    prose = read_prose(options.essays)[0] if prose is None else prose
+    prose = read_prose(options.essays) if prose is None else prose
     split, seed = options.split, options.seed
     recipe = RECIPES[variant]
     hay = _haystack(recipe, tokens, prose, tokenizer, item_rng(seed, f"{split}\0haystack", 0))
     plan = partial(_plan, recipe, occurring(hay), f"{split}/{variant}", seed)
     plans = make_items(plan, count, workers=options.workers, label=f"niah {variant} tasks")
-    pieces = [recipe.needle(key, value) for plan in plans for key, value in plan.needles]
-    haystack = Haystack(hay, pieces, count, tokens, tokenizer, shuffled=recipe.haystack == "needles")
+    pieces = ([recipe.needle(key, value) for key, value in plan.needles] for plan in plans)
+    haystack = Haystack(hay, pieces, tokens, tokenizer, shuffled=recipe.haystack == "needles")
     haystack.check_room(f"the needles of {variant}")
-    tasks = []
+    tasks = DiskList[Task]()
     for item, (needles, grid, pick) in enumerate(progress(plans, count, "contexts")):
         order, down = haystack.take(item, pick), np.argsort(grid)
         places = haystack.places_at(order, np.array(grid))[down]

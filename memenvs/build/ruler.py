@@ -3,6 +3,8 @@
 Needles (`niah_…`) are those of `memenvs.build.niah`, here scored by RULER's `string_match_all`. A budget is
 for the text alone, as there; RULER's also covers its prompt, a worked example and the reply, so our texts are
 that much longer.
+
+    memenvs build ruler --kind vt cwe fwe --tokens 32768 --num-tasks 500 --out data/ruler32k
 """
 
 from __future__ import annotations
@@ -18,23 +20,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.build.draft import Documents, Draft, Ints, item_rng, sizes_with_headers
-from memenvs.build.examples import Example, Pool, among_distractors
-from memenvs.build.haystack import (
-    JOINED,
-    NOISE,
-    Haystack,
-    opening_tokens,
-    sizes_between,
-    too_small,
-)
+from memenvs.build.contexts import Example
+from memenvs.build.draft import DiskList, Documents, Draft, Ints, item_rng, sizes_with_headers
+from memenvs.build.examples import Pool
+from memenvs.build.haystack import JOINED, NOISE, Haystack, TaskDocuments, too_small
 from memenvs.build.niah import ADJECTIVES, NOUNS, NiahOptions, Variant, draw, niah
-from memenvs.build.options import Hidden
+from memenvs.build.options import DrawnFile, Hidden
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.core.data import Count
 from memenvs.core.processes import Workers
 from memenvs.core.progress import progress
-from memenvs.tasks.records import Id, read_records, scorable
+from memenvs.tasks.cells import scorable
+from memenvs.tasks.records import Id, read_records
 from memenvs.tasks.taskset import Layout, Task
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -57,22 +54,20 @@ _LIST = Layout(" {i}.", "")  # of `cwe`; blanks as in `niah`, so that parts coun
 
 @dataclass(frozen=True, kw_only=True)
 class RulerOptions(Hidden):
-    """RULER's tasks.
+    """RULER's tasks."""
 
-    Args:
-        kind: RULER's names of the tasks; each becomes a task set.
-        num_tasks: number of tasks (default: 100, of qa_1 and qa_2 every question once).
-        source: official file, of SQuAD for qa_1, of HotpotQA for qa_2.
-        chains: number of chains in vt; the question is about one of them.
-        hops: number of assignments in a chain of vt after the first.
-        workers: number of processes, or ray for the workers of a Ray cluster; the result is the same.
-    """
-
+    num_tasks: Count | None = None
+    """number of tasks (default: 100, of qa_1 and qa_2 every question once)."""
     kind: Sequence[Kind]
+    """RULER's names of the tasks; each becomes a task set."""
     source: str | None = None
+    """official file, of SQuAD for qa_1, of HotpotQA for qa_2."""
     chains: Count = 1
+    """number of chains in vt; the question is about one of them."""
     hops: Count = 4
+    """number of assignments in a chain of vt after the first."""
     workers: Workers = 1
+    """number of processes, or ray for the workers of a Ray cluster; the result is the same."""
 
 
 def ruler(options: RulerOptions, tokenizer: TextTokenizer, prose: Sequence[str] | None = None) -> Draft:
@@ -82,61 +77,50 @@ def ruler(options: RulerOptions, tokenizer: TextTokenizer, prose: Sequence[str] 
         ValueError: a budget too small for the task, or a source that is missing.
     """
     kind, source, count = options.kind[0], options.source, options.num_tasks or 100
-    tokens, split, seed = options.tokens, options.split, options.seed
     if kind.startswith("niah_"):
         needles = NiahOptions(
             variant=cast(Variant, kind.removeprefix("niah_")),
-            tokens=tokens,
+            tokens=options.tokens,
             num_tasks=count,
             essays=options.essays,
-            split=split,
-            seed=seed,
+            split=options.split,
+            seed=options.seed,
             workers=options.workers,
         )
         return replace(niah(needles, tokenizer, prose), metric="string_match_all")
     if kind in FILES:
         if source is None:
             raise ValueError(f"--kind {kind} needs --source, {FILES[kind]} official file")
-        pool = (read_squad if kind == "qa_1" else read_hotpotqa)(source, split)
-        draft = among_distractors(
-            pool.examples,
-            tokenizer=tokenizer,
-            tokens=tokens,
-            count=options.num_tasks,
-            split=split,
-            seed=seed,
-            workers=options.workers,
-        )
-        return replace(draft, metric="string_match_part", left_out=pool.left_out)
-    chance: dict[str, Any] = {"tokenizer": tokenizer, "split": split, "seed": seed}
-    if kind == "vt":
-        return _variables(count, tokens, options.chains, options.hops, **chance)
-    return (_common_words if kind == "cwe" else _frequent_words)(count, tokens, **chance)
+        pool = (read_squad if kind == "qa_1" else read_hotpotqa)(source, options.split)
+        drawn = DrawnFile(source=source, tokens=options.tokens, seed=options.seed, workers=options.workers)
+        draft = pool.draw(drawn, tokenizer, options.num_tasks, options.split)
+        return replace(draft, metric="string_match_part")
+    make = {"vt": _variables, "cwe": _common_words, "fwe": _frequent_words}[kind]
+    return make(options, count, tokenizer)
 
 
 # Variable tracking.
 
 
-def _variables(
-    count: int, tokens: int, chains: int, hops: int, *, tokenizer: TextTokenizer, split: str, seed: int
-) -> Draft:
+def _variables(options: RulerOptions, count: int, tokenizer: TextTokenizer) -> Draft:
     """`vt`: a variable gets a number, others one after the other its value; all of them are asked for.
 
     Names have five capitals, numbers five digits. The assignments of a chain keep their order, at places
     drawn from all of the noise. `meta` has `value`, the asked `variables`, and `depths` of their lines.
     """
+    chains, hops, split = options.chains, options.hops, options.split
     taken = "".join(NOISE).lower()
-    rngs = [item_rng(seed, f"{split}/vt", item) for item in range(count)]
-    drawn = [_chains(chains, hops, taken, rng) for rng in rngs]
+    rngs = (item_rng(options.seed, f"{split}/vt", item) for item in range(count))
+    drawn = DiskList((_chains(chains, hops, taken, rng), rng) for rng in rngs)
     each = chains * (hops + 1)  # assignments of a task
-    lines = [f"{line}\n" for of_task in drawn for _, _, chain in of_task for line in chain]
-    haystack = Haystack(NOISE, lines, count, tokens, tokenizer)
-    tasks = []
-    for item, (rng, of_task) in enumerate(progress(zip(rngs, drawn, strict=True), count, "vt tasks")):
+    lines = ([f"{line}\n" for *_, chain in of_task for line in chain] for of_task, _ in drawn)
+    haystack = Haystack(NOISE, lines, options.tokens, tokenizer)
+    tasks = DiskList[Task]()
+    for item, (of_task, rng) in enumerate(progress(drawn, count, "vt tasks")):
         order = haystack.take(item, int(rng.integers(2**63)))
         if len(order) < each:
             why = f"its {each} assignments take {haystack.used[item]} and need as many lines"
-            raise too_small("vt", tokens, why)
+            raise too_small("vt", options.tokens, why)
         places = np.sort(rng.choice(len(order), each, replace=False))
         shuffled = rng.permutation(np.repeat(np.arange(chains), hops + 1))
         line = np.empty(each, np.int64)  # which is at each place
@@ -186,13 +170,14 @@ def _chains(
 # Common and frequent words.
 
 
-def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int) -> Draft:
+def _common_words(options: RulerOptions, count: int, tokenizer: TextTokenizer) -> Draft:
     """`cwe`: a numbered list of words: ten occur 30 times, the others three times.
 
     Below 4,096 tokens they occur six times and once. Words are single while our stock is enough for the
     budget, and pairs ("icy-beetle") otherwise; RULER uses a longer list then. `meta` has the `words` asked
     for and how often they and the others occur (`repeats`).
     """
+    tokens, seed, split = options.tokens, options.seed, options.split
     many, few = REPEATS[tokens >= LONG]
     words = list(dict.fromkeys([*ADJECTIVES, *NOUNS]))
     pool, sizes, added = _word_list(words, tokens, tokenizer)
@@ -202,7 +187,7 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         words = draw("word", min(2 * tokens // (few * of_a_pair) + 1000, 200_000), rng)
         pool, sizes, added = _word_list(words, tokens, tokenizer)
     answerable = _in_no_other(words)
-    tasks = []
+    tasks = DiskList[Task]()
     for item in progress(range(count), count, "cwe tasks"):
         rng = item_rng(seed, f"{split}/cwe", item)
         common = rng.choice(answerable, COMMON, replace=False)
@@ -211,9 +196,8 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
         used = np.concatenate([[0], few * np.cumsum(sizes[others])]) + many * sizes[common].sum()
         fitting = int(np.searchsorted(used + added[entries - 1], tokens, side="right")) - 1
         if fitting < 1:
-            raise too_small(
-                "cwe", tokens, f"its {COMMON} common words take {used[0] + added[entries[0] - 1]}"
-            )
+            why = f"its {COMMON} common words take {used[0] + added[entries[0] - 1]}"
+            raise too_small("cwe", tokens, why)
         if fitting == len(others):
             raise ValueError(
                 f"--tokens {tokens} is more than {len(words):,} words fill; ask for fewer tokens"
@@ -227,8 +211,8 @@ def _common_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: s
                 f"cwe-{split}-{item}",
                 f"Which {COMMON} words appear most often in the numbered list?",
                 (tuple(answers),),
-                pool.numbered(documents),
-                pool.numbered(common),
+                tuple(documents.tolist()),
+                tuple(common.tolist()),
                 {"task": "cwe", "words": answers, "repeats": [many, few]},
             )
         )
@@ -257,29 +241,28 @@ def _in_no_other(words: Sequence[str]) -> Ints:
     return np.array([i for i, pair in enumerate(pairs) if inside.isdisjoint(pair)])
 
 
-def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split: str, seed: int) -> Draft:
+def _frequent_words(options: RulerOptions, count: int, tokenizer: TextTokenizer) -> Draft:
     """`fwe`: coded words of six letters whose counts follow a zeta distribution; three are asked for.
 
     Word k of a vocabulary of `tokens / 50` occurs floor(N k^-2 / zeta(2)) times; the first is dots, which the
     question says to ignore, and the next three are the answer. N is the largest that the budget holds. `meta`
     has the `words` and their `counts`.
     """
+    tokens, split = options.tokens, options.split
     vocabulary = tokens // _TOKENS_A_WORD
     ranks = np.arange(1, min(vocabulary, math.isqrt(tokens) + 2) + 1)
     share = ranks**-ALPHA / ZETA
     if len(ranks) < FREQUENT + 2:
         raise too_small("fwe", tokens, f"a vocabulary of {vocabulary} words has no {FREQUENT} frequent ones")
-    rngs = [item_rng(seed, f"{split}/fwe", item) for item in range(count)]
-    coded = [_coded_words(len(ranks) - 1, rng) for rng in rngs]
-    pool = Documents.tokenized(
-        [("", f" {word}") for of_task in [[DOTS], *coded] for word in of_task], tokenizer
-    )
-    sizes = sizes_between(pool, pool, tokenizer)
-    opening = opening_tokens(pool, sizes, tokenizer)
-    tasks = []
-    for item, (rng, words) in enumerate(progress(zip(rngs, coded, strict=True), count, "fwe tasks")):
+    rngs = (item_rng(options.seed, f"{split}/fwe", item) for item in range(count))
+    drawn = DiskList((_coded_words(len(ranks) - 1, rng), rng) for rng in rngs)
+    dots = Documents.tokenized([("", f" {DOTS}")], tokenizer)
+    coded = TaskDocuments(([f" {word}" for word in words] for words, _ in drawn), dots, tokenizer)
+    tasks = DiskList[Task]()
+    for item, (words, rng) in enumerate(progress(drawn, count, "fwe tasks")):
         numbers = np.concatenate([[0], 1 + item * (len(ranks) - 1) + np.arange(len(ranks) - 1)])
-        of_each = _zeta_counts(share, sizes[numbers], tokens - opening)
+        sizes = np.concatenate([coded.shared_sizes, coded.sizes[item]])
+        of_each = _zeta_counts(share, sizes, tokens - coded.opening)
         if of_each[FREQUENT] <= of_each[FREQUENT + 1]:
             raise too_small("fwe", tokens, "the third and the fourth coded word would occur equally often")
         documents = rng.permutation(np.repeat(numbers, of_each))
@@ -289,12 +272,12 @@ def _frequent_words(count: int, tokens: int, *, tokenizer: TextTokenizer, split:
                 f"fwe-{split}-{item}",
                 f"Which {FREQUENT} coded words appear most often in the text? Ignore the dots.",
                 (tuple(words[:FREQUENT]),),
-                pool.numbered(documents),
-                pool.numbered(asked),
+                tuple(documents.tolist()),
+                tuple(asked.tolist()),
                 {"task": "fwe", "words": words[:FREQUENT], "counts": of_each[1 : FREQUENT + 1].tolist()},
             )
         )
-    return Draft(pool, tasks, JOINED, metric="string_match_all")
+    return Draft(coded.documents, tasks, JOINED, metric="string_match_all")
 
 
 def _zeta_counts(share: NDArray[np.floating[Any]], sizes: Ints, budget: int) -> Ints:

@@ -2,88 +2,31 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memenvs.build.contexts import KeptContexts, keep_contexts
 from memenvs.build.conversations import ConversationOptions, conversations
-from memenvs.build.draft import TEXTS, Draft, item_rng
-from memenvs.build.examples import Pool, among_distractors
-from memenvs.build.haystack import read_prose
-from memenvs.build.holdout import Made, divide
+from memenvs.build.draft import Draft, Material, item_rng
+from memenvs.build.haystack import prose_files
 from memenvs.build.multi import MixOptions, MultiOptions, mix, multi
 from memenvs.build.niah import NiahOptions, niah
-from memenvs.build.options import DrawnFile, Joined, Kept, Options
-from memenvs.build.readers.ama_bench import read_ama_bench
-from memenvs.build.readers.browsecomp_plus import read_browsecomp_plus
-from memenvs.build.readers.flashrag import read_flashrag
-from memenvs.build.readers.hotpotqa import read_2wiki, read_hotpotqa
+from memenvs.build.options import PUBLISHED, PUBLISHED_FORMS, DrawnFile, Joined, Kept, Options
+from memenvs.build.readers.hotpotqa import Wiki, read_2wiki, read_hotpotqa
 from memenvs.build.readers.jsonl import JsonlOptions, jsonl
-from memenvs.build.readers.locomo import Category, read_locomo
-from memenvs.build.readers.longbench import read_longbench
-from memenvs.build.readers.longmemeval import read_longmemeval
-from memenvs.build.readers.memagent import read_memagent
-from memenvs.build.readers.memoryagentbench import read_memoryagentbench
-from memenvs.build.readers.mrcr import read_mrcr
-from memenvs.build.readers.musique import read_musique
+from memenvs.build.readers.memoryagentbench import MemoryAgentBench, read_memoryagentbench
+from memenvs.build.readers.published import read_published, read_searched
+from memenvs.build.readers.records import BrowseCompPlus, LoCoMo
 from memenvs.build.ruler import RulerOptions, ruler
 from memenvs.build.worldgen import AggregateOptions, WorldOptions, aggregate, world
-from memenvs.core.data import check, is_plain
-from memenvs.core.files import read_json
-from memenvs.tasks.taskset import Layout, open_questions
+from memenvs.core.data import check_fields
+from memenvs.core.inputs import input_files
+from memenvs.tasks.taskset import open_questions
 from memenvs.tasks.tokens import TextTokenizer
 
-
-@dataclass(frozen=True, kw_only=True)
-class Wiki(DrawnFile):
-    """2WikiMultihopQA.
-
-    Args:
-        aliases: id_aliases.json of the same zip (default: the one beside the source, if there is one).
-    """
-
-    aliases: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoCoMo(Kept):
-    """LoCoMo.
-
-    Args:
-        category: category of the questions: multi-hop (1), temporal (2), open-domain (3), single-hop (4),
-            adversarial (5); default: all.
-    """
-
-    category: Category | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryAgentBench(Kept):
-    """MemoryAgentBench.
-
-    Args:
-        subset: the source in the records' metadata, such as ruler_qa1_197K; needed where a file holds
-            several.
-    """
-
-    subset: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BrowseCompPlus(Kept):
-    """BrowseComp-Plus.
-
-    Args:
-        canary: the text by which the obfuscated file is decoded, as its authors publish it.
-    """
-
-    canary: str | None = None
-
-
-Make = Callable[[Any, TextTokenizer], Made]
+Make = Callable[[Any, TextTokenizer], Material]
 """From options and a tokenizer to a draft or its questions."""
 
 
@@ -94,8 +37,8 @@ class Source:
     Attributes:
         title: what it is, in a line.
         options: the class of its options.
-        make: makes the tasks, or reads questions: a `Pool` for tasks with distractors drawn from it,
-            `KeptContexts` for tasks over the documents that the file gives each question.
+        make: makes the tasks (`Draft`), or reads questions: a `Pool` for tasks with distractors drawn from
+            it, `KeptContexts` for tasks over the documents that the file gives each question.
         files: names of a benchmark's files.
         licence: licence of a benchmark's data, as its authors give it.
         citation: the benchmark's paper.
@@ -117,14 +60,12 @@ class Source:
             holdout: questions to set aside, chosen by the seed; `num_tasks` counts the other tasks.
 
         Returns:
-            One draft; with `holdout` a second one, of the questions set aside (`divide`).
+            One draft; with `holdout` a second one, of the questions set aside (`Material.divide`).
 
         Raises:
             ValueError: an option out of range, a file that is not of the source's form, or too few questions.
         """
-        for name, kind in typing.get_type_hints(self.options, include_extras=True).items():
-            if is_plain(kind):
-                check(f"--{name.replace('_', '-')}", getattr(options, name), kind)
+        check_fields(options, lambda name: f"--{name.replace('_', '-')}")
         if holdout and isinstance(options, MultiOptions):
             raise ValueError(
                 "--holdout: a question would be in tasks on both sides; build each --source with "
@@ -132,14 +73,13 @@ class Source:
             )
         count, split = options.num_tasks, options.split
         material = self.make(replace(options, num_tasks=count and count + holdout), tokenizer)
-        inputs = [*_inputs(options), *(material.inputs if isinstance(material, Pool) else ())]
+        inputs = [*_inputs(options), *material.inputs]
         if not holdout:
-            return [replace(_draw(material, options, tokenizer, count, split), inputs=inputs)]
-        rng = item_rng(getattr(options, "seed", 0), f"{split}\0holdout", 0)
-        rest, held = divide(material, holdout, rng)
+            return [replace(material.draw(options, tokenizer, count, split), inputs=inputs)]
+        rest, held = material.divide(holdout, item_rng(getattr(options, "seed", 0), f"{split}\0holdout", 0))
         drafts = (
-            _draw(rest, options, tokenizer, count, split),
-            _draw(held, options, tokenizer, None, f"{split}-holdout"),
+            rest.draw(options, tokenizer, count, split),
+            held.draw(options, tokenizer, None, f"{split}-holdout"),
         )
         return [replace(draft, inputs=inputs) for draft in drafts]
 
@@ -147,61 +87,48 @@ class Source:
 def _inputs(options: Any) -> list[Path]:
     """The files that are read."""
     if isinstance(options, Joined):
-        return [open_questions(source).file for source in options.source]
+        return [file for source in options.source for file in open_questions(source).files]
     names = (getattr(options, name, None) for name in ("source", "pool", "corpus", "aliases"))
-    files = [Path(name) for name in names if name and not name.startswith("hf:")]
-    return [*files, *read_prose(options.essays)[1]] if getattr(options, "essays", None) else files
+    paths = [name for name in names if name and not name.startswith("hf:")]
+    files = [file for path in paths for file in input_files(path, split=options.split)]
+    return [*files, *prose_files(options.essays)] if getattr(options, "essays", None) else files
 
 
-def _draw(material: Made, options: Any, tokenizer: TextTokenizer, count: int | None, split: str) -> Draft:
-    """The tasks of what a source has made."""
-    if isinstance(material, Draft):
-        return material
-    if isinstance(material, KeptContexts):
-        return keep_contexts(material, tokenizer=tokenizer, count=count, questions=options.questions)
-    documents = options.documents or (None if options.tokens else material.documents)
-    if material.own_paragraphs and documents is None and options.tokens is None:
-        kept = KeptContexts(material.examples, Layout(), "em", options.source)
-        draft = keep_contexts(kept, tokenizer=tokenizer, count=count)
-    else:
-        draft = among_distractors(
-            material.examples,
-            tokenizer=tokenizer,
-            documents=documents,
-            tokens=options.tokens,
-            count=count,
-            split=split,
-            seed=options.seed,
-            workers=options.workers,
-            extra=material.extra,
-        )
-    return replace(draft, left_out=material.left_out)
-
-
-def _reads(read: Callable[..., Pool | KeptContexts], *more: str) -> Make:
-    """Reads a benchmark's file by a function of the source, the split and these options."""
-    return lambda options, tokenizer: read(*(getattr(options, name) for name in ("source", "split", *more)))
-
-
-_READERS: dict[str, tuple[type[Options], Make]] = {
-    "hotpotqa": (DrawnFile, _reads(read_hotpotqa)),
-    "2wiki": (Wiki, _reads(read_2wiki, "aliases")),
-    "musique": (DrawnFile, _reads(read_musique)),
-    "memagent": (Kept, _reads(read_memagent)),
-    "longbench": (Kept, _reads(read_longbench)),
-    **dict.fromkeys(("nq", "triviaqa", "popqa", "bamboogle"), (Kept, _reads(read_flashrag))),
-    "longmemeval": (Kept, _reads(read_longmemeval)),
-    "mrcr": (Kept, _reads(read_mrcr)),
-    "locomo": (LoCoMo, _reads(read_locomo, "category")),
-    "memoryagentbench": (MemoryAgentBench, _reads(read_memoryagentbench, "subset")),
-    "browsecomp_plus": (BrowseCompPlus, _reads(read_browsecomp_plus, "canary")),
-    "ama_bench": (Kept, _reads(read_ama_bench)),
+_READERS: dict[str, tuple[type[Options], Callable[..., Material]]] = {
+    "hotpotqa": (DrawnFile, read_hotpotqa),
+    "2wiki": (Wiki, read_2wiki),
+    "memoryagentbench": (MemoryAgentBench, read_memoryagentbench),
+    "locomo": (LoCoMo, partial(read_published, "locomo")),
+    "browsecomp_plus": (BrowseCompPlus, partial(read_published, "browsecomp_plus")),
 }
-_FACTS = read_json(TEXTS / "benchmarks.json")
-BENCHMARKS = {
-    name: Source(options=kind, make=make, **_FACTS[name]) for name, (kind, make) in _READERS.items()
-}
-"""The published ones, read from their files."""
+"""The options of benchmarks that have some of their own, and a function from the source, the split and these
+to the questions. The others are described by their forms, or have questions without documents."""
+
+
+_OF_ALL_BENCHMARKS = {field.name for base in (DrawnFile, Kept) for field in fields(base)}
+"""Options that no reader of its own is given."""
+
+
+def _benchmark(name: str, facts: Mapping[str, Any]) -> Source:
+    """A benchmark, read from its files."""
+    kind: type[Options] = Kept
+    read: Callable[..., Material] = read_searched
+    if name in _READERS:
+        kind, read = _READERS[name]
+    elif form := PUBLISHED_FORMS.get(name):
+        kind = DrawnFile if form.drawn else Kept
+        read = partial(read_published, name)
+    of_reader = {field.name for field in fields(kind)} - _OF_ALL_BENCHMARKS
+
+    def make(options: Any, tokenizer: TextTokenizer) -> Material:
+        return read(options.source, options.split, **{name: getattr(options, name) for name in of_reader})
+
+    about = {fact: text for fact, text in facts.items() if fact != "form"}
+    return Source(options=kind, make=make, **about)
+
+
+BENCHMARKS = {name: _benchmark(name, facts) for name, facts in PUBLISHED.items()}
+"""The published ones, by their names."""
 
 _GENERATORS: dict[str, tuple[str, type[Options], Make]] = {
     "jsonl": (

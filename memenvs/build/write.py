@@ -1,38 +1,30 @@
-"""Task sets written as a folder, and in the forms that other projects read."""
+"""Task sets written as a folder, in memory that does not grow with their size."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+import mmap
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from memenvs.build.draft import TEXTS, Documents, Draft, frame_tokens, renumbered
-from memenvs.core.files import describe, resolved, sha256, whole_folder
-from memenvs.core.text import Template
-from memenvs.tasks.context import Context, open_reader
-from memenvs.tasks.metrics import ALL_ANSWERS, BOXED_WINDOW, answer_form, boxed_em, gold_answer, wrap_answer
-from memenvs.tasks.taskset import (
-    CARD,
-    DOCUMENTS,
-    SCHEMAS,
-    TASKS,
-    Card,
-    Layout,
-    Task,
-    TaskSet,
-    open_tasks,
-    read_arrow,
-)
+from memenvs.build.draft import Draft, frame_tokens, renumbered
+from memenvs.build.export import EXPORTS, Export
+from memenvs.core.files import CARD, DOCUMENTS, TASKS, describe, resolved, sha256, whole_folder
+from memenvs.tasks.taskset import SCHEMAS, Card, Task, TaskSet, open_tasks
 from memenvs.tasks.tokens import TextTokenizer
+
+_ROWS = 256  # rows that are in memory at once
+_BLOCK = 1 << 24  # bytes, likewise
+_OURS = {CARD, DOCUMENTS, TASKS, *(name for name, _ in EXPORTS.values())}
 
 
 def check_replaceable(out: Path) -> None:
@@ -49,27 +41,32 @@ def check_replaceable(out: Path) -> None:
 
 
 def write_task_set(
-    out: Path, draft: Draft, card: Card, tokenizer: TextTokenizer, exports: Sequence[Form] = ()
+    out: Path, draft: Draft, card: Card, tokenizer: TextTokenizer, exports: Sequence[Export] = ()
 ) -> TaskSet:
     """Write a task set whole: an interrupted build leaves the old folder, or none.
 
-    Only documents that some task reads are kept, renumbered in their old order.
+    Only documents that some task reads are kept, renumbered in their old order. Documents and tasks are gone
+    through one by one, so that those on disk (`DiskList`) stay there.
 
     Args:
         out: the folder; an old task set there is replaced.
         draft: documents and tasks.
         card: source and arguments; the rest is filled in here.
         tokenizer: the one the documents were tokenised by.
-        exports: forms of other projects to write beside it (`FORMS`).
+        exports: forms of other projects to write beside it (`EXPORTS`).
 
     Raises:
         ValueError: `out` is something other than a task set and its exports.
     """
-    documents, tasks = _compact(draft.documents, draft.tasks)
     check_replaceable(out)
+    documents = draft.documents
+    used, counts = _survey(draft, tokenizer)
+    numbers = np.cumsum(used) - 1  # by the old number the new one
     with whole_folder(out) as folder:
-        _write_arrow(folder / DOCUMENTS, _document_columns(documents))
-        _write_arrow(folder / TASKS, _task_columns(tasks))
+        kept = np.flatnonzero(used).tolist()
+        rows = ((documents.titles[i], documents.texts[i], documents.gaps[i]) for i in kept)
+        _write_arrow(folder / DOCUMENTS, rows)
+        _write_arrow(folder / TASKS, (_task_row(renumbered(task, numbers)) for task in draft.tasks))
         files = {name: describe(folder / name) for name in (DOCUMENTS, TASKS)}
         card = replace(
             card,
@@ -78,16 +75,13 @@ def write_task_set(
             environment=draft.environment,
             metric=draft.metric,
             tokenizer={"name": tokenizer.name, "fingerprint": tokenizer.fingerprint},
-            counts={
-                **_counts(documents, tasks, draft.layout, tokenizer),
-                **({"left_out": draft.left_out} if draft.left_out else {}),
-            },
+            counts=counts,
             files=files,
         )
         card.write(folder)
         opened = TaskSet(folder)  # what cannot be opened is not put in place
         for form in exports:
-            name, write = FORMS[form]
+            name, write = EXPORTS[form]
             write(folder / name, opened, tokenizer)
     return open_tasks(out)
 
@@ -99,298 +93,130 @@ def _inputs(paths: Sequence[Path]) -> dict[str, str]:
     return {"/".join(path.parts[-depth:]): sha256(path) for path in paths}
 
 
-def _compact(documents: Documents, tasks: Sequence[Task]) -> tuple[Documents, list[Task]]:
-    """Only the documents that some task reads, and the tasks with their numbers among those."""
-    used = np.unique(np.concatenate([np.array(task.documents, np.int64) for task in tasks])).tolist()
-    numbers = np.zeros(len(documents.titles), np.int64)
-    numbers[used] = np.arange(len(used))
-    kept = Documents(
-        [documents.titles[i] for i in used],
-        [documents.texts[i] for i in used],
-        [documents.gaps[i] for i in used],
-    )
-    shared = numbers.astype(object)
-    return kept, [renumbered(task, shared) for task in tasks]
+def _task_row(task: Task) -> tuple[Any, ...]:
+    meta = json.dumps(task.meta, ensure_ascii=False, sort_keys=True)
+    return task.id, task.question, task.answers, task.documents, task.evidence, meta
 
 
-def _document_columns(documents: Documents) -> dict[str, Any]:
-    bounds = np.concatenate([[0], np.cumsum(documents.tokens)])
-    values = np.concatenate(documents.gaps) if documents.gaps else np.zeros(0, np.uint16)
-    gaps = pa.LargeListArray.from_arrays(pa.array(bounds, pa.int64()), pa.array(values, pa.uint16()))
-    return {"title": documents.titles, "text": documents.texts, "gaps": gaps}
+def _write_arrow(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Write rows as one record batch, which readers map as a whole, without holding it in memory."""
+    schema, rows = SCHEMAS[path.name], iter(rows)
+    with contextlib.ExitStack() as files:
+        columns = [_Column(field.type, path.parent, files) for field in schema]
+        while some := list(itertools.islice(rows, _ROWS)):
+            for column, values in zip(columns, zip(*some, strict=True), strict=True):
+                column.append(pa.array(values, column.kind))
+        maps: list[mmap.mmap] = []
+        batch = pa.RecordBatch.from_arrays([column.mapped(maps) for column in columns], schema=schema)
+        sink = _Sink(files.enter_context(path.open("wb")), maps)
+        with pa.ipc.new_file(sink, schema) as writer:
+            writer.write_batch(batch)
 
 
-def _task_columns(tasks: Sequence[Task]) -> dict[str, Any]:
-    return {
-        "id": [task.id for task in tasks],
-        "question": [task.question for task in tasks],
-        "answers": [task.answers for task in tasks],
-        "documents": [np.array(task.documents, np.int32) for task in tasks],
-        "evidence": [np.array(task.evidence, np.int32) for task in tasks],
-        "meta": [json.dumps(task.meta, ensure_ascii=False, sort_keys=True) for task in tasks],
-    }
-
-
-def _write_arrow(path: Path, columns: dict[str, Any]) -> None:
-    schema = SCHEMAS[path.name]
-    arrays = [
-        column if isinstance(column, pa.Array) else pa.array(column, field.type)
-        for field, column in zip(schema, columns.values(), strict=True)
-    ]
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-
-
-def _counts(
-    documents: Documents, tasks: Sequence[Task], layout: Layout, tokenizer: TextTokenizer
-) -> dict[str, int]:
-    """The sizes that environments and readers of the card need; `max_` and `mean_` are over tasks."""
-    most = max(len(task.documents) for task in tasks)
-    header = layout.header.replace("{i}", str(most))
-    frame_chars = len(header) + len(layout.separator)
-    frames = np.append(0, frame_tokens(tokenizer, layout, most))
-    numbers = [np.array(task.documents, np.int64) for task in tasks]
-    tokens, chars = documents.tokens, documents.chars
-    of_chars = [int(chars[read].sum()) + frame_chars * len(read) for read in numbers]
-    of_tokens = [int(tokens[read].sum() + frames[len(read)]) for read in numbers]
-    return {
-        "tasks": len(tasks),
-        "documents": len(documents.titles),
-        "max_documents": most,
-        "max_evidence": max(len(task.evidence) for task in tasks),
-        "max_question_chars": max(len(task.question) for task in tasks),
-        "max_chars": max(of_chars),
-        "max_tokens": max(of_tokens),
-        "mean_chars": round(np.mean(of_chars)),
-        "mean_tokens": round(np.mean(of_tokens)),
-    }
-
-
-# The forms that other projects read.
-
-_MOST_ORDERED = 6  # answers whose orders, 720, are listed for a reader of alternatives
-_ROWS = 64  # rows of long contexts held in memory at once
-
-ONE_PROMPT = Template(
-    """\
-Read the text, then answer the question after it.
-
-{context}
-
-Question: {question}
-Give the answer as short as possible, in the form {format}.
-""",
-    required=("context", "question", "format"),
-)
-# Licences of our sources, as the hub spells them.
-_HUB_LICENCES = ("mit", "apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0")
-
-
-def _rows(
-    make: Callable[[Task, Context, int, TaskSet], dict[str, Any]],
-    path: Path,
-    tasks: TaskSet,
-    tokenizer: TextTokenizer,
-) -> Iterator[dict[str, Any]]:
-    """A row for each task, with its text in full."""
-    if not tasks.n_documents:
-        raise ValueError(
-            f"--export {path.stem} writes the text of a task, and these questions have none; use --export "
-            "rows"
-        )
-    reader = open_reader(tasks, tokenizer)
-    return (make(task, reader.context(task.documents), i, tasks) for i, task in enumerate(tasks))
-
-
-def _write_jsonl(make: Any, path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
-    rows = _rows(make, path, tasks, tokenizer)
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _write_parquet(make: Any, path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
-    rows = _rows(make, path, tasks, tokenizer)
-    batches = iter(lambda: list(itertools.islice(rows, _ROWS)), [])
-    first = next(batches)
-    schema = pa.Table.from_pylist(first[:1]).schema
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for batch in itertools.chain([first], batches):
-            writer.write_table(pa.Table.from_pylist(batch, schema))
-
-
-def _memagent(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
-    accepted = _alternatives(task, tasks)
-    if not boxed_em(wrap_answer(accepted[0], "boxed"), accepted):
-        raise ValueError(
-            f"--export memagent: task {task.id} has the answer {accepted[0]!r:.80}, which MemAgent's reward "
-            f"cannot find in a box in its last {BOXED_WINDOW} characters; leave the task out, or join fewer"
-        )
-    return {
-        "data_source": "hotpotqa",
-        "prompt": [{"role": "user", "content": task.question}],
-        "context": context.text,
-        "ability": "memory",
-        "reward_model": {"style": "rule", "ground_truth": accepted},
-        "extra_info": {"index": index, "question": task.question, "num_docs": len(task.documents)},
-    }
-
-
-def _verl(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
-    return {
-        "data_source": "searchR1_musique" if tasks.card.source == "musique" else "searchR1_hotpotqa",
-        "prompt": [{"role": "user", "content": _one_prompt(task, context, "tag")}],
-        "ability": "qa",
-        "reward_model": {"style": "rule", "ground_truth": {"target": _alternatives(task, tasks)}},
-        "extra_info": {
-            "index": index,
-            "task": index,
-            "split": _split(tasks),
-            "id": task.id,
-            "question": task.question,
-        },
-    }
-
-
-RowSplit = Literal["train", "test"]
-
-
-def _split(tasks: TaskSet) -> RowSplit:
-    """`"train"`, or `"test"` of a set to evaluate on."""
-    arguments = tasks.card.arguments
-    return "train" if "part" not in arguments and arguments.get("split", "train") == "train" else "test"
-
-
-def task_row(index: int, task: int, split: RowSplit, **info: Any) -> dict[str, Any]:
-    """A row that names a task by its number, for verl, which plays it by our agent loop.
+class _Column:
+    """An array that is in temporary files: the places where its items end, or its numbers, and its texts.
 
     Args:
-        index: number of the row.
-        task: number of the task.
-        split: what the row is for.
-        **info: more of `extra_info`.
+        kind: the type of the array: texts, numbers, or lists of such.
+        folder: where the files are.
+        files: closes them.
     """
-    return {
-        "prompt": [{"role": "user", "content": f"task {task}"}],
-        "data_source": "memenvs",
-        "agent_name": "memenvs" if split == "train" else "memenvs_test",
-        "extra_info": {"index": index, "task": task, "split": split, **info},
+
+    def __init__(self, kind: pa.DataType, folder: Path, files: contextlib.ExitStack) -> None:
+        self.kind, self._length, self._end = kind, 0, 0
+        self._file, self._texts = (files.enter_context(tempfile.TemporaryFile(dir=folder)) for _ in range(2))
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        self._child = _Column(kind.value_type, folder, files) if is_list else None
+        self._has_offsets = not pa.types.is_integer(kind)
+        is_large = pa.types.is_large_list(kind) or pa.types.is_large_string(kind)
+        self._offsets = np.dtype(np.int64 if is_large else np.int32)
+        if self._has_offsets:
+            self._file.write(bytes(self._offsets.itemsize))  # the first begins at 0
+
+    def append(self, array: pa.Array) -> None:
+        """Write an array of the same type, which has no nulls, behind the others."""
+        _, data, *texts = array.buffers()
+        self._length += len(array)
+        if not self._has_offsets:
+            self._file.write(array.to_numpy().tobytes())
+            return
+        offsets = np.frombuffer(data, self._offsets)[array.offset : array.offset + len(array) + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        self._file.write((offsets[1:] - first + self._end).astype(self._offsets).tobytes())
+        self._end += last - first
+        if self._child:
+            self._child.append(array.values.slice(first, last - first))
+        elif last > first:
+            self._texts.write(texts[0][first:last])
+
+    def mapped(self, maps: list[mmap.mmap]) -> pa.Array:
+        """The whole array, over maps of the files, which are added to `maps`."""
+
+        def buffer(file: Any) -> pa.Buffer:
+            file.flush()
+            if not file.tell():
+                return pa.py_buffer(b"")
+            maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return pa.py_buffer(maps[-1])
+
+        children = [self._child.mapped(maps)] if self._child else None
+        buffers = [None, buffer(self._file)]
+        if self._has_offsets and not self._child:
+            buffers.append(buffer(self._texts))
+        return pa.Array.from_buffers(self.kind, self._length, buffers, 0, children=children)
+
+
+class _Sink:
+    """A file for Arrow's writer that gives mapped pages back once they are written.
+
+    They would count as memory of this process until the maps are closed.
+    """
+
+    closed = False
+
+    def __init__(self, file: Any, maps: Sequence[mmap.mmap]) -> None:
+        self._file, self._maps = file, maps
+        self.flush, self.tell = file.flush, file.tell
+
+    def write(self, content: Any) -> None:
+        view = memoryview(content)
+        for start in range(0, len(view), _BLOCK):
+            self._file.write(view[start : start + _BLOCK])
+            if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+                for mapped in self._maps:
+                    mapped.madvise(mmap.MADV_DONTNEED)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _survey(draft: Draft, tokenizer: TextTokenizer) -> tuple[NDArray[np.bool_], dict[str, int]]:
+    """(D,) which documents some task reads, and the sizes that environments and readers of the card need.
+
+    `max_` and `mean_` are over tasks.
+    """
+    layout, tokens, chars = draft.layout, draft.documents.tokens, draft.documents.chars
+    used = np.zeros(len(tokens), np.bool_)
+    sizes = np.zeros((len(draft.tasks), 5), np.int64)
+    for row, task in zip(sizes, draft.tasks, strict=True):
+        numbers = np.array(task.documents, np.int64)
+        used[numbers] = True
+        row[:3] = len(numbers), len(task.evidence), len(task.question)
+        row[3:] = chars[numbers].sum(), tokens[numbers].sum()
+    read, evidence, questions, of_chars, of_tokens = sizes.T
+    most = int(read.max())
+    header = layout.header.replace("{i}", str(most))
+    of_chars = of_chars + (len(header) + len(layout.separator)) * read
+    of_tokens = of_tokens + np.append(0, frame_tokens(tokenizer, layout, most))[read]
+    counts = {
+        "tasks": len(sizes),
+        "documents": int(used.sum()),
+        "max_documents": most,
+        "max_evidence": int(evidence.max()),
+        "max_question_chars": int(questions.max()),
+        "max_chars": int(of_chars.max()),
+        "max_tokens": int(of_tokens.max()),
+        "mean_chars": round(of_chars.mean()),
+        "mean_tokens": round(of_tokens.mean()),
     }
-
-
-def _write_rows(path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
-    """The tasks by their numbers, for trainers that play them by one of our adapters."""
-    split = _split(tasks)
-    rows = [
-        {**task_row(index, index, split, id=task.id), "task": index, "metadata": {"task": index}}
-        for index, task in enumerate(tasks)
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
-
-
-def _ruler(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
-    return {
-        "index": index,
-        "input": _one_prompt(task, context, "boxed"),
-        "outputs": _ground_truth(task),
-        "length": len(context.gaps),
-    }
-
-
-def _jsonl(task: Task, context: Context, index: int, tasks: TaskSet) -> dict[str, Any]:
-    positions = [task.documents.index(document) for document in task.evidence]
-    spans = []
-    for document, start, end in task.meta.get("spans", []):
-        position = task.documents.index(document)
-        (title,), (begin, _) = tasks.titles([document]), context.spans[position]
-        begin += len(title) + 1 if title else 0  # of the text, after the title and its newline
-        spans.append([position, begin + start, begin + end])
-    return {
-        "id": task.id,
-        "source": tasks.card.source,
-        "question": task.question,
-        "answers": [list(accepted) for accepted in task.answers],
-        "context": context.text,
-        "evidence": positions,
-        "depths": [context.depth(position) for position in positions],
-        "spans": spans,
-        "tokens": len(context.gaps),
-        "meta": {key: value for key, value in task.meta.items() if key != "spans"},
-    }
-
-
-def _one_prompt(task: Task, context: Context, answer_format: str) -> str:
-    form = answer_form(answer_format, len(task.answers))
-    return ONE_PROMPT.fill(question=task.question, context=context.text, format=form)
-
-
-def _ground_truth(task: Task) -> list[str]:
-    """Accepted answers; several objectives are one answer."""
-    return list(task.answers[0]) if len(task.answers) == 1 else [gold_answer(task.answers, "em")]
-
-
-def _alternatives(task: Task, tasks: TaskSet) -> list[str]:
-    """Accepted answers for a reader to whom each is a complete answer."""
-    if tasks.card.metric not in ALL_ANSWERS:
-        return _ground_truth(task)
-    answers = [answer for accepted in task.answers for answer in accepted]
-    if len(answers) > _MOST_ORDERED:
-        raise ValueError(
-            f"task {task.id} asks for {len(answers)} answers in any order; the orders of more than "
-            f"{_MOST_ORDERED} cannot be listed as alternatives; use --export ruler or jsonl, which list the "
-            "answers"
-        )
-    return [", ".join(order) for order in itertools.permutations(answers)]
-
-
-def _write_hub(path: Path, tasks: TaskSet, tokenizer: TextTokenizer) -> None:
-    """A folder with the tasks, the documents that they number, and a dataset card."""
-    path.mkdir()
-    card, whole = tasks.card, {"compression": "zstd", "store_schema": False}  # plain types, for any reader
-    pq.write_table(read_arrow(tasks.path / TASKS), path / "tasks.parquet", **whole)
-    documents = read_arrow(tasks.path / DOCUMENTS).drop_columns("gaps")
-    pq.write_table(documents, path / "documents.parquet", **whole)
-    licence = card.licence.lower().replace(" ", "-")
-    text = (
-        (TEXTS / "hub_card.txt")
-        .read_text(encoding="utf-8")
-        .format(
-            card=card,
-            licence=licence if licence in _HUB_LICENCES else "other",
-            split=re.sub(r"\W", "_", card.arguments.get("split", "train")),
-            citation=card.citation and f"\nThe data is from {card.citation} ({card.licence}).",
-        )
-    )
-    (path / "README.md").write_text(text, encoding="utf-8")
-
-
-Form = Literal["rows", "memagent", "verl", "ruler", "jsonl", "hf"]
-FORMS: dict[Form, tuple[str, Callable[[Path, TaskSet, TextTokenizer], None]]] = {
-    "rows": ("rows.parquet", _write_rows),
-    "memagent": ("memagent.parquet", partial(_write_parquet, _memagent)),
-    "verl": ("verl.parquet", partial(_write_parquet, _verl)),
-    "ruler": ("ruler.jsonl", partial(_write_jsonl, _ruler)),
-    "jsonl": ("jsonl.jsonl", partial(_write_jsonl, _jsonl)),
-    "hf": ("hf", _write_hub),
-}
-"""The file or folder of each form, and what writes it.
-
-- `rows`: the tasks by their numbers, without texts: what `memenvs.adapters` play in TRL (`prompt`), verl
-  (`extra_info`) and SkyRL (`task`).
-- `memagent`: the question as prompt and the `context` beside it, as MemAgent's training scripts read, for its
-  boxed exact match: it knows that scorer by the `data_source` `hotpotqa`, whatever the set.
-- `verl`: text and question in one prompt, as verl's data loader reads, for the exact match in `<answer>` of
-  its `default_compute_score`: by the `data_source` `searchR1_musique` for MuSiQue, otherwise
-  `searchR1_hotpotqa`.
-- `ruler`: `index`, `input`, `outputs`, `length`, as RULER's evaluation reads.
-- `jsonl`: everything we know. `evidence` has positions among the documents as they are read, from 0; `spans`
-  [position, start, end], where `context[start:end]` is a sentence needed; `depths` where each evidence
-  document begins, 0 to 1.
-- `hf`: a folder that `datasets.load_dataset` reads, and that can be uploaded: tasks, and documents by number.
-
-MemAgent and verl accept only alternatives. So the accepted answers of several objectives are one text,
-separated by "; "; where a set asks for every answer (NIAH), the alternatives are all answers in every order,
-separated by ", ". Part of the answers earns nothing there. They refuse a task with too many answers to list
-their orders, and `memagent` one that its reward would never pay.
-"""
-
-_OURS = {CARD, DOCUMENTS, TASKS, *(name for name, _ in FORMS.values())}
+    return used, counts | ({"left_out": draft.left_out} if draft.left_out else {})

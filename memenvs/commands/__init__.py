@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memenvs.core.arguments import closest_first, run_command
-from memenvs.core.optional import require
-from memenvs.core.terminal import reader_may_stop, report_error, row, wrapped_help
+from memenvs.core.arguments import run_command
+from memenvs.core.errors import unknown_name
+from memenvs.core.terminal import clean_streams, reader_may_stop, report_error, row, wrapped_help
 
 
 class Command(NamedTuple):
@@ -18,14 +19,14 @@ class Command(NamedTuple):
 
     Attributes:
         text: what it does.
-        place: `module:function`. A `main` parses the words after the command itself; for another function the
-            signature gives the options (`memenvs.core.arguments.run_command`).
-        extra: the extra that installs what its module imports.
+        place: `module:function`, whose signature gives the options (`memenvs.core.arguments.run_command`).
+        reads_words: whether the function reads the words of the command line itself and returns the status;
+            of a group's words the first is the command's.
     """
 
     text: str
     place: str
-    extra: str = ""
+    reads_words: bool = False
 
 
 class CommandGroup(NamedTuple):
@@ -33,15 +34,18 @@ class CommandGroup(NamedTuple):
 
     Attributes:
         text: what they do.
-        commands: by their second word; `--resume` is the command of words that begin with an option.
+        commands: by their second word.
         example: a command to begin with.
+        options: the first option of words that name no command, and what then runs.
     """
 
     text: str
     commands: Mapping[str, Command]
     example: str
+    options: tuple[str, Command] | None = None
 
 
+LEARN = "memenvs.baselines.flags:main"
 COMMANDS: Mapping[str, Command | CommandGroup] = {
     "list": Command(
         "list environments, task sets, rewards, policies and models",
@@ -72,49 +76,39 @@ COMMANDS: Mapping[str, Command | CommandGroup] = {
             ),
             "by": Command(
                 "print the scores of a run by a field of its tasks: hops, type, tokens, depth",
-                "memenvs.commands.evaluate:by",
+                "memenvs.evaluation.by:scores_by",
             ),
             "signals": Command(
                 "show what a reward method measured in runs, by step and by value",
-                "memenvs.commands.evaluate:signals",
+                "memenvs.evaluation.signals:signal_figures",
             ),
             "table": Command(
                 "print evaluated runs as a paper's table, with a row for each method",
-                "memenvs.commands.evaluate:table",
+                "memenvs.evaluation.table:main_table",
             ),
         },
-        "memenvs evaluate run --env MemToolQA-v0 --policy lexical --episodes 20 --out runs/lexical",
+        "memenvs evaluate run --env MemToolQA-v0 --policy lexical --task 0:20 --out runs/lexical",
     ),
-    "build": Command("make a task set, Sokoban levels or a search index", "memenvs.commands.build:main"),
+    "build": Command(
+        "make a task set, Sokoban levels or a search index", "memenvs.commands.build:main", reads_words=True
+    ),
     "train": CommandGroup(
         "train a model: sft, distill, prm, mt_ppo, grpo",
         {
-            "--resume": Command(
-                "resume the run in --out, or repeat one by --recipe RUN/args.json, with its own flags",
-                "memenvs.baselines.flags:main",
-                "train",
-            ),
-            "sft": Command("train a model on a teacher's episodes", "memenvs.baselines.sft:main", "train"),
-            "distill": Command(
-                "train a model on the token distributions of a teacher that reads the evidence",
-                "memenvs.baselines.distill:main",
-                "train",
-            ),
-            "prm": Command(
-                "train a process reward model on recorded episodes", "memenvs.baselines.prm:main", "train"
-            ),
-            "mt_ppo": Command(
-                "train a model by PPO with a reward for every turn",
-                "memenvs.baselines.mt_ppo:main",
-                "train",
-            ),
-            "grpo": Command(
-                "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
-                "memenvs.baselines.grpo:main",
-                "train",
-            ),
+            name: Command(text, LEARN, reads_words=True)
+            for name, text in {
+                "sft": "train a model on a teacher's episodes",
+                "distill": "train a model on the token distributions of a teacher that reads the evidence",
+                "prm": "train a process reward model on recorded episodes",
+                "mt_ppo": "train a model by PPO with a reward for every turn",
+                "grpo": "train a model by GRPO, MT-GRPO, TAMTRL, InfoMem or MemPO",
+            }.items()
         },
         "memenvs train grpo --model smollm2 --env MemChunkQA-v0 --reward tamtrl --out runs/first",
+        (
+            "--resume",
+            Command("resume the run in --out, or repeat one by --recipe RUN/args.json", LEARN, True),
+        ),
     ),
     "serve": CommandGroup(
         "serve a search index, an environment or memories",
@@ -131,8 +125,10 @@ COMMANDS: Mapping[str, Command | CommandGroup] = {
 
 
 def console() -> None:
-    """Run the command of this process, and end it; it can name modules of the working directory."""
-    sys.path.insert(0, "")  # which `python -m memenvs` has, and the installed script lacks
+    """Run the command of this process, and end it."""
+    clean_streams()
+    if sys.path[0] == os.getcwd():  # of `python -m`; no module in it takes the place of an installed one
+        sys.path.append(sys.path.pop(0))
     if sys.argv[1:2] == ["build"]:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is half-written is removed
     sys.exit(main())
@@ -154,22 +150,23 @@ def _run(
         sys.stdout.write(overview(prog, commands, group))
         return 0
     name, rest = words[0], words[1:]
-    if name.startswith("-") and "--resume" in commands:
-        name, rest = "--resume", words
-    if (entry := commands.get(name)) is None:
-        known = ", ".join(closest_first(name, commands))
-        return report_error(prog, f"no command {name!r}; choose one of {known}")
+    entry = commands.get(name)
+    if group and group.options and name.startswith("-"):
+        entry = group.options[1]
+    if entry is None:
+        return report_error(prog, unknown_name("no command", name, commands))
     prog = f"{prog} {name}"
     if isinstance(entry, CommandGroup):
         return _run(prog, entry.commands, rest, entry)
     module, _, attribute = entry.place.partition(":")
     try:
-        loaded = require(module, entry.extra) if entry.extra else importlib.import_module(module)
-        function: Any = getattr(loaded, attribute)
+        function: Any = getattr(importlib.import_module(module), attribute)
     except ImportError as error:  # of an extra that the module needs
         return report_error(prog, error)
-    status: int = function(rest) if function.__name__ == "main" else run_command(function, rest, prog)
-    return status
+    if entry.reads_words:
+        status: int = function(words if group else rest)
+        return status
+    return run_command(function, rest, prog)
 
 
 def overview(
@@ -182,7 +179,11 @@ def overview(
         else "text environments for language agents with memory, reward methods and learners"
     )
     lines = [f"usage: {prog} COMMAND …", "", f"{about[0].upper()}{about[1:]}.", ""]
-    lines += [row(name, command.text) for name, command in commands.items()]
+    rows = {name: command.text for name, command in commands.items()}
+    if group and group.options:
+        option, command = group.options
+        rows = {option: command.text, **rows}
+    lines += [row(name, text) for name, text in rows.items()]
     example = group.example if group else "memenvs play --env MemSearchQA-v0 --seed 8"
     lines += [
         "",

@@ -7,28 +7,31 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from memenvs.build.index import IndexName, build_index
-from memenvs.build.levels import solve_levels, told
 from memenvs.build.options import Options
 from memenvs.build.ruler import FILES, RulerOptions
 from memenvs.build.sources import BENCHMARKS, SOURCES
-from memenvs.build.write import FORMS, Form, check_replaceable, write_task_set
-from memenvs.core.arguments import Parameter, closest_first, parse, shell_form
+from memenvs.build.write import EXPORTS, Export, check_replaceable, write_task_set
+from memenvs.core.address import without_secrets
+from memenvs.core.arguments import Parameter, parse, shell_form
 from memenvs.core.data import Count, Whole, check, checked
-from memenvs.core.errors import USER_ERRORS
-from memenvs.core.files import path_in_errors, resolved
+from memenvs.core.errors import USER_ERRORS, unknown_name
+from memenvs.core.files import CARD, path_in_errors, resolved
+from memenvs.core.inputs import input_files
 from memenvs.core.processes import Workers
-from memenvs.core.terminal import report_error, row, wrapped_help
+from memenvs.core.terminal import report_error, row, show, wrapped_help
 from memenvs.data import bundled_names
+from memenvs.retrieval.build import IndexName, build_index
 from memenvs.retrieval.encoder import DEFAULT_ENCODER, WAIT, load_encoder
 from memenvs.retrieval.load import task_set_corpus
 from memenvs.sokoban import Generator
 from memenvs.sokoban.generator import NODES, Split
-from memenvs.tasks.taskset import CARD, HOLDOUT, Card, open_tasks
+from memenvs.sokoban.solved import count_line, solve_levels
+from memenvs.tasks.taskset import HOLDOUT, Card, open_tasks
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 EPILOG = """\
@@ -57,39 +60,41 @@ leaves the old files in place; an interrupted index resumes where it stopped. To
 """
 
 
-def _of_source(name: str) -> Callable[..., list[str]]:
-    """The function that builds the task sets of a source, with the source's own options."""
-    source = SOURCES[name]
+SourceOptions = TypeVar("SourceOptions")
 
-    def build(
-        *,
-        tasks: Any,
-        out: Path,
-        holdout: Whole = 0,
-        tokenizer: str = GENERAL,
-        export: tuple[Form, ...] = (),
-    ) -> list[str]:
-        check("--holdout", holdout, Whole)
-        calls = _each_kind(out, tasks) if isinstance(tasks, RulerOptions) else [(out, tasks)]
-        for folder, _ in calls:
-            for target in (folder, _held_out(folder))[: 2 if holdout else 1]:
-                check_replaceable(target)  # before the work, and again when it is done
-        return [_task_set(name, folder, options, holdout, tokenizer, export) for folder, options in calls]
 
-    build.__annotations__["tasks"] = source.options
-    files = f" Files: {source.files}." if source.files else ""
-    build.__doc__ = f"""{source.title[0].upper()}{source.title[1:]}.{files}
+@dataclass(frozen=True, kw_only=True)
+class TaskSetOptions(Generic[SourceOptions]):
+    """What `memenvs build` takes for the task sets of a source, whose own options are `tasks`."""
 
-    Args:
-        tasks: The tasks to build.
-        out: folder to write; an existing task set is replaced.
-        holdout: set this many questions aside, which --num-tasks does not count, in a second task set: the
-            folder OUT-holdout.
-        tokenizer: tokenizer for all counts: general (within 5% of Qwen's on real prose), world (for toy
-            models), a tokenizer.json, a folder or a hub id.
-        export: also write the task set in these formats.
-    """
-    return build
+    tasks: SourceOptions
+    """The tasks to build."""
+    out: Path
+    """folder to write; an existing task set is replaced."""
+    holdout: Whole = 0
+    """set this many questions aside, which --num-tasks does not count, in a second task set: the folder
+    OUT-holdout."""
+    tokenizer: str = GENERAL
+    """tokenizer for all counts: general (within 5% of Qwen's on real prose), world (for toy models), a
+    tokenizer.json, a folder or a hub id."""
+    export: tuple[Export, ...] = ()
+    """also write the task set in these formats."""
+
+
+def _build_tasks(name: str, given: TaskSetOptions[Any]) -> list[str]:
+    """Build the task sets of a source; the texts to print."""
+    check("--holdout", given.holdout, Whole)
+    calls = [(given.out, given.tasks)]
+    if isinstance(given.tasks, RulerOptions):
+        calls = _each_kind(given.out, given.tasks)
+    for folder, _ in calls:
+        check_replaceable(folder)  # before the work, and again when it is done
+        if given.holdout:
+            check_replaceable(_held_out(folder))
+    return [
+        _task_set(name, folder, options, given.holdout, given.tokenizer, given.export)
+        for folder, options in calls
+    ]
 
 
 def _each_kind(out: Path, options: RulerOptions) -> list[tuple[Path, RulerOptions]]:
@@ -98,7 +103,10 @@ def _each_kind(out: Path, options: RulerOptions) -> list[tuple[Path, RulerOption
     if len(asking := [kind for kind in kinds if kind in FILES]) > 1:
         raise ValueError(f"--kind {' '.join(asking)} read different files; build them one by one")
     if source is not None and not asking:
-        raise ValueError(f"--kind {' '.join(kinds)} reads no file; leave --source {source} out")
+        raise ValueError(
+            f"--kind {' '.join(kinds)} reads no file; leave --source {source} out, "
+            "or read RULER's own file by `memenvs build ruler_jsonl`"
+        )
     if len(kinds) > 1 and (out / CARD).is_file():
         raise ValueError(f"{out} is a task set; choose another --out for a folder of {len(kinds)}")
     return [
@@ -116,7 +124,7 @@ def _held_out(out: Path) -> Path:
 
 
 def _task_set(
-    name: str, out: Path, options: Options, holdout: int, tokenizer: str, export: Sequence[Form]
+    name: str, out: Path, options: Options, holdout: int, tokenizer: str, export: Sequence[Export]
 ) -> str:
     """Build and write a task set, and one of the questions set aside; return the text to print."""
     source, counter = SOURCES[name], load_tokenizer(tokenizer)
@@ -149,7 +157,7 @@ def _task_set(
             f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {out} "
             f"({size:.1f} MB){unscored}",
             lengths,
-            *(f"also {FORMS[form][0]}" for form in export),
+            *(f"also {EXPORTS[form][0]}" for form in export),
             *([f"{holdout:,} more tasks in {_held_out(out)}, set aside to evaluate on"] if holdout else []),
             f"play one: {_play_command(written.card.environment, **env_args)}",
         ]
@@ -224,7 +232,7 @@ def sokoban(
         f"{level_set.lengths.mean():.1f} moves on average, {level_set.lengths.max()} at most"
     ]
     if source is not None:
-        lines += [f"left out: {told(Counter(level_set.card['left_out'])) or 'none'}"]
+        lines += [f"left out: {count_line(Counter(level_set.card['left_out'])) or 'none'}"]
         lines += [f"no level: {fault}" for fault in level_set.card["faults"]]
     env_args: dict[str, Any] = {"levels": str(out), "level_split": kept}
     if (fewest := int(level_set.lengths.min())) < 5:  # than the environment takes by itself
@@ -251,8 +259,8 @@ def index(
     """Build a search index over a corpus, for `load_retriever` and `memenvs serve retriever`.
 
     Args:
-        corpus: JSON Lines (.gz too), TSV or Parquet of id and contents, or of id, title and text; or a
-            task set.
+        corpus: JSON Lines, TSV, CSV, Parquet or Arrow of id and contents, or of id, title and text: a file,
+            a folder of shards, or a glob; or a task set.
         out: folder; a killed build resumes where it stopped.
         index: lexical is BM25; flat is an exact dense index, hnsw and ivfpq are approximate.
         encoder: encoder of a dense index: a hub id, a folder, an installed package such as
@@ -265,15 +273,14 @@ def index(
         vectors: file with vectors that the encoder made elsewhere, one a passage in the corpus's order: .npy,
             .npz, .memmap, or a flat or HNSW index of FAISS.
     """
-    a_set = Path(corpus).is_dir() or corpus in bundled_names()
-    if not a_set and not Path(corpus).is_file():
-        raise FileNotFoundError(f"no corpus at {corpus}; give JSON Lines or a task set")
+    a_set = (Path(corpus) / CARD).is_file() or corpus in bundled_names()
+    if not a_set:
+        input_files(corpus, "a corpus or a task set")  # before a model is loaded
     model = None
     if index != "lexical":
         os.environ.setdefault(*WAIT)
         model = load_encoder(encoder or DEFAULT_ENCODER, query_prefix, passage_prefix, max_tokens, device)
-        sys.stdout.write(f"{model.model} with {model.instructions()}\n")  # before hours of encoding
-        sys.stdout.flush()
+        show(f"{without_secrets(model.model)} with {model.instructions()}\n")  # before hours of encoding
     source = task_set_corpus(open_tasks(corpus)) if a_set else corpus
     card = build_index(source, out, index, model, workers, vectors)
     lines = [f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions"]
@@ -291,20 +298,29 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(overview())
         return 0
     if name not in (names := [*SOURCES, *_OTHERS]):
-        known = ", ".join(closest_first(name, names))
-        return report_error(prog, f"no source {name!r}; choose one of {known}")
+        return report_error(prog, unknown_name("no source", name, names))
     started = time.perf_counter()
     try:
-        bound = parse(_OTHERS.get(name) or _of_source(name), argv[1:], f"{prog} {name}")
-        with path_in_errors(bound.keywords["out"]):
-            said = bound()
+        if name in SOURCES:
+            source = SOURCES[name]
+            about = f"{source.title[0].upper()}{source.title[1:]}."
+            if source.files:
+                about += f" Files: {source.files}."
+            kind = TaskSetOptions[source.options]  # type: ignore[name-defined]
+            options = parse(kind, argv[1:], f"{prog} {name}", about=about)
+            build, out = partial(_build_tasks, name, options), options.out
+        else:
+            build = parse(_OTHERS[name], argv[1:], f"{prog} {name}")
+            out = build.keywords["out"]
+        with path_in_errors(out):
+            lines = build()
     except USER_ERRORS as error:
         return report_error(f"{prog} {name}", error)
     except KeyboardInterrupt:
         kept = "what is done is kept" if name == "index" else "nothing was changed"
         sys.stderr.write(f"{prog}: interrupted; {kept}\n")
         return 130
-    sys.stdout.write("\n".join([*said, f"({time.perf_counter() - started:.1f} s)\n"]))
+    show("\n".join([*lines, f"({time.perf_counter() - started:.1f} s)\n"]), wrap=False)
     return 0
 
 

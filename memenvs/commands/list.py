@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
+import functools
 import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-from gymnasium.envs.registration import load_env_creator
-from tyro.conf import Positional
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 import memenvs  # noqa: F401  # registers the environments
-from memenvs.commands.contract import argument_texts, contract
 from memenvs.core.arguments import (
     Parameter,
     described,
@@ -24,16 +23,16 @@ from memenvs.core.arguments import (
     parameters_of,
     shell_form,
 )
-from memenvs.core.files import read_json
+from memenvs.core.errors import near_names, unknown_name
+from memenvs.core.files import CARD, TASKS, read_json
 from memenvs.core.optional import import_object
 from memenvs.core.terminal import show as write
 from memenvs.core.terminal import terminal_width
 from memenvs.data import bundled, bundled_names
 from memenvs.models.packaged import AGENT, MODELS, shipped_agents
-from memenvs.rollout.scripted import POLICIES
+from memenvs.rollout.names import POLICIES
 from memenvs.tasks.metrics import METRICS
-from memenvs.tasks.taskset import CARD, Card
-from memenvs.wrappers.registry import METHODS, SCORERS
+from memenvs.wrappers.names import METHODS, SCORERS
 
 _GROUPS = {
     "environments": ("environment", "gym.make(ID, NAME=VALUE), --env ID --env-args NAME=VALUE"),
@@ -73,14 +72,20 @@ class Entry(NamedTuple):
     Attributes:
         kind: the kind of a group.
         name: the name that chooses it.
-        text: what it is; its first paragraph, on one line, is the summary.
-        parameters: its arguments; None if it takes any.
+        about: what it is, or a function that finds it out, since a list of names should not have to import
+            everything; its first paragraph, on one line, is the summary.
+        arguments: its arguments, or a function that finds them out; None if it takes any.
     """
 
     kind: str
     name: str
-    text: str
-    parameters: Sequence[Parameter] | None = ()
+    about: str | Callable[[], str]
+    arguments: Callable[[], Sequence[Parameter] | None] = tuple
+
+    @property
+    def text(self) -> str:
+        """What it is."""
+        return self.about() if callable(self.about) else self.about
 
     @property
     def summary(self) -> str:
@@ -88,7 +93,7 @@ class Entry(NamedTuple):
         return " ".join(self.text.strip().partition("\n\n")[0].split())
 
 
-def show(name: Positional[str | None] = None) -> None:
+def show(name: str = "", /) -> None:
     """List what is chosen by name: all names, a group with arguments and defaults, or one entry.
 
     Examples:
@@ -100,7 +105,7 @@ def show(name: Positional[str | None] = None) -> None:
         name: a group (environments, tasks, levels, metrics, rewards, scorers, policies, models), or an entry,
             such as MemChunkQA-v0, TAMTRL or em, which is shown with its whole documentation.
     """
-    if name is None:
+    if not name:
         write(overview())
         return
     group = [word for word, (kind, _) in _GROUPS.items() if name.lower() in (word, kind, f"{kind}s")]
@@ -111,10 +116,8 @@ def show(name: Positional[str | None] = None) -> None:
     try:
         write("\n".join(map(whole, same or [_environment(name)])))
     except gym.error.NameNotFound:
-        names = {entry.name.lower(): entry.name for entry in entries()} | {word: word for word in _GROUPS}
-        close = [names[match] for match in difflib.get_close_matches(name.lower(), names)]
-        known = ", ".join(dict.fromkeys([*close, *_GROUPS]))
-        raise ValueError(f"no entry and no group {name!r}; choose one of {known}") from None
+        near = near_names(name, (entry.name for entry in entries()))
+        raise ValueError(unknown_name("no entry and no group", name, [*near, *_GROUPS])) from None
     except (gym.error.Error, ImportError) as error:
         raise ValueError(f"no entry {name!r}: {error}") from error
 
@@ -126,8 +129,8 @@ def entries() -> Iterator[Entry]:
             yield _environment(name)
     for name in bundled_names():
         path = bundled(name)
-        if (path / CARD).is_file():
-            yield Entry("task set", name, _about(Card.read(path / CARD)))
+        if (path / TASKS).is_file():
+            yield Entry("task set", name, functools.partial(_about, path))
     for name in bundled_names():
         if name.endswith(".npz"):
             yield Entry("level set", name.removesuffix(".npz"), "Levels with a shortest solution each.")
@@ -135,8 +138,9 @@ def entries() -> Iterator[Entry]:
         yield Entry("metric", name, _unwrapped(inspect.getdoc(metric) or ""))
     for kind, places in (("reward method", METHODS), ("scorer", SCORERS)):
         for name, place in places.items():
-            chosen = import_object(place)
-            yield Entry(kind, name, _unwrapped(inspect.getdoc(chosen) or ""), parameters_of(chosen))
+            yield Entry(
+                kind, name, functools.partial(_documentation, place), functools.partial(_parameters, place)
+            )
     for name, text in POLICIES.items():
         yield Entry("policy", name, text)
     yield Entry("policy", "hf:MODEL", "A model of transformers, by its folder or name; smollm2-reader reads.")
@@ -173,8 +177,8 @@ def summaries(word: str) -> str:
         if entry.kind != kind:
             continue
         lines.append(_filled(f"{entry.name:20}{entry.summary}", "  ", 22))
-        if entry.parameters:
-            arguments = " ".join(shell_form(p).replace(" ", "\0") for p in entry.parameters)
+        if parameters := entry.arguments():
+            arguments = " ".join(shell_form(p).replace(" ", "\0") for p in parameters)
             lines.append(_filled(arguments, " " * 22, 22).replace("\0", " "))
     return "\n".join([*lines, "", _MORE[-1], ""])
 
@@ -182,7 +186,7 @@ def summaries(word: str) -> str:
 def whole(entry: Entry) -> str:
     """An entry with the types of its arguments and the whole of its documentation."""
     lines = [f"{entry.name}, {entry.kind}"]
-    for parameter in entry.parameters or ():
+    for parameter in entry.arguments() or ():
         lines.append(_filled(f"{shell_form(parameter):32}  {described(parameter.annotation)}", "  ", 36))
     lines.append("")
     for line in entry.text.strip().split("\n"):
@@ -192,10 +196,20 @@ def whole(entry: Entry) -> str:
 
 
 def _environment(name: str) -> Entry:
-    point: str | Callable[..., Any] | None = find_spec(name).entry_point
+    spec = find_spec(name)  # raises here, where there is none
+    return Entry(
+        "environment", name, functools.partial(_contract, spec), functools.partial(env_parameters, name)
+    )
+
+
+def _contract(spec: EnvSpec) -> str:
+    """What the docstring of an environment promises."""
+    from memenvs.commands.contract import argument_texts, contract
+
+    point: str | Callable[..., Any] | None = spec.entry_point
     creator = load_env_creator(point) if isinstance(point, str) else point
     if creator is None:
-        return Entry("environment", name, "", env_parameters(name))
+        return ""
     summary, sections = contract(creator)
     sections = {title: _unwrapped(text) for title, text in sections.items()}
     if "Args" in sections:
@@ -203,7 +217,15 @@ def _environment(name: str) -> Entry:
             f"{argument}: {text}" for argument, text in argument_texts(creator).items()
         )
     parts = (f"{title}:\n{textwrap.indent(text, '    ')}" for title, text in sections.items())
-    return Entry("environment", name, "\n\n".join([_unwrapped(summary), *parts]), env_parameters(name))
+    return "\n\n".join([_unwrapped(summary), *parts])
+
+
+def _documentation(place: str) -> str:
+    return _unwrapped(inspect.getdoc(import_object(place)) or "")
+
+
+def _parameters(place: str) -> list[Parameter] | None:
+    return parameters_of(import_object(place))
 
 
 def _unwrapped(text: str) -> str:
@@ -220,7 +242,11 @@ def _unwrapped(text: str) -> str:
     return "\n".join(joined)
 
 
-def _about(card: Card) -> str:
+def _about(folder: Path) -> str:
+    """What the card of a bundled task set says."""
+    from memenvs.tasks.taskset import Card
+
+    card = Card.read(folder / CARD)
     counts = card.counts
     return (
         f"{counts['tasks']:,} tasks over {counts['documents']:,} documents, up to {counts['max_tokens']:,} "

@@ -7,10 +7,8 @@ import keyword
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import gymnasium as gym
-from tyro.conf import Positional, arg
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.core.files import write_text
@@ -19,7 +17,7 @@ from memenvs.core.terminal import show
 SCAFFOLD = Path(__file__).with_name("scaffold")
 
 
-def new(name: Annotated[Positional[str], arg(metavar="NAME")]) -> None:
+def new(name: str, /) -> None:
     """Write a small environment and its test into the working directory.
 
     NAME.py holds a complete environment, a game of guessing whose rules you replace; test_NAME.py runs the

@@ -10,6 +10,7 @@ from msgspec import Meta
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import Count, Whole, checked
 from memenvs.core.optional import require
+from memenvs.core.servers import allowed_hosts
 from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.protocol import read_token
@@ -58,7 +59,7 @@ def retriever(
         "fingerprint": fingerprint(opened),
     }
     served = CachedRetriever(opened, cache) if cache else opened
-    server.serve(server.create_app(served, about, topk, token), host, port, drain)
+    server.serve(server.create_app(served, about, topk, token, allowed_hosts(host)), host, port, drain)
 
 
 @checked
@@ -78,8 +79,11 @@ def openenv(
     from memenvs.adapters.openenv import make_app  # isort: skip  # names the extra where it is missing
 
     import uvicorn
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    uvicorn.run(make_app(environment.env, sessions, env_args=environment.env_args), host=host, port=port)
+    app = make_app(environment.env, sessions, env_args=environment.env_args)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts(host), www_redirect=False)
+    uvicorn.run(app, host=host, port=port)
 
 
 @checked

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
-from tyro.conf import Positional
 
 from memenvs.core.data import Count, checked
 from memenvs.core.episode_file import read_episodes
@@ -26,7 +25,8 @@ from memenvs.view.terminal import listing, transcript
 
 @checked
 def view(
-    paths: Positional[tuple[str, ...]],
+    paths: Sequence[str],
+    /,
     *,
     out: str | None = None,
     serve: bool = False,
@@ -72,7 +72,7 @@ def view(
     ways = {"--serve": serve, "--terminal": terminal, "--curves": curves}
     chosen = [name for name, way in ways.items() if way]
     if len(chosen) > 1 or (out and chosen and not curves):
-        raise ValueError(f"{', '.join(chosen)}{' and --out' * bool(out)} cannot be combined; give one")
+        raise ValueError(f"{', '.join([*chosen, *(['--out'] if out else [])])} cannot be combined; give one")
     if not paths:
         raise ValueError("no PATH is given; name a file of episodes or the folder of a run")
     if curves:
@@ -86,7 +86,7 @@ def view(
         to = Path(out) if out else Path(tempfile.mkdtemp(prefix="memenvs-view-")) / "report"
         count = write_report(paths, to)
         page = to if to.is_file() else to / "report.html"
-        sys.stdout.write(f"{page}: {count} episode{'s' * (count != 1)}\n")
+        show(f"{page}: {count} episode{'s' if count != 1 else ''}\n", wrap=False)
         displays = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
         if not out and (sys.platform in ("darwin", "win32") or os.environ.keys() & displays):
             webbrowser.open(page.as_uri())
@@ -113,7 +113,7 @@ def _show_in_terminal(paths: Sequence[str], number: int | None, limit: int, fail
                 for episode, number in zip(in_file, numbers, strict=False)
                 if not failures or episode.error or episode.metrics.get("success", 1.0) < 1.0
             ]
-            show(f"{path}\n" * (len(files) > 1) + listing(listed))
+            show((f"{path}\n" if len(files) > 1 else "") + listing(listed))
     elif 0 <= number < len(episodes):
         show(transcript(episodes[number], limit))
     else:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
-import importlib
 import inspect
 import json
 import shlex
 import sys
 import typing
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium as gym
@@ -23,23 +21,27 @@ from gymnasium.envs.registration import (
 )
 
 from memenvs.core.data import described, fits, is_plain, shown
-from memenvs.core.errors import USER_ERRORS
-from memenvs.core.terminal import report_error, wrapped_help
+from memenvs.core.errors import USER_ERRORS, near_names, unknown_name
+from memenvs.core.optional import import_named
+from memenvs.core.terminal import report_error, show_page, wrapped_help
 
 T = TypeVar("T")
 
 REQUIRED: Any = inspect.Parameter.empty
 """Default of a parameter that has none."""
+_READ = object()
+"""Marks a dataclass that tyro's own rule reads."""
 
 
-def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: str) -> int:
+def run_command(command: Callable[..., Any], argv: Sequence[str], prog: str) -> int:
     """Call a function with the options of a command line.
 
-    Its signature gives the options: a dataclass becomes a group of them, `dict[str, Any]` takes NAME=VALUE …
-    or a JSON object (`read_arguments`). Its docstring gives the help.
+    Its signature gives the options: parameters before a `/` are positional, a dataclass becomes a group of
+    options, `dict[str, Any]` takes NAME=VALUE … or a JSON object (`read_arguments`). Its docstring gives the
+    help.
 
     Args:
-        command: returns the exit status, None for 0.
+        command: returns the exit status, None for 0, or a page, which is shown.
         argv: the words after the command.
         prog: the command as a user types it, such as "memenvs play".
 
@@ -50,7 +52,11 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
         SystemExit: as `parse`.
     """
     try:
-        return parse(command, argv, prog)() or 0
+        result = parse(command, argv, prog)()
+        if result is None or isinstance(result, int):
+            return result or 0
+        show_page(str(result))
+        return 0
     except BrokenPipeError:
         raise
     except USER_ERRORS as error:
@@ -61,25 +67,32 @@ def run_command(command: Callable[..., int | None], argv: Sequence[str], prog: s
 
 
 def parse(
-    command: Callable[..., Any],
+    command: Any,
     argv: Sequence[str],
     prog: str,
-    defaults: Any = None,
+    *,
+    about: str | None = None,
+    rule: Callable[[Any], Any] | None = None,
     repeatable: Collection[str] = (),
 ) -> Any:
     """A function bound to the options of a command line (`run_command`).
 
     Args:
-        command: a function, or a dataclass, which is made.
+        command: a function, or a dataclass or what `rule` reads, which is made at once.
         argv: the words after the command.
         prog: the command as a user types it.
-        defaults: an instance of the dataclass that holds the defaults of its options.
+        about: the head of its help; None: the docstring, up to its arguments.
+        rule: says how tyro reads a type (`tyro.constructors.ConstructorRegistry.struct_rule`).
         repeatable: options that may be repeated; the last value counts. Others may be given once.
 
     Raises:
         SystemExit: tyro showed the help (status 0), or which option is unknown, missing or wrong (2).
         ValueError: an option is given twice.
     """
+    if not argv and inspect.isfunction(command):
+        parameters = inspect.signature(command).parameters.values()
+        if all(parameter.default is not REQUIRED for parameter in parameters):
+            return functools.partial(command)  # `memenvs list` takes half as long without tyro
     import tyro
 
     for flag, count in Counter(word.partition("=")[0].replace("_", "-") for word in argv).items():
@@ -88,21 +101,32 @@ def parse(
 
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_named_values)
+    registry.struct_rule(dataclass_options)
     markers = [tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName]
-    target: Any = command
-    if defaults is None:
-        target, defaults = deferred(command), tyro.MISSING_NONPROP
+    if rule is None:
         markers.append(tyro.conf.FlagCreatePairsOff)  # a default that is set can be turned off
-    about = (inspect.getdoc(command) or "").partition("\n\nArgs:")[0]  # with examples, which tyro leaves out
-    return tyro.cli(
-        target,
-        args=argv,
-        prog=prog,
-        description=wrapped_help(about, 2),  # tyro joins lines that are not indented, and breaks none
-        config=markers,
-        registry=registry,
-        default=defaults,
-    )
+    else:
+        registry.struct_rule(rule)
+    if about is None:  # tyro leaves examples out
+        about = (inspect.getdoc(command) or "").partition("\n\nArgs:")[0]
+    # tyro imports torch where sys.modules names it, also where None there blocks the import
+    is_blocked = sys.modules.get("torch", "") is None
+    if is_blocked:
+        del sys.modules["torch"]
+    try:
+        return tyro.cli(
+            deferred(command) if inspect.isfunction(command) else command,
+            args=argv,
+            prog=prog,
+            description=wrapped_help(about, 2),  # tyro joins lines that are not indented, and breaks none
+            config=markers,
+            registry=registry,
+        )
+    except _WrongValue as wrong:
+        raise wrong.__cause__ or wrong from None
+    finally:
+        if is_blocked:
+            sys.modules["torch"] = None  # type: ignore[assignment]
 
 
 def deferred(function: Callable[..., T]) -> Callable[..., functools.partial[T]]:
@@ -113,6 +137,35 @@ def deferred(function: Callable[..., T]) -> Callable[..., functools.partial[T]]:
         return functools.partial(function, *args, **options)
 
     return bind
+
+
+def dataclass_options(info: Any) -> Any:
+    """How tyro reads a dataclass: as it does by itself, but the text below a field becomes one line."""
+    from tyro.constructors import ConstructorRegistry
+
+    if not dataclasses.is_dataclass(info.type) or _READ in info.markers:
+        return None
+    marked = dataclasses.replace(info, markers=(*info.markers, _READ))  # or tyro would ask here again
+    whole: Any = ConstructorRegistry.get_struct_spec(marked)
+    fields = [dataclasses.replace(f, helptext=functools.partial(_one_line, f.helptext)) for f in whole.fields]
+    return dataclasses.replace(
+        whole, fields=tuple(fields), instantiate=functools.partial(_make, whole.instantiate)
+    )
+
+
+def _make(kind: Callable[..., T], /, *args: Any, **options: Any) -> T:
+    try:
+        return kind(*args, **options)
+    except ValueError as error:
+        raise _WrongValue from error
+
+
+class _WrongValue(Exception):
+    """Carries the error of a dataclass through tyro, which would draw a `ValueError` as a box."""
+
+
+def _one_line(text: str | Callable[[], str | None] | None) -> str:
+    return " ".join(((text() if callable(text) else text) or "").split())
 
 
 def _named_values(info: Any) -> Any:
@@ -203,8 +256,7 @@ def check_arguments(owner: str, arguments: Mapping[str, Any], parameters: Sequen
     known = {parameter.name: parameter for parameter in parameters}
     for name, value in arguments.items():
         if name not in known:
-            takes = ", ".join(closest_first(name, known)) or "none"
-            raise ValueError(f"{owner} has no argument {name!r}; its arguments: {takes}")
+            raise ValueError(unknown_name(f"{owner} has no argument", name, known))
         if is_plain(known[name].annotation) and not fits(value, known[name].annotation):
             is_text = not isinstance(value, str) and fits("", known[name].annotation)
             fix = f"; as a string it is {name}='\"{value}\"'" if is_text else ""
@@ -222,22 +274,6 @@ def check_env_arguments(env: str, arguments: Mapping[str, Any]) -> None:
         ValueError: it has no such argument, or a value has the wrong type.
     """
     check_arguments(env, arguments, env_parameters(env))
-
-
-def make_env(env: str, arguments: Mapping[str, Any], **settings: Any) -> gym.Env[Any, Any]:
-    """Check an environment's arguments, and make it.
-
-    Args:
-        env: the environment's id.
-        arguments: the arguments that a user gave.
-        **settings: more arguments of `gym.make`, such as `render_mode`.
-
-    Raises:
-        gymnasium.error.Error: there is no such environment.
-        ValueError: it has no such argument, or a value has the wrong type.
-    """
-    check_env_arguments(env, arguments)
-    return gym.make(env, disable_env_checker=True, **settings, **arguments)
 
 
 def env_parameters(env: str) -> list[Parameter] | None:
@@ -265,17 +301,28 @@ def find_spec(env: str) -> EnvSpec:
         gymnasium.error.Error: there is none.
         ModuleNotFoundError: there is no such module.
     """
-    module, _, name = env.rpartition(":")
+    module, colon, name = env.rpartition(":")
     if module:
-        importlib.import_module(module)
-    try:
-        return gym.spec(name)
-    except gym.error.NameNotFound as error:  # which proposes environments of Gymnasium's own
-        known = [known for known in gym.registry if known.startswith("Mem")]
+        try:
+            import_named(module)
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"no environment {env!r}: {error}", name=error.name) from error
+    if name not in gym.registry:  # gym.spec would propose environments of Gymnasium's own
+        packages = {id: _package_of(spec) for id, spec in gym.registry.items()}
+        names = near_names(name, (id for id, package in packages.items() if package != "gymnasium"))
+        package_name = module.partition(".")[0] or "memenvs"
+        names += [id for id, package in packages.items() if package == package_name]
+        more = "" if module else f"; package:{name} is one of another package"
         raise gym.error.NameNotFound(
-            f"no environment {name!r}; choose one of {', '.join(closest_first(name, known))}, or write "
-            f"package:{name} for an environment of another package"
-        ) from error
+            unknown_name("no environment", env, (f"{module}{colon}{id}" for id in names), more)
+        )
+    return gym.registry[name]
+
+
+def _package_of(spec: EnvSpec) -> str:
+    """The package that an environment is registered from."""
+    place = spec.entry_point
+    return (place if isinstance(place, str) else getattr(place, "__module__", "")).split(":")[0].split(".")[0]
 
 
 def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
@@ -304,18 +351,6 @@ def parameters_of(creator: Callable[..., Any]) -> list[Parameter] | None:
         if not any(p.kind is p.VAR_KEYWORD for p in signature):
             return list(parameters.values())
     return None
-
-
-def closest_first(name: str, names: Iterable[str]) -> list[str]:
-    """Names in their order, those that are spelled like `name` before the others.
-
-    >>> closest_first("ChunkSize", ["tasks", "max_memory", "chunk_size"])
-    ['chunk_size', 'tasks', 'max_memory']
-    """
-    listed = list(names)
-    lower = [other.lower() for other in listed]
-    close = [listed[lower.index(match)] for match in difflib.get_close_matches(name.lower(), lower, n=3)]
-    return [*close, *(other for other in listed if other not in close)]
 
 
 def shell_form(parameter: Parameter) -> str:

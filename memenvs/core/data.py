@@ -20,12 +20,15 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from memenvs.core.address import without_secrets
+
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+Step = Annotated[float, Meta(ge=0, lt=2**53)]  # as logs hold it
 Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -93,7 +96,7 @@ def parse_json(text: str | bytes, where: str, fix: str = "") -> Any:
 
 
 def checked(target: F) -> F:
-    """Check the arguments of a function, or of a class's constructor, against their annotations; a decorator.
+    """Check the arguments of a function or of a dataclass against their annotations; a decorator.
 
     Arguments that are annotated as plain data (numbers, strings, choices, lists of these …) are checked, and
     numbers must be finite. Other arguments and defaults are not checked.
@@ -104,25 +107,26 @@ def checked(target: F) -> F:
     Raises:
         ValueError: by the function, in one line: "k must be a whole number, at least 1, got 0".
     """
-    if isinstance(target, type):
-        constructor = "__init__"
-        setattr(target, constructor, checked(getattr(target, constructor)))
-        return target
-    names = list(inspect.signature(target).parameters)
+    constructor = "__init__"
+    function: Callable[..., Any] = getattr(target, constructor) if isinstance(target, type) else target
+    names = list(inspect.signature(function).parameters)
 
     @functools.lru_cache(maxsize=1)
     def hints() -> dict[str, Any]:
         annotations = typing.get_type_hints(target, include_extras=True)
         return {name: hint for name, hint in annotations.items() if is_plain(hint) and name != "return"}
 
-    @functools.wraps(target)
+    @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         for name, hint in hints().items():
             if name in arguments:
                 check(name, arguments[name], hint)
-        return target(*args, **kwargs)
+        return function(*args, **kwargs)
 
+    if isinstance(target, type):
+        setattr(target, constructor, call)
+        return target
     return cast(F, call)
 
 
@@ -131,6 +135,18 @@ def check(name: str, value: Any, kind: Any) -> None:
     if not fits(value, kind):
         fix = f"; pass {name}.item()" if hasattr(value, "item") else ""
         raise ValueError(f"{_fault(value, kind, name)}{fix}")
+
+
+def check_fields(settings: Any, named: Callable[[str], str] = str) -> None:
+    """Check the fields of a dataclass against their annotations, as `check` does one value.
+
+    Args:
+        settings: an instance.
+        named: how errors name a field, such as `--num-tasks` for `num_tasks`.
+    """
+    for name, hint in typing.get_type_hints(type(settings), include_extras=True).items():
+        if is_plain(hint):
+            check(named(name), getattr(settings, name), hint)
 
 
 def fits(value: Any, kind: Any) -> bool:
@@ -182,8 +198,8 @@ def described(kind: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in an error, in at most about 80 characters."""
-    return _short.repr(value)
+    """A value in an error, in at most about 80 characters, without secrets."""
+    return _short.repr(without_secrets(value))
 
 
 def _bounds(metas: Sequence[Any]) -> Iterator[str]:

@@ -112,15 +112,15 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         environment that lacks a required method cannot be constructed.
         Required, in the order in which `step` calls them:
 
-        - `_begin(task)`: called by `reset`; returns a new episode. Every random choice comes from
+        - `_begin(task)`: called by `reset`; returns a new episode's state. Every random choice comes from
           `self.np_random`.
-        - `_play(reply)`: changes the episode, sets its `end`, returns the components that are not 0;
-          `episode.turn` counts the turns before this one.
+        - `_play(reply)`: changes the state, sets its `end`, returns the components that are not 0;
+          `state.turn` counts the turns before this one.
         - `_metrics()`: a value for each of `metric_names`; called when the episode has ended, after
-          `episode.turn += 1`.
+          `state.turn += 1`.
         - `_feedback()`, if `context` is `"append"`: what the environment added after the last reply, also at
           the end; called after every turn.
-        - `_observe()`: the observation, a function of the episode alone.
+        - `_observe()`: the observation, a function of the state alone.
         - `gold_reply()`: what an agent that knows the answer would reply now.
 
         Optional:
@@ -134,7 +134,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         - `render()`: None without a `render_mode`; with `"ansi"` a text without control characters. Pass the
           line about the reward through `reward_lines`, so that a reward wrapper can replace it. The `play`
           command shows the observation of an environment that has none.
-        - `changing`: names of attributes beside the episode that change while it is played, so that a deep
+        - `changing`: names of attributes beside the state that change during an episode, so that a deep
           copy copies them.
         - `task_set()`: name and hash of the tasks, for states.
 
@@ -147,7 +147,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
     components: ClassVar[tuple[str, ...]] = ("outcome",)
     metric_names: ClassVar[tuple[str, ...]] = ("success",)
     context: Literal["append", "rewrite"] = "append"
-    changing: ClassVar[tuple[str, ...]] = (*Replayable.changing, "_episode", "_last")
+    changing: ClassVar[tuple[str, ...]] = (*Replayable.changing, "_state", "_last")
 
     def __init__(self, n_tasks: int, render_mode: str | None = None) -> None:
         check("render_mode", render_mode, Literal[(*self.metadata["render_modes"], None)])
@@ -155,7 +155,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         self.n_tasks = n_tasks
         self.action_space = UnicodeText()
         self.observation_space = self._make_observation_space()
-        self._episode: E | None = None
+        self._state: E | None = None
         self._last = _Last()
         self._reward_lines: Sequence[str] = ()
 
@@ -163,15 +163,15 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
 
     @abstractmethod
     def _begin(self, task: int) -> E:
-        """Start an episode of the numbered task; every random choice comes from `self.np_random`."""
+        """The state at the start of the numbered task; every random choice comes from `self.np_random`."""
 
     @abstractmethod
     def _observe(self) -> O:
-        """The observation of the episode now."""
+        """The observation of the state now."""
 
     @abstractmethod
     def _play(self, reply: str) -> dict[str, float]:
-        """Take a clean reply: change the episode, set its `end`, return the components that are not 0."""
+        """Take a clean reply: change the state, set its `end`, return the components that are not 0."""
 
     @abstractmethod
     def _metrics(self) -> dict[str, float]:
@@ -187,7 +187,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
 
     def _task_id(self) -> str:
         """The id of the episode's task; its number by default."""
-        return str(self.episode.task)
+        return str(self.state.task)
 
     def tool_use(self) -> ToolUse | None:
         """How an agent that calls tools plays; None where the actions are not tools."""
@@ -225,13 +225,8 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
             now: the text now, with the last reply and `_feedback()` at its end.
             evidence: what a teacher reads after it.
         """
-        reply, ended = self._last.reply or "", bool(self.episode.end)
-        added = len(reply + self._feedback()) if ended else 0
-        text = now if callable(now) else lambda: now
-        memory = "" if ended else reply
-        return self._rewritten_fields(
-            memory, lambda: text()[: -added or None], start, lambda: text() + evidence
-        )
+        reply, end = self._last.reply or "", self.state.end
+        return appended_fields(reply, self._feedback() if end else "", end, start, now, evidence)
 
     def _rewritten_fields(
         self,
@@ -254,7 +249,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
             teacher: this turn's prompt with the evidence that belongs to the turn; ignored after the end.
             teacher_global: the same with all evidence; by default `teacher`.
         """
-        reply, ended = self._last.reply or "", bool(self.episode.end)
+        reply, ended = self._last.reply or "", bool(self.state.end)
         return scoring_fields(reply, ended, memory, with_memory, without_memory, teacher, teacher_global)
 
     def _make_observation_space(self) -> gym.Space[O]:
@@ -263,11 +258,11 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
     # Gymnasium.
 
     @property
-    def episode(self) -> E:
-        """The current episode; raises `ResetNeeded` before the first `reset`."""
-        if self._episode is None:
+    def state(self) -> E:
+        """The state of the current episode; raises `ResetNeeded` before the first `reset`."""
+        if self._state is None:
             raise ResetNeeded("no episode yet; call reset() first")
-        return self._episode
+        return self._state
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[O, Info]:
         """Start an episode.
@@ -279,30 +274,32 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         """
         options = options or {}
         check_task(options, self.n_tasks)
+        # Every episode has a seed, also one that was not asked for, so that its state can be played again.
         seed = int(self.np_random.integers(2**63)) if seed is None else int(seed)
         super().reset(seed=seed)
         self._begun = {"seed": seed, "options": {name: int(value) for name, value in options.items()}}
         self._actions = []
         task = options["task"] if "task" in options else self.np_random.integers(self.n_tasks)
-        self._episode, self._last = self._begin(int(task)), _Last()
+        self._state = self._begin(int(task))
+        self._last = _Last()
         return self._observe(), self._info({})
 
     def step(self, action: str) -> tuple[O, float, bool, bool, Info]:
         """Take a reply; see the class for what comes back."""
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, got {type(action).__name__}; decode it first")
-        episode = self.episode
-        if episode.end:
-            raise ResetNeeded(f"the episode is {episode.end}; call reset() before the next step()")
+        state = self.state
+        if state.end:
+            raise ResetNeeded(f"the episode is {state.end}; call reset() before the next step()")
         reply = clean_text(action, MAX_REPLY_CHARS)
         rewards = self._play(reply)
-        episode.turn += 1
-        episode.turn_rewards.append(sum(rewards.values(), 0.0))
+        state.turn += 1
+        state.turn_rewards.append(sum(rewards.values(), 0.0))
         self._last = _Last(reply, rewards)
         self._actions.append(reply)
         info = self._info(rewards)
-        end: str = self.episode.end
-        return self._observe(), episode.turn_rewards[-1], end == "terminated", end == "truncated", info
+        end: str = self.state.end  # read again: a type checker still has it as empty
+        return self._observe(), state.turn_rewards[-1], end == "terminated", end == "truncated", info
 
     @contextlib.contextmanager
     def show_rewards(self, lines: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -314,7 +311,8 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         Yields:
             The lines that are shown, if `render` shows any (`reward_lines`).
         """
-        before, self._reward_lines = self._reward_lines, self._reward_lines or lines
+        before = self._reward_lines
+        self._reward_lines = before or lines
         try:
             yield self._reward_lines
         finally:
@@ -329,17 +327,17 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         return LazyFields(self._privileged())
 
     def _info(self, rewards: dict[str, float]) -> Info:
-        episode = self.episode
-        names, ended = self.metric_names, bool(episode.end)
+        state = self.state
+        names, ended = self.metric_names, bool(state.end)
         metrics = self._metrics() if ended else dict.fromkeys(names, 0.0)
         context = self._context()
         return {
             "task": self._task_id(),
-            "turn": episode.turn,
+            "turn": state.turn,
             "context": context,
-            "feedback": self._feedback() if episode.turn and context == "append" else "",
+            "feedback": self._feedback() if state.turn and context == "append" else "",
             "rewards": {name: float(rewards.get(name, 0.0)) for name in self.components},
-            "turn_rewards": list(episode.turn_rewards),
+            "turn_rewards": list(state.turn_rewards),
             "metrics": {name: float(metrics[name]) for name in names} if ended else metrics,
             "privileged": self.privileged(),
         }
@@ -352,15 +350,15 @@ def public_info(info: Info) -> Info:
     on the right answer, and with the reason of a credit only up to its colon, after which it may quote a
     judge that has read the answer.
     """
-    shown = {name: value for name, value in info.items() if name not in _HIDDEN}
+    public = {name: value for name, value in info.items() if name not in _HIDDEN}
     if "credits" in info:
-        shown["credits"] = {
+        public["credits"] = {
             method: [
                 msgspec.structs.replace(credit, reason=credit.reason.partition(":")[0]) for credit in credits
             ]
             for method, credits in info["credits"].items()
         }
-    return shown
+    return public
 
 
 def scoring_fields(
@@ -385,6 +383,20 @@ def scoring_fields(
     }
 
 
+def appended_fields(
+    reply: str, feedback: str, end: End, start: Text, now: Text, evidence: str = ""
+) -> dict[str, Any]:
+    """The fields of `TextEnv._appended_fields`; `reply` and `feedback` are those of the last turn."""
+
+    def text() -> str:
+        return now() if callable(now) else now
+
+    if not end:
+        return scoring_fields(reply, False, reply, text, start, lambda: text() + evidence)
+    before = len(reply + feedback)
+    return scoring_fields(reply, True, "", lambda: text()[: -before or None], start, "")
+
+
 def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
     """Raise a one-line `ValueError` unless the options of a reset name at most a task, by its number."""
     task = options.get("task", 0)
@@ -397,7 +409,9 @@ def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
 
 def env_name(env: gym.Env[Any, Any]) -> str:
     """The id of an environment, or the name of its class if it was not made by its id."""
-    return env.spec.id if env.spec else type(env.unwrapped).__name__
+    # A wrapper's own spec is a deep copy with the wrappers added, which costs more than a step of Sokoban.
+    inner = env.unwrapped
+    return inner.spec.id if inner.spec else type(inner).__name__
 
 
 def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:

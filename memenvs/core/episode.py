@@ -21,7 +21,7 @@ from msgspec import field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memenvs.core.env import End, Info, env_name
+from memenvs.core.env import End, Info, TextEnv, end_of, env_name
 from memenvs.core.errors import one_line
 from memenvs.core.spaces import replace_surrogates
 
@@ -221,7 +221,8 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     Attributes:
         env: id of the environment.
         task: the task's id.
-        number: number of the task in its task set; None where the seed draws the task.
+        number: number of the task in its task set; None where the loop let the seed draw the task. Wrappers
+            record it always, so a reset of your own that named no task is played again by its seed alone.
         seed: seed of the reset, so that the replies can be played again; -1 if none was given.
         group: names the episodes that are compared with each other.
         member: which episode of its group it is, from 0.
@@ -259,16 +260,37 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     def __reduce__(self) -> Any:
         return _made_again, (msgspec.structs.asdict(self), self.__dict__)
 
-    def begin(self, env: gym.Env[Any, Any], info: Info) -> None:
-        """Note what a reset of an environment began, by the info that came with it."""
-        self.env, self.task = env_name(env), str(info["task"])
+    @classmethod
+    def of_reset(cls, env: gym.Env[Any, Any], seed: int | None) -> Episode:
+        """The record of an episode that a caller's own `reset` has begun, with the number of its task.
+
+        Args:
+            env: a text environment or a wrapper of one, which has been reset.
+            seed: the seed of the reset.
+        """
+        inner = env.unwrapped
+        number = inner.state.task if isinstance(inner, TextEnv) else None
+        return cls(number=number, seed=-1 if seed is None else seed)
+
+    def begin(self, env: gym.Env[Any, Any], observation: Any, info: Info) -> Turn:
+        """Note what the reset of an environment began; the first turn, which waits for its reply."""
+        self.env = env_name(env)
+        self.task = str(info["task"])
+        return Turn(observation, info)
+
+    def play(self, turn: Turn, reply: Reply, result: tuple[Any, Any, bool, bool, Info]) -> Turn:
+        """Record a turn by its reply and what `env.step` returned; the turn that follows."""
+        observation, _, terminated, truncated, info = result
+        self.add(replace(turn, reply=reply, info=info, end=end_of(terminated, truncated)))
+        return Turn(observation, info)
 
     def add(self, turn: Turn) -> None:
         """Record a turn; with the last one also the end, and the credit of a `RewardWrapper` below."""
         self.turns.append(turn)
         if not turn.end:
             return
-        self.end, self.metrics = turn.end, dict(turn.info["metrics"])
+        self.end = turn.end
+        self.metrics = dict(turn.info["metrics"])
         for name, signals in turn.info.get("signals", {}).items():
             for played, signal in zip(self.turns, signals, strict=False):  # none where a limit outside cut it
                 played.signals[name] = signal
@@ -278,10 +300,20 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
                 played.credits[name] = [credit for credit in credits if credit.turn == number]
         if turn.info.get("error"):
             self.fail(turn.info["error"])
+        self.check_rewards()
 
     def fail(self, error: object) -> None:
         """End the episode with an error."""
-        self.end, self.error = "failed", one_line(error)
+        self.end = "failed"
+        self.error = one_line(error)
+
+    def check_rewards(self) -> bool:
+        """Fail an episode whose environment paid NaN or infinity; whether it has failed, by now or before."""
+        for number, turn in enumerate(self.turns):
+            for name, value in turn.components.items():
+                if not self.error and not math.isfinite(value):
+                    self.fail(f"task {self.task}, turn {number}: reward {name} must be finite, got {value}")
+        return self.end == "failed"
 
     # What reward methods read.
 
@@ -372,8 +404,8 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         names = components[0] if components else ()
         sums = {name: math.fsum(of_turn[name] for of_turn in components) for name in names}
         for name, credits in self.credits.items():
-            known = [credit.value for credit in credits if credit.known]
-            sums[name] = math.fsum(known) if known or not credits else math.nan
+            values = [credit.value for credit in credits if credit.known]
+            sums[name] = math.fsum(values) if values or not credits else math.nan
         return sums
 
     def _components(self, turn: Turn) -> dict[str, float]:
@@ -514,5 +546,5 @@ def observation_text(observation: Any) -> str:
 
 
 def valid(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes that a learner can use: they did not fail, and a token was sampled."""
-    return [episode for episode in episodes if episode.end != "failed" and episode.tokens]
+    """The episodes that a learner can use: they did not fail, with finite rewards and a sampled token."""
+    return [episode for episode in episodes if not episode.check_rewards() and episode.tokens]

@@ -12,7 +12,7 @@ import mmap
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import gymnasium as gym
 import msgspec
@@ -20,12 +20,15 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from msgspec.structs import replace
 
-from memenvs.core.env import MAX_REPLY_CHARS, Info, end_of, text_env_of
+from memenvs.core.data import Whole, convert, shown
+from memenvs.core.env import MAX_REPLY_CHARS, Info, text_env_of
 from memenvs.core.episode import Episode, Ids, Reply, TokenSpans, Turn, observation_text
-from memenvs.core.files import locked, path_in_errors
+from memenvs.core.files import locked, path_in_errors, whole_lines
 from memenvs.core.spaces import clean_text, replace_surrogates
 
 VERSION = 3
+EPISODES = "episodes.jsonl"
+"""Name of the file in the folder of a run."""
 
 _OF_TASK = ("question", "answers", "target", "evidence", "sentences")
 _OF_TURN = ("evidence_in_chunk", "chunk_span", "memory", "memory_span")
@@ -113,22 +116,18 @@ class RecordEpisodes(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; an unfinished one is not written."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._turn = Turn(observation, info)
-        number = text_env_of(self.env).episode.task
-        self._episode = Episode(number=number, seed=-1 if seed is None else seed)
-        self._episode.begin(self.env, info)
+        self._episode = Episode.of_reset(self.env, seed)
+        self._turn = self._episode.begin(self.env, observation, info)
         return observation, info
 
     def step(self, action: str) -> tuple[Any, Any, bool, bool, Info]:
         """Play a reply; the last one of an episode writes the episode."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        end = end_of(terminated, truncated)
-        self._episode.add(replace(self._turn, reply=Reply(action), info=info, end=end))
-        self._turn = Turn(observation, info)
+        result = self.env.step(action)
+        self._turn = self._episode.play(self._turn, Reply(action), result)
         if self._episode.over:
             with EpisodeWriter(self._path) as writer:
                 writer.write(self._episode)
-        return observation, reward, terminated, truncated, info
+        return result
 
 
 def with_spans(episode: Episode, policy: TokenSpans) -> Episode:
@@ -151,18 +150,15 @@ def read_lines(path: str | Path) -> Iterator[tuple[str, Episode]]:
         ValueError: a line is not an episode; with its number.
         OSError: the file cannot be read.
     """
-    with Path(path).open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            if not raw.endswith(b"\n"):
-                return
-            try:
-                line = raw.decode("utf-8")
-                episode = decode(line)
-            except ValueError as error:
-                raise ValueError(
-                    f"{path}:{number} is not an episode ({error}); remove the line, or play it again"
-                ) from error
-            yield line, episode
+    for place, raw in whole_lines(path):
+        try:
+            line = raw.decode("utf-8")
+            episode = decode(line)
+        except ValueError as error:
+            raise ValueError(
+                f"{place} is not an episode ({error}); remove the line, or play it again"
+            ) from error
+        yield line, episode
 
 
 def read_episodes(path: str | Path) -> list[Episode]:
@@ -183,21 +179,23 @@ def encode(episode: Episode, *, texts: bool = True) -> bytes:
     turns: list[Turn] = []
     expected: str | None = None  # the observation before, its reply and the feedback
     for turn in episode.turns:
-        shown, reply = observation_text(turn.observation) if texts else "", turn.reply
+        reply = turn.reply
+        observation = observation_text(turn.observation) if texts else ""
         line = replace(
             turn,
-            observation=None if texts and not turn.fresh and shown == expected else shown,
+            observation=None if texts and not turn.fresh and observation == expected else observation,
             before={} if turns else _kept(turn.before, (*_OF_TASK, *_OF_TURN) if texts else (), turn),
             reply=replace(
                 reply,
                 text=replace_surrogates(reply.text),
+                # Nothing trains on a file, which keeps no prompts, so short numbers are enough.
                 logprobs=np.round(reply.logprobs, 4),
                 read=reply.read[:0],
             ),
             info=_kept(turn.info, _OF_TURN if texts else (), turn),
         )
         turns.append(line)
-        expected = _continued(line, shown)
+        expected = _continued(line, observation)
     advantages = np.array([float(f"{value:.4g}") for value in episode.advantages])
     plain = msgspec.to_builtins(
         replace(episode, turns=turns, advantages=advantages), enc_hook=_to_plain, str_keys=True
@@ -229,9 +227,10 @@ def decode(line: bytes | str) -> Episode:
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     for name, numbers in episode.measured.items():
-        known = {number for number, turn in enumerate(episode.turns) if name in turn.signals}
-        if unknown := [number for number in numbers if number not in known]:
+        signalled = {number for number, turn in enumerate(episode.turns) if name in turn.signals}
+        if unknown := [number for number in numbers if number not in signalled]:
             raise ValueError(f"measured says {name!r} at turns without a signal of that name: {unknown}")
+    _check_turns(episode.turns)
     for last, turn in itertools.pairwise(episode.turns):
         turn.before = last.info
         if turn.observation is None:
@@ -239,9 +238,44 @@ def decode(line: bytes | str) -> Episode:
     return episode
 
 
-def _continued(turn: Turn, shown: str) -> str:
+class _Privileged(msgspec.Struct):
+    question: str = ""
+    answers: list[list[str]] = []
+    target: str = ""
+    evidence_in_chunk: list[str] = []
+    chunk_span: tuple[int, int] | None = None
+
+
+class _KeptInfo(msgspec.Struct):
+    """What a line keeps of an info (`_kept`)."""
+
+    turn: Whole
+    context: Literal["append", "rewrite"]
+    feedback: str
+    rewards: dict[str, float]
+    privileged: _Privileged
+
+
+def _check_turns(turns: Sequence[Turn]) -> None:
+    """Refuse turns whose parts do not fit together, or whose infos lack what `_kept` keeps."""
+    for number, turn in enumerate(turns):
+        where = f"turns[{number}]"
+        if number == 0:
+            convert(turn.before, _KeptInfo, f"{where}.before")
+        convert(turn.info, _KeptInfo, f"{where}.info")
+        if not (isinstance(turn.observation, str) or (number and turn.observation is None)):
+            raise ValueError(f"{where}.observation must be a string, got {shown(turn.observation)}")
+        count, reply = (len(turn.reply.ids),), turn.reply
+        shapes = [reply.ids.shape, reply.logprobs.shape, reply.spans.shape]
+        if shapes[:2] != [count, count] or shapes[2] not in ((0,), (*count, 2)):
+            raise ValueError(f"{where}.reply has ids, logprobs and spans of the shapes {shapes}")
+        if strange := [credit for credit in itertools.chain(*turn.credits.values()) if credit.turn != number]:
+            raise ValueError(f"{where} has a credit of turn {strange[0].turn}")
+
+
+def _continued(turn: Turn, observation: str) -> str:
     """The observation after a turn in an episode whose prompt grows."""
-    return shown + clean_text(turn.action, MAX_REPLY_CHARS) + str(turn.info["feedback"])
+    return observation + clean_text(turn.action, MAX_REPLY_CHARS) + str(turn.info["feedback"])
 
 
 def _kept(info: Info, fields: Sequence[str], turn: Turn) -> Info:
@@ -267,12 +301,16 @@ def _to_plain(value: Any) -> Any:
 
 
 def _to_array(kind: Any, value: Any) -> Any:
-    return np.array(value, np.int64 if kind == Ids else np.float64)
+    array, wanted = np.array(value), np.int64 if kind == Ids else np.float64
+    if (array.size and not np.can_cast(array.dtype, wanted, "same_kind")) or array.dtype == bool:
+        raise ValueError(f"numbers must be {wanted.__name__}, got {shown(value)}")
+    return array.astype(wanted)
 
 
 def _cut_incomplete_line(file: BinaryIO) -> None:
     """Cut a file that is open for appending after its last line end."""
     if size := file.seek(0, 2):
+        # Mapped, as the file may be larger than memory and its last line megabytes long.
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             whole = content.rfind(b"\n") + 1
         if whole < size:

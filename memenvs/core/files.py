@@ -20,9 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from memenvs.core.data import decode
+import msgspec
+
+from memenvs.core.data import convert, decode
 from memenvs.core.errors import one_line
 
+ARGS, LOG = "args.json", "log.jsonl"
+"""Files in the folder of a training run: its flags, and the numbers of its steps, a line each."""
+CARD, DOCUMENTS, TASKS = "card.json", "documents.arrow", "tasks.arrow"
+"""Files in the folder of a task set."""
 CACHE = "MEMENVS_CACHE"  # the environment variable that names another cache folder
 VERIFY = "MEMENVS_VERIFY"  # the environment variable that switches the check of files off
 _STALE = 86_400.0  # seconds after which the leftovers of a killed process are removed
@@ -59,9 +65,27 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, fix: str = "build it again") -> dict[str, Any]:
-    """The JSON object in a file; `fix` ends the error about a file that holds something else."""
-    return decode(path.read_bytes(), dict[str, Any], str(path), fix)
+def read_json(path: Path, fix: str = "build it again", kind: Any = dict[str, Any]) -> dict[str, Any]:
+    """The JSON object in a file, with at least the fields of `kind`, a class of them.
+
+    Raises:
+        ValueError: it holds something else; one line that names the file and ends in `fix`.
+    """
+    fields = decode(path.read_bytes(), dict[str, Any], str(path), fix)
+    try:
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # an escape of half a pair of surrogates
+        raise ValueError(f"{path} is not Unicode ({error.reason}); {fix}") from None
+    convert(fields, kind, str(path), fix)
+    return fields
+
+
+def whole_lines(path: str | Path) -> Iterator[tuple[str, bytes]]:
+    """The lines of a file, each after its place, `path:number`; an unfinished last one is left out."""
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield f"{path}:{number}", line
 
 
 @contextlib.contextmanager
@@ -77,6 +101,8 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     """
     out = resolved(path)
     with path_in_errors(out):
+        if out.is_file():  # which would be deleted
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(out))
         leftovers = [] if out.exists() else out.parent.glob(f"{glob.escape(_prefix(out))}*/old")
         if old := max(leftovers, key=lambda old: old.parent.stat().st_mtime, default=None):
             old.rename(out)
@@ -100,16 +126,20 @@ def resolved(path: str | Path) -> Path:
 
 
 def names_apart(paths: Sequence[Path]) -> list[str]:
-    """Short names of paths: each relative to the folder that they share; of one alone its last name.
+    r"""Short names of paths: each relative to the folder that they share; of one alone its last name.
 
-    >>> names_apart([Path("runs/lexical"), Path("runs/gold/2")])
-    ['lexical', 'gold/2']
+    Line ends and other characters that are not printed are escaped.
+
+    >>> names_apart([Path("runs/lexical"), Path("runs/gold\n2")])
+    ['lexical', 'gold\\n2']
     """
     if len(paths) == 1:
-        return [paths[0].name or str(paths[0])]
-    whole = [os.path.abspath(path) for path in paths]
-    shared = os.path.commonpath(whole)
-    return [os.path.relpath(path, shared) for path in whole]
+        names = [paths[0].name or str(paths[0])]
+    else:
+        whole = [os.path.abspath(path) for path in paths]
+        shared = os.path.commonpath(whole)
+        names = [os.path.relpath(path, shared) for path in whole]
+    return ["".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in name) for name in names]
 
 
 @contextlib.contextmanager
@@ -270,6 +300,10 @@ def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
     write_json(path, {**fields, "seal": json_sha256(fields)})
 
 
+class _Sealed(msgspec.Struct):
+    files: dict[str, dict[str, Any]] = {}
+
+
 def read_sealed(path: Path, version: int | None = None) -> dict[str, Any]:
     """The fields of a card without their seal, which is checked if `verifying`.
 
@@ -281,7 +315,7 @@ def read_sealed(path: Path, version: int | None = None) -> dict[str, Any]:
         FileNotFoundError: there is none.
         ValueError: it is not a JSON object, has another format, or its seal is not that of its fields.
     """
-    fields = read_json(path)
+    fields = read_json(path, kind=_Sealed)
     if version is not None and fields.get("format") != version:
         raise ValueError(
             f"{path} has format {fields.get('format')!r}, this memenvs reads {version}; build it again, or "
@@ -317,6 +351,6 @@ def _name_beside(out: Path) -> Path:
 
 def cache_folder() -> Path:
     """Where what is made once is kept: `MEMENVS_CACHE`, or `memenvs` in `XDG_CACHE_HOME` or in `~/.cache`."""
-    named = os.environ.get(CACHE)
-    folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "memenvs")
+    variable = os.environ.get(CACHE)
+    folder = Path(variable) if variable else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "memenvs")
     return folder.expanduser().absolute()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from memenvs.core.errors import unknown_name
 
 
 class Lazy:
@@ -45,15 +49,24 @@ def lazy_names(package: str, **places: tuple[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: its `__name__`.
-        **places: by name, the module that defines it, and the extra that this module needs.
+        **places: by name, the module that defines it, and the extra that this module needs (empty: none).
     """
 
     def find(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(require(*places[name]), name)
+        module, extra = places[name]
+        return getattr(require(module, extra) if extra else importlib.import_module(module), name)
 
     return find
+
+
+def import_named(module: str) -> Any:
+    """Import a module that a user names; the working directory is searched last, and not by `python -P`."""
+    is_safe = getattr(sys.flags, "safe_path", os.environ.get("PYTHONSAFEPATH"))  # a flag since Python 3.11
+    if not (is_safe or module.startswith("memenvs") or "" in sys.path):
+        sys.path.append("")
+    return importlib.import_module(module)
 
 
 def import_object(place: str) -> Any:
@@ -64,18 +77,29 @@ def import_object(place: str) -> Any:
     """
     module, _, name = place.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        return getattr(import_named(module), name)
+    except ImportError as error:
         raise ValueError(
             f"there is no {place!r}: {error}; give module:Name of what can be imported"
         ) from error
+    except AttributeError as error:
+        functions = [other for other, value in vars(sys.modules[module]).items() if callable(value)]
+        raise ValueError(unknown_name(f"{module} has no", name, functions)) from error
 
 
 def install_line(extra: str) -> str:
-    """The command that adds an extra, from where memenvs itself came: a clone, an address or an index."""
+    """The command that adds an extra."""
+    is_clone, place = own_requirement(extra)
+    if is_clone:
+        return f'pip install -e "{place.replace(f"{Path.cwd()}[", ".[")}"'
+    return f'pip install "{place}"'
+
+
+def own_requirement(extras: str) -> tuple[bool, str]:
+    """Whether this package is a clone, and the package with extras from there, an address or an index."""
     root = Path(__file__).resolve().parents[2]
     if (root / "pyproject.toml").is_file():
-        return f'pip install -e "{"." if Path.cwd() == root else root}[{extra}]"'
+        return True, f"{root}[{extras}]"
     from importlib import metadata  # slow: it loads email
 
     try:
@@ -88,7 +112,7 @@ def install_line(extra: str) -> str:
         vcs = origin.get("vcs_info")
         url = f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin["url"]
         address = f" @ {url}"
-    return f'pip install "memenvs[{extra}]{address}"'
+    return False, f"memenvs[{extras}]{address}"
 
 
 def check_version(package: str, low: str, below: str, extra: str) -> None:
@@ -147,17 +171,3 @@ def _release(text: str) -> tuple[int, ...]:
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
-
-
-def check_links(package: Path) -> None:
-    """Refuse a package in which a link to the folder beside it is a file, as git leaves it without links.
-
-    Raises:
-        ImportError: the message says how to fix it.
-    """
-    for name in ("baselines", "data", "wrappers"):
-        if (package / name).is_file():
-            raise ImportError(
-                f"memenvs/{name} is a file and should be a symbolic link to ../{name}: run `git config "
-                "core.symlinks true` and `git checkout -- memenvs` in the clone (Windows: in developer mode)"
-            )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar
 
 from memenvs.core.data import Count
@@ -30,14 +30,14 @@ def map_jobs(
         make: a picklable function of a job.
         jobs: what to do.
         workers: how many processes, or `"ray"`.
-        gpu: on Ray, give each job a GPU if there are any.
+        gpu: give each process, or on Ray each job, a GPU of its own as far as there are any.
 
     Raises:
         ValueError: a process was killed (Ray repeats the job first); what `make` raises is raised here.
     """
     if workers == "ray":
         return map_on_ray(make, jobs, gpu)
-    return _map_in_processes(make, jobs, workers)
+    return _map_in_processes(make, jobs, workers, gpu)
 
 
 def connect_ray() -> Any:
@@ -75,7 +75,9 @@ def map_on_ray(make: Callable[[J], T], jobs: Iterable[J], gpu: bool = False) -> 
             ray.cancel(task, force=True)
 
 
-def _map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -> Generator[T, None, None]:
+def _map_in_processes(
+    make: Callable[[J], T], jobs: Sequence[J], workers: int, gpu: bool
+) -> Generator[T, None, None]:
     """`make(job)` for each job, in order, by `workers` processes that take turns.
 
     They work ahead only as far as a pipe holds, so `jobs` may be longer than what the caller consumes.
@@ -94,30 +96,30 @@ def _map_in_processes(make: Callable[[J], T], jobs: Sequence[J], workers: int) -
     try:
         for worker in range(workers):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(theirs, make, jobs[worker::workers]), daemon=True)
+            # Torchrun's name for the number of a process on its machine, by which a model chooses its GPU.
+            variables = {"LOCAL_RANK": str(worker)} if gpu else {}
+            work = (theirs, make, jobs[worker::workers], variables)
+            process = context.Process(target=_work, args=work, daemon=True)
             pipes.append(ours)
             process.start()
             processes.append(process)
             theirs.close()  # or its end would never be seen
         for job in range(len(jobs)):
-            yield _receive(pipes[job % workers], processes[job % workers], workers)
+            try:
+                result, error = pipes[job % workers].recv()
+            except (EOFError, OSError) as ended:
+                process = processes[job % workers]
+                process.join()
+                raise ValueError(_why(process.exitcode or 0, workers)) from ended
+            if error is not None:
+                raise error
+            yield result
     finally:
         for pipe in pipes:
             pipe.close()
         for process in processes:
             process.terminate()
             process.join()
-
-
-def _receive(pipe: Connection, process: BaseProcess, workers: int) -> Any:
-    try:
-        result, error = pipe.recv()
-    except (EOFError, OSError) as ended:
-        process.join()
-        raise ValueError(_why(process.exitcode or 0, workers)) from ended
-    if error is not None:
-        raise error
-    return result
 
 
 def _why(exitcode: int, workers: int) -> str:
@@ -132,7 +134,10 @@ def _why(exitcode: int, workers: int) -> str:
     )
 
 
-def _work(pipe: Connection, make: Callable[[J], Any], jobs: Sequence[J]) -> None:
+def _work(
+    pipe: Connection, make: Callable[[J], Any], jobs: Sequence[J], variables: Mapping[str, str]
+) -> None:
+    os.environ.update(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets the signal too, and ends this process
     with suppress(BrokenPipeError):  # the parent is gone
         for job in jobs:

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from tqdm import tqdm
-
 T = TypeVar("T")
 
 DELAY = 1.0
@@ -36,6 +34,8 @@ class Progress:
     """
 
     def __init__(self, total: int, label: str, *, done: int = 0, leave: bool = False) -> None:
+        from tqdm import tqdm  # slow: it loads importlib.metadata, and a list of names shows no bar
+
         self._is_first = os.environ.get("RANK", "0") == "0"
         disable = None if self._is_first else True  # None: off where there is no terminal
         self._bar = tqdm(total=total, initial=done, desc=label, delay=DELAY, leave=leave, disable=disable)
@@ -67,7 +67,7 @@ class Progress:
 
 def progress(items: Iterable[T], total: int, label: str) -> Iterator[T]:
     """`items`, with their progress."""
-    with Progress(total, label) as shown:
+    with Progress(total, label) as bar:
         for item in items:
             yield item
-            shown.add()
+            bar.add()

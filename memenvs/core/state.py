@@ -104,10 +104,13 @@ class Replayable:
         unhashed: arguments that do not tell one environment from another, such as `render_mode`, and those
             that `task_set` covers.
         changing: attributes that change while an episode is played, which a deep copy copies.
+        template_texts: prompts that the argument `template` gives, by their parts; they tell environments
+            apart, as the argument may name a file.
     """
 
     unhashed: ClassVar[tuple[str, ...]] = ("render_mode",)
     changing: ClassVar[tuple[str, ...]] = ("_actions", "_np_random", "action_space", "observation_space")
+    template_texts: Mapping[str, str] = {}
     spec: Any
     _made_with: tuple[tuple[Any, ...], dict[str, Any]]
     _begun: dict[str, Any] | None = None
@@ -124,6 +127,7 @@ class Replayable:
         return _made_again, (type(self), *self._made_with, self.spec, state)
 
     def __deepcopy__(self: S, memo: dict[int, Any]) -> S:
+        # Task sets and indexes are large, and a tree copies an environment for every branch.
         env = object.__new__(type(self))
         env.__dict__.update(self.__dict__)
         for name in self.changing:
@@ -151,13 +155,6 @@ class Replayable:
         """The name and the hash of the tasks; the hash alone is compared. Nothing by default."""
         return "", ""
 
-    def named_texts(self) -> dict[str, Any]:
-        """What is in the files that arguments name, by the argument; nothing by default.
-
-        It tells environments apart, beside the arguments and the task set.
-        """
-        return {}
-
     def check_identity(self, state: Any) -> None:
         """Raise a one-line `ValueError` unless the state is of such an environment."""
         if not isinstance(state, Mapping) or not state.keys() >= {*self._identity, "seed", "shown"}:
@@ -175,8 +172,10 @@ class Replayable:
         args, kwargs = self._made_with
         arguments = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
         arguments.apply_defaults()
-        (_, *named) = arguments.arguments.items()
-        hashed = {name: value for name, value in named if name not in self.unhashed} | self.named_texts()
+        (_, *items) = arguments.arguments.items()
+        hashed = {name: value for name, value in items if name not in self.unhashed}
+        if self.template_texts:
+            hashed["template"] = self.template_texts
         text = json.dumps(hashed, sort_keys=True, default=lambda value: type(value).__qualname__)
         return {
             "env": f"{type(self).__module__}:{type(self).__qualname__}",

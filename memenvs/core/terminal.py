@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import itertools
 import os
@@ -9,13 +10,37 @@ import re
 import shutil
 import sys
 import textwrap
+import threading
+import warnings
 from collections.abc import Iterator
-from typing import TextIO
+from traceback import format_exception
+from typing import Any, TextIO
 
-from memenvs.core.errors import one_line
+from memenvs.core.address import without_secrets
+from memenvs.core.errors import one_line, printable
 
 BOLD, DIM, RED, GREEN, YELLOW, RESET = (f"\x1b[{code}m" for code in (1, 2, 31, 32, 33, 0))
-_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_WORDS = re.compile(r"""(?:--\S+ (?!-))?(?:'[^']*'|"[^"]*"|\S)+""")  # an option with its first value is one
+_COLOUR = re.compile(r"(\x1b\[(?:[0-2]|3[1-3])m)")  # ours
+
+
+def clean_streams() -> None:
+    """Let the standard streams of this process fit any terminal.
+
+    A `?` is written for what the encoding lacks, and warnings and tracebacks, which may quote others, are
+    `printable`.
+    """
+
+    def spell(error: Any) -> tuple[str, int]:
+        return "-" if error.object[error.start] == "─" else "?", error.start + 1
+
+    codecs.register_error("memenvs", spell)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="memenvs")
+    format_warning = warnings.formatwarning
+    warnings.formatwarning = lambda *args, **options: printable(format_warning(*args, **options))
+    sys.excepthook = lambda *failure: sys.stderr.write(printable("".join(format_exception(*failure))))
+    threading.excepthook = lambda failure: sys.excepthook(*failure[:3])  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
@@ -32,13 +57,16 @@ def reader_may_stop() -> Iterator[None]:
 
 
 def report_error(prog: str, error: object) -> int:
-    """Write an error of a command to standard error, in one line; the exit status 2."""
-    show(f"{prog}: {RED}error{RESET}: {one_line(error)}\n", sys.stderr, wrap=False)
+    """Write an error of a command to standard error, in one line without secrets; the exit status 2."""
+    if isinstance(error, (FileExistsError, NotADirectoryError)) and error.filename:
+        error = f"{error.filename} or what is above it is a file, not a folder; give another path"
+    line = without_secrets(one_line(error))
+    show(f"{prog}: {RED}error{RESET}: {line}\n", sys.stderr, wrap=False)
     return 2
 
 
 def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
-    """Write text with colours, which are left out if `file` is not a terminal or NO_COLOR is set.
+    """Write text with our colours, which are left out if `file` is not a terminal or NO_COLOR is set.
 
     Args:
         text: ends with a line end.
@@ -46,8 +74,9 @@ def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
         wrap: wrap lines at words to the width of a terminal; commands to be copied are not wrapped.
     """
     file = file or sys.stdout
-    if not file.isatty() or "NO_COLOR" in os.environ:
-        text = _COLOUR.sub("", text)
+    parts = _COLOUR.split(text)  # a text and a colour in turn
+    parts[::2] = map(printable, parts[::2])
+    text = "".join(parts if file.isatty() and "NO_COLOR" not in os.environ else parts[::2])
     if wrap and file.isatty():
         width = terminal_width()
         text = "\n".join(line for long in text.split("\n") for line in _wrapped(long, width))
@@ -57,6 +86,7 @@ def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
 
 def show_page(page: str) -> None:
     """Write Markdown to standard output; on a terminal its tables are columns, and its lines are wrapped."""
+    page = printable(page)
     show(in_columns(page, terminal_width()) if sys.stdout.isatty() else page, wrap=False)
 
 
@@ -74,13 +104,14 @@ def wrapped_help(text: str, hanging: int = 0) -> str:
     """Help in the width of the terminal, broken at words.
 
     A paragraph is unindented lines, a row continues below its text, and a command behind a backslash, so that
-    it can still be copied.
+    it can still be copied; backslashes of the text itself are for another width.
 
     Args:
         text: paragraphs, rows, and commands that are indented.
         hanging: indent of the later lines of a paragraph.
     """
     width, lines = terminal_width(80), list[str]()
+    text = re.sub(r" *\\\n *", " ", text)
     for is_paragraph, group in itertools.groupby(text.split("\n"), lambda line: line[:1] not in ("", " ")):
         if is_paragraph:
             lines += _broken(" ".join(group), width, " " * hanging)
@@ -95,7 +126,7 @@ def _broken_line(line: str, width: int) -> list[str]:
         return [line]
     indent, _, command = line.partition("memenvs ")
     if indent.isspace():
-        words = [word.replace(" ", "\0") for word in re.findall(r"(?:--\S+ (?!-))?(?:'[^']*'|\S)+", command)]
+        words = [word.replace(" ", "\0") for word in _WORDS.findall(command)]
         parts = _broken(f"{indent}memenvs {' '.join(words)}", width - 2, f"{indent}    ")
         return " \\\n".join(parts).replace("\0", " ").split("\n")
     columns = re.match(r"  \S+(?: \S+)*?  +", line)

@@ -446,12 +446,44 @@ def thought_end(reply: str, thoughts: Thoughts = "strip") -> int:
     return len(reply) - len(reply[closing + len("</think>") :].lstrip())
 
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_LONGEST = 100  # words of a sentence, where prose has no stops
+_WORD = re.compile(
+    r"[^\s\u3002\uff01\uff1f]*[\u3002\uff01\uff1f]+[^\w\s]*|\S+"
+)  # Chinese: no space after a stop
+_STOPS = frozenset(".!?\u2026\u3002\uff01\uff1f")
+_TO_LETTER = re.compile(r".*\w", re.DOTALL)
+_ABBREVIATIONS = frozenset("dr. e.g. etc. i.e. mr. mrs. ms. no. prof. st. u.s. vs.".split())
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, none empty; a sentence ends at white space after `.`, `!` or `?`."""
-    return [sentence for sentence in _SENTENCE_END.split(text) if sentence]
+    """The sentences of a text, as it has them, without the white space between them.
+
+    A sentence ends at a stop, unless a small letter follows or the stop is an abbreviation's or an initial's;
+    and after 100 words.
+
+    >>> split_sentences("Dr. No met J. Doe, e.g. here.  Then?")
+    ['Dr. No met J. Doe, e.g. here.', 'Then?']
+    """
+    words = list(_WORD.finditer(text))
+    sentences, first = list[str](), 0
+    for last, word in enumerate(words):
+        after = words[last + 1][0] if last + 1 < len(words) else ""
+        if not after or _stops(word[0], after) or last + 1 - first == _LONGEST:
+            sentences.append(text[words[first].start() : word.end()])
+            first = last + 1
+    return sentences
+
+
+def _stops(word: str, after: str) -> bool:
+    """Whether a sentence ends between two words."""
+    if word[-1].isalnum() or after[:1].islower():  # most words end here
+        return False
+    # A search for a stop before the end would take quadratic time on a long run of stops.
+    letters = _TO_LETTER.match(word)
+    if _STOPS.isdisjoint(word[letters.end() if letters else 0 :]):
+        return False
+    bare = word.lstrip("([\"'").lower()
+    return bare not in _ABBREVIATIONS and not (len(bare) == 2 and bare[0].isalpha() and bare[1] == ".")
 
 
 def open_thought(reply: str) -> str:

@@ -44,8 +44,8 @@ def check_clients(names: Iterable[TrackerName]) -> None:
 class Trackers:
     """Sends a run's numbers to several trackers, and survives any that fails.
 
-    Numbers that could not be sent are sent with those of a step at least a minute later. The first failure of
-    each tracker is reported.
+    A tracker that failed is left alone for a minute. Its first failure is reported, and at the end how many
+    steps were not sent to it; the run's folder has them all.
 
     Args:
         names: names of the trackers.
@@ -66,8 +66,10 @@ class Trackers:
         step: int,
         show: Callable[[str], None],
     ) -> None:
-        self._show, self._trackers, self._failed = show, dict[str, Any](), dict[str, float]()
-        self._unsent: dict[str, list[tuple[int, dict[str, float]]]] = {name: [] for name in names}
+        self._show = show
+        self._trackers = dict[TrackerName, Any]()
+        self._failed = dict[TrackerName, float]()  # when each last failed
+        self._unsent = dict.fromkeys(names, 0)
         ids = read_json(folder / IDS) if step and (folder / IDS).exists() else {}
         plain = {
             name: value if isinstance(value, str | int | float) else json.dumps(value)
@@ -82,42 +84,44 @@ class Trackers:
         if ids:
             write_json(folder / IDS, ids)
 
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(failed=kind is not None)
+
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Send the numbers of a step to every tracker, or keep them for later."""
-        for name, unsent in self._unsent.items():
-            unsent.append((step, dict(metrics)))
-            if name not in self._failed or time.monotonic() > self._failed[name] + PAUSE:
-                self._send(name)
+        """Send the numbers of a step to every tracker that works."""
+        for name, tracker in self._trackers.items():
+            paused = name in self._failed and time.monotonic() < self._failed[name] + PAUSE
+            if paused or not self._try(name, functools.partial(tracker.log, dict(metrics), step=step)):
+                self._unsent[name] += 1
 
     def close(self, failed: bool = False) -> None:
-        """Send what is left and end the trackers' runs.
+        """End the trackers' runs.
 
         A run that failed is left for its client to end, which marks it so; MLflow's has to be told.
         """
         for name, tracker in self._trackers.items():
-            end: Callable[[], object] | None = None if failed else tracker.finish
-            if failed and name == "mlflow":
-                end = functools.partial(require("mlflow", "mlflow").end_run, "FAILED")
-            self._send(name, end)
-            if left := len(self._unsent[name]):
-                self._show(f"warning: {left} steps were not sent to {name}; the run's folder has them")
+            if not failed:
+                self._try(name, tracker.finish)
+            elif name == "mlflow":
+                self._try(name, functools.partial(require("mlflow", "mlflow").end_run, "FAILED"))
+            if unsent := self._unsent[name]:
+                self._show(f"warning: {unsent} steps were not sent to {name}; the run's folder has them")
 
-    def _send(self, name: str, then: Callable[[], object] | None = None) -> None:
-        unsent = self._unsent[name]
+    def _try(self, name: TrackerName, work: Callable[[], object]) -> bool:
+        """Whether a tracker did some work; its first failure is reported."""
         try:
-            while unsent:
-                step, metrics = unsent[0]
-                self._trackers[name].log(metrics, step=step)
-                del unsent[0]
-            if then:
-                then()
+            work()
         except Exception as error:
             if name not in self._failed:
                 self._show(
-                    f"warning: {name} fails ({error_line(error)}); the run continues, and numbers that were "
-                    "not sent are sent again later"
+                    f"warning: {name} fails ({error_line(error)}); the run continues without it for now"
                 )
             self._failed[name] = time.monotonic()
+            return False
+        return True
 
 
 def _begin(name: str, folder: Path, config: dict[str, Any], step: int, ids: dict[str, str]) -> Any:
@@ -154,7 +158,7 @@ def _begin(name: str, folder: Path, config: dict[str, Any], step: int, ids: dict
 
 def _place_mlflow(folder: Path) -> str | None:
     """Let MLflow write into the run's folder, unless `MLFLOW_TRACKING_URI` is set; where artifacts go."""
-    # By default an unreachable server is asked for minutes; what is not sent is tried again later.
+    # By default an unreachable server is asked for minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it reports each table that it creates

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator
 
 import regex
 
@@ -34,10 +33,13 @@ def words(text: str) -> list[str]:
     >>> words("東京都 2020")
     ['東京', '京都', '2020']
     """
+    folded, has_unspaced = _folded(text)
+    if not has_unspaced:
+        return _SPACED.findall(folded)
     parts: list[str] = []
-    for run, unspaced in _runs(text):
-        characters = _CHARACTER.findall(run) if unspaced else []
-        parts += map("".join, itertools.pairwise(characters)) if len(characters) > 1 else [run]
+    for run in _WORD.finditer(folded):
+        characters = _CHARACTER.findall(run[0]) if run["unspaced"] else []
+        parts += map("".join, itertools.pairwise(characters)) if len(characters) > 1 else [run[0]]
     return parts
 
 
@@ -49,9 +51,12 @@ def units(text: str) -> list[str]:
     >>> units("_Ann_ Lee’s 東京")
     ['ann', 'lee', 's', '東', '京']
     """
+    folded, has_unspaced = _folded(text.replace("_", " "))
+    if not has_unspaced:
+        return _SPACED.findall(folded)
     parts: list[str] = []
-    for run, unspaced in _runs(text.replace("_", " ")):
-        parts += _CHARACTER.findall(run) if unspaced else [run]
+    for run in _WORD.finditer(folded):
+        parts += _CHARACTER.findall(run[0]) if run["unspaced"] else [run[0]]
     return parts
 
 
@@ -64,13 +69,10 @@ def fold_digits(text: str) -> str:
     return _OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
-def _runs(text: str) -> Iterator[tuple[str, bool]]:
-    """The runs of letters and digits, and whether a run is of a script without blanks."""
-    folded = text.lower()
-    if not text.isascii():
-        letters = _IGNORED.sub("", unicodedata.normalize("NFKD", text))
-        folded = fold_digits(unicodedata.normalize("NFC", letters).casefold())
-        if _NOT_SPACED.search(folded):
-            yield from ((run[0], run["unspaced"] is not None) for run in _WORD.finditer(folded))
-            return
-    yield from ((run, False) for run in _SPACED.findall(folded))
+def _folded(text: str) -> tuple[str, bool]:
+    """The text in one case and without accents, and whether it has a script without blanks."""
+    if text.isascii():  # most texts, and the rules below change none of them
+        return text.lower(), False
+    letters = _IGNORED.sub("", unicodedata.normalize("NFKD", text))
+    folded = fold_digits(unicodedata.normalize("NFC", letters).casefold())
+    return folded, _NOT_SPACED.search(folded) is not None

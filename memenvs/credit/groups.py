@@ -103,14 +103,11 @@ def rloo(rewards: ArrayLike, groups: Sequence[Hashable] | None = None) -> Array:
 
         A_i = r_i - (1 / (G - 1)) sum_{j != i} r_j        RLOO (Ahmadian et al., 2024)
 
-    Zeros in a group of one or of equal rewards. A NaN is left out of its group and gets 0.
+    Zeros in a group of one or of equal rewards. A NaN is left out of its group and gets 0. The arguments are
+    those of `grpo`.
 
     >>> rloo([0.0, 1.0, 2.0]).tolist()
     [-1.5, 0.0, 1.5]
-
-    Args:
-        rewards: r (G,).
-        groups: the group of each rollout, in any order; None: all of one.
     """
 
     def advantage(known: Array) -> Array:
@@ -157,7 +154,7 @@ def gdpo(
         )
     parts = [weight * grpo(components[name], groups, eps=eps, ddof=ddof) for name, weight in weighed.items()]
     total = without_rounding(np.sum(parts, axis=0))
-    return total if len(total) <= ddof or not total.any() else total / (total.std(ddof=ddof) + eps)
+    return total / (total.std(ddof=ddof) + eps) if total.any() else total
 
 
 def members(groups: Iterable[Hashable]) -> list[list[int]]:

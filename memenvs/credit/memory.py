@@ -32,7 +32,7 @@ def tamtrl_rewards(
     teacher: Sequence[ArrayLike],
     outcomes: ArrayLike,
     *,
-    paid: Sequence[ArrayLike] | None = None,
+    fixed: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: Combine = "product",
     penalties: ArrayLike | None = None,
@@ -49,7 +49,7 @@ def tamtrl_rewards(
     Args:
         teacher: p_t, for each rollout of the batch (K_i,).
         outcomes: r (G,).
-        paid: for each rollout (K_i,), R_t of the turns that were not shown to the teacher (the answer, an
+        fixed: for each rollout (K_i,), R_t of the turns that were not shown to the teacher (the answer, an
             empty memory), whose p_t is not read; NaN at the others. None: all were shown.
         minmax: without it p^_t = p_t.
         combine: `"product"` or `"plus"`.
@@ -59,19 +59,17 @@ def tamtrl_rewards(
     scores = [np.asarray(p, np.float64) for p in teacher]
     rewards = np.asarray(outcomes, np.float64)
     added = np.zeros_like(rewards) if penalties is None else np.asarray(penalties, np.float64)
-    owns = (
-        [np.full(len(p), np.nan) for p in scores] if paid is None else [np.asarray(fixed) for fixed in paid]
-    )
+    rows = [np.full(len(p), np.nan) for p in scores] if fixed is None else [np.asarray(row) for row in fixed]
     if minmax:
-        low, high = bounds or _score_bounds(
-            [p[np.isnan(fixed)] for p, fixed in zip(scores, owns, strict=True)]
-        )
+        taught = np.concatenate([p[np.isnan(row)] for p, row in zip(scores, rows, strict=True)] or [[]])
+        measured = taught[~np.isnan(taught)]
+        low, high = bounds or ((measured.min(), measured.max()) if len(measured) else (0.0, 0.0))
         flat = all_equal([low, high])
         scores = [np.where(np.isnan(p), p, 0.0) if flat else (p - low) / (high - low) for p in scores]
     together = [p * r if combine == "product" else p + r for p, r in zip(scores, rewards, strict=True)]
     return [
-        np.where(np.isnan(fixed), both, fixed) + penalty
-        for both, fixed, penalty in zip(together, owns, added, strict=True)
+        np.where(np.isnan(row), both, row) + penalty
+        for both, row, penalty in zip(together, rows, added, strict=True)
     ]
 
 
@@ -80,7 +78,7 @@ def tamtrl(
     outcomes: ArrayLike,
     *,
     tasks: Sequence[Hashable] | None = None,
-    paid: Sequence[ArrayLike] | None = None,
+    fixed: Sequence[ArrayLike] | None = None,
     minmax: bool = True,
     combine: Combine = "product",
     penalties: ArrayLike | None = None,
@@ -96,7 +94,7 @@ def tamtrl(
     the task of each rollout (None: all of one), `eps` is added to std, `ddof` is that of std.
     """
     rewards = tamtrl_rewards(
-        teacher, outcomes, paid=paid, minmax=minmax, combine=combine, penalties=penalties
+        teacher, outcomes, fixed=fixed, minmax=minmax, combine=combine, penalties=penalties
     )
     return normalize_turns(rewards, tasks=tasks, eps=eps, ddof=ddof)
 
@@ -112,13 +110,8 @@ def normalize_turns(
 
         A_t = (R_t - mean R) / (std R + eps)    over all turns of a task's rollouts    TAMTRL eq. 7
 
-    A turn that could not be measured (NaN) is in neither mean nor std, and gets 0.
-
-    Args:
-        rewards: R_t, for each rollout (K_i,).
-        tasks: the task of each rollout; None: all of one.
-        eps: added to std.
-        ddof: delta degrees of freedom of std.
+    A turn that could not be measured (NaN) is in neither mean nor std, and gets 0. `rewards` are R_t, for
+    each rollout (K_i,); the other arguments are those of `tamtrl`.
     """
     turns = [np.asarray(of_rollout, np.float64) for of_rollout in rewards]
     advantages = [np.zeros_like(of_rollout) for of_rollout in turns]
@@ -176,18 +169,9 @@ def mempo(
         A_memory_ij     = (R_ij - mean R) / (std R + eps)     over all memories of the group
         A of a token    = A_trajectory_i, + A_memory_ij where it is inside the memory of turn j
 
-    Source: MemPO eq. 4 to 9, as we read them (docs/decisions.md).
-
-    Args:
-        outcomes: r (G,).
-        memory: R_ij, for each rollout (K_i,); NaN at a turn that wrote no memory.
-        eps: added to std.
-        ddof: delta degrees of freedom of std.
+    `outcomes` are r (G,), `memory` is R_ij for each rollout (K_i,), NaN at a turn that wrote no memory; `eps`
+    is added to std, whose delta degrees of freedom are `ddof`. Source: MemPO eq. 4 to 9, as we read them
+    (docs/decisions.md).
     """
     memories = normalize_turns(memory, eps=eps, ddof=ddof)
     return MemPOAdvantages(group_normalize(outcomes, eps=eps, ddof=ddof), memories)
-
-
-def _score_bounds(scores: list[Array]) -> tuple[float, float]:
-    measured = np.concatenate([p[~np.isnan(p)] for p in scores] or [np.zeros(0)])
-    return (float(measured.min()), float(measured.max())) if len(measured) else (0.0, 0.0)

@@ -38,14 +38,12 @@ def search_gains(matches: Sequence[ArrayLike]) -> Array:
 
         G_t = mean_i max(0, c_i^t - m_i),   m_i = max over earlier turns of c_i, at first 0
 
-    c_i^t is how well the best passage of turn t matches evidence document i. Source: StepSearch (arXiv
-    2505.15107), the step rewards of its section on training, as `qa_step.py` of its public code has them.
+    c_i^t, 0 to 1, is how well the best passage of turn t matches evidence document i; `matches` has c (E,)
+    for each turn, zeros at one that brought nothing. Source: StepSearch (arXiv 2505.15107), the step rewards
+    of its section on training, as `qa_step.py` of its public code has them.
 
     >>> search_gains([[0.5, 0.0], [0.25, 0.0], [1.0, 1.0]]).tolist()
     [0.25, 0.0, 0.75]
-
-    Args:
-        matches: c, for each turn (E,), 0 to 1; zeros at a turn that brought nothing.
     """
     rows = np.asarray(matches, np.float64).reshape(len(matches), -1)
     best = np.maximum.accumulate(np.vstack([np.zeros_like(rows[:1]), rows]))[:-1]
@@ -55,13 +53,10 @@ def search_gains(matches: Sequence[ArrayLike]) -> Array:
 def redundancy(passages: Sequence[Sequence[Hashable]]) -> Array:
     """StepSearch's redundancy (K,), 0 to 1: of the passages of a turn, the share that was brought before.
 
-    Source: that of `search_gains`.
+    Passages are given by anything that tells them apart. Source: that of `search_gains`.
 
     >>> redundancy([["a", "b"], [], ["b", "c"]]).tolist()
     [0.0, 0.0, 0.5]
-
-    Args:
-        passages: what each turn brought, by anything that tells passages apart.
     """
     seen: set[Hashable] = set()
     shares = []

@@ -49,7 +49,24 @@ def gae(
     step = max(1, CACHED // max(mask.shape[1], 1))
     for first in range(0, len(mask), step):
         rows = slice(first, first + step)
-        _estimate(rewards[rows], values[rows], mask[rows], gamma, lam, advantages[rows])
+        # Numbers, not the mask itself: picking by a mask without pattern costs three times as much.
+        places = np.flatnonzero(mask[rows])
+        if not len(places):
+            continue
+        counts = np.count_nonzero(mask[rows], axis=1)
+        value = values[rows].reshape(-1).take(places)
+        following = np.append(value[1:], 0.0)
+        following[np.cumsum(counts[counts > 0]) - 1] = 0.0
+        delta = rewards[rows].reshape(-1).take(places) + gamma * following - value
+        if not np.isfinite(delta).all():
+            raise ValueError(
+                "rewards and values must be finite at every token of the mask, got NaN or infinity"
+            )
+        # Pushed to the left, the written tokens of a row are neighbours.
+        pushed = np.arange(-(-int(counts.max()) // BLOCK) * BLOCK) < counts[:, None]
+        deltas = np.zeros(pushed.shape)
+        deltas[pushed] = delta
+        advantages[rows].reshape(-1)[places] = _discounted_sums(deltas, gamma * lam)[pushed]
     return advantages
 
 
@@ -76,8 +93,6 @@ def turn_gae(
         lam: 0 to 1.
     """
     starts, lengths = _runs(turns)
-    if not len(starts):
-        return np.zeros(0)
     earned, worth = np.add.reduceat(np.asarray(rewards, np.float64), starts), np.asarray(values)[starts]
     (advantages,) = gae([earned], [worth], np.ones((1, len(starts)), np.bool_), gamma, lam)
     return np.repeat(advantages, lengths)
@@ -98,19 +113,12 @@ def bi_level_gae(
         delta_t = r_t + gamma V_{t+1} - V_t        A_t = delta_t + gamma lam A_{t+1}         t < e
 
     e is the last token of turn k, e' that of turn k + 1; past the last turn V and A are 0. The critic's
-    targets are A + V. Source: Bi-Level GAE of VAGEN (arXiv 2510.16907) as its public code was released: the
-    advantage of a turn replaces that of its last token.
+    targets are A + V. The arguments are those of `turn_gae`, `gamma` per token and `turn_gamma` per turn.
+    Source: Bi-Level GAE of VAGEN (arXiv 2510.16907) as its public code was released: the advantage of a turn
+    replaces that of its last token.
 
     >>> bi_level_gae([0.0, 0.5, 1.0], [0.2, 0.9, 0.4], turns=[0, 0, 1], gamma=0.5, lam=0.5).round(3).tolist()
     [0.325, 0.3, 0.6]
-
-    Args:
-        rewards: r (N,), of the tokens that the policy wrote.
-        values: V (N,).
-        turns: (N,) the number of each token's turn, rising.
-        gamma: discount per token of a turn, 0 to 1.
-        lam: 0 to 1, on both levels.
-        turn_gamma: discount per turn, 0 to 1.
     """
     earned, worth = np.array(rewards, np.float64), np.asarray(values, np.float64)
     starts, lengths = _runs(turns)
@@ -191,22 +199,15 @@ def overlong_penalty(lengths: ArrayLike, max_length: int, buffer: Count, factor:
 
 
 def whiten(values: ArrayLike, mask: ArrayLike, *, eps: float = 1e-8) -> Array:
-    """Values of mean 0 and variance 1 over the mask, in their shape; 0 where mask is False.
+    """Values of any shape with mean 0 and variance 1 over a mask of that shape; 0 where the mask is False.
 
         w = (v - mean v) / sqrt(var v + eps)        var with ddof 1
 
     Zeros where the values are equal.
-
-    Args:
-        values: any shape, such as advantages (B, T).
-        mask: mask of the same shape.
-        eps: added to the variance.
     """
     array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
     white = np.zeros_like(array)
     counted = array[counts]
-    if len(counted) == 0:
-        return white
     centred = np.zeros_like(counted) if all_equal(counted) else counted - counted.mean()
     white[counts] = centred / np.sqrt(masked_var(array, counts) + eps)
     return white
@@ -223,26 +224,6 @@ def masked_var(values: ArrayLike, mask: ArrayLike, ddof: int = 1) -> float:
     array, counts = np.asarray(values, np.float64), np.asarray(mask, np.bool_)
     counted = array[counts]
     return float(counted.var(ddof=ddof)) if len(counted) > ddof else 0.0
-
-
-def _estimate(rewards: Array, values: Array, mask: Mask, gamma: float, lam: float, out: Array) -> None:
-    """Fill `out` with the advantages of some rows."""
-    # Numbers, not the mask itself: picking by a mask without pattern costs three times as much.
-    places = np.flatnonzero(mask)
-    if not len(places):
-        return
-    counts = np.count_nonzero(mask, axis=1)
-    value = values.reshape(-1).take(places)
-    following = np.append(value[1:], 0.0)
-    following[np.cumsum(counts[counts > 0]) - 1] = 0.0
-    delta = rewards.reshape(-1).take(places) + gamma * following - value
-    if not np.isfinite(delta).all():
-        raise ValueError("rewards and values must be finite at every token of the mask, got NaN or infinity")
-    # Pushed to the left, the written tokens of a row are neighbours.
-    pushed = np.arange(-(-int(counts.max()) // BLOCK) * BLOCK) < counts[:, None]
-    deltas = np.zeros(pushed.shape)
-    deltas[pushed] = delta
-    out.reshape(-1)[places] = _discounted_sums(deltas, gamma * lam)[pushed]
 
 
 def _discounted_sums(x: Array, c: float) -> Array:

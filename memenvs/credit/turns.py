@@ -114,19 +114,12 @@ def igpo(
         A_{i,k} = sum_{l >= k} gamma^(l-k) a_{i,l}
 
     The last entry of a rollout's gains is not read: its last turn earns the outcome. A gain of NaN could not
-    be measured: its a is 0, and it is in no mean. Source: IGPO (arXiv 2510.14967), as its public code was
-    released.
+    be measured: its a is 0, and it is in no mean. `gains` are g for each rollout (K_i,), `outcomes` r (G,),
+    `gamma` is the discount per turn, 0 or more; `groups`, `eps` and `ddof` are those of `grpo`. Source: IGPO
+    (arXiv 2510.14967), as its public code was released.
 
     >>> [turns.round(2).tolist() for turns in igpo([[0.1, 0], [0.3, 0]], [1, 0], gamma=0.5, eps=0)]
     [[-0.5, 1.0], [0.5, -1.0]]
-
-    Args:
-        gains: g, for each rollout (K_i,).
-        outcomes: r (G,).
-        gamma: discount per turn, 0 or more.
-        groups: the group of each rollout; None: all of one.
-        eps: added to std.
-        ddof: delta degrees of freedom of std.
     """
     turns, results, names = _to_arrays(gains, outcomes, groups)
     earned = [np.append(row[:-1], result) for row, result in zip(turns, results, strict=True)]
@@ -155,21 +148,13 @@ def rememr1(
         A_{i,k} = alpha (r_i - mean r) / (std r + eps) + (1 - alpha) (s_{i,k} - mean s_k) / (std s_k + eps)
 
     Means and std run over the rollouts of a group, those of s turn by turn over the rollouts that have the
-    turn. A state reward of NaN could not be measured: its part is 0, and it is in no mean. Source: ReMemR1
+    turn. A state reward of NaN could not be measured: its part is 0, and it is in no mean. `states` are s for
+    each rollout (K_i,), `outcomes` r (G,); the arguments after `alpha` are those of `grpo`. Source: ReMemR1
     (arXiv 2509.23040), as its public code combines the two (`ray_trainer.py`). Its training scripts divide
     neither part by its std: `scale="none"`.
 
     >>> [turns.round(2).tolist() for turns in rememr1([[1, 0], [0, 0]], [1, 0], alpha=0.5, eps=0.0)]
     [[0.71, 0.35], [-0.71, -0.35]]
-
-    Args:
-        states: s, the state reward of each turn, for each rollout (K_i,).
-        outcomes: r (G,).
-        alpha: share of the outcome, 0 to 1.
-        groups: the group of each rollout; None: all of one.
-        eps: added to std.
-        ddof: delta degrees of freedom of std.
-        scale: `"std"`, or `"none"` for the means alone.
     """
     turns, results, names = _to_arrays(states, outcomes, groups)
     whole = grpo(results, names, eps=eps, ddof=ddof, scale=scale)
@@ -195,19 +180,12 @@ def gigpo(
         A^S_{i,k} = (R_{i,k} - mean R) / (std R + eps)            eq. 7, or without std: `scale="none"`
 
     Mean and std run over all turns of the group whose state is that of turn k (eq. 6), also over several of
-    one rollout. Zeros for a state that occurs once. Source: GiGPO (arXiv 2505.10978).
+    one rollout. Zeros for a state that occurs once. `rewards` are r and `states` keys of the states in which
+    turns act, both for each rollout (K_i,); `gamma` is the discount per turn, 0 or more, and the arguments
+    after it are those of `grpo`. Source: GiGPO (arXiv 2505.10978).
 
     >>> gigpo([[0, 1], [0, 0]], [["s", "a"], ["s", "b"]], gamma=0.5, scale="none")[0].tolist()
     [0.25, 0.0]
-
-    Args:
-        rewards: r, for each rollout (K_i,).
-        states: for each rollout (K_i,) a key for the state in which each turn acts.
-        gamma: discount per turn, 0 or more.
-        groups: the group of each rollout; None: all of one.
-        eps: added to std.
-        ddof: delta degrees of freedom of std.
-        scale: `"std"` or `"none"`.
     """
     names = [0] * len(rewards) if groups is None else groups
     returns = [_discounted(np.array([row], np.float64), gamma)[0] for row in rewards]

@@ -17,7 +17,7 @@ from memenvs.core.terminal import GREEN
 from memenvs.core.text import Template, Texts, Thoughts, replace_templates, thought_end, warn_of_tags
 from memenvs.envs.memory import MODES, Memory, ModeName, Shown, recalled_block
 from memenvs.envs.render import block, reward_line, show_turn
-from memenvs.tasks.context import Chunk, Context, open_reader
+from memenvs.tasks.context import Chunk, Context, Reader, open_reader
 from memenvs.tasks.metrics import Answers, Grade, answer_form, check_scoring, gold_answer, grade, wrap_answer
 from memenvs.tasks.taskset import Task, open_tasks, tokenizer_of
 
@@ -112,23 +112,17 @@ UNSEEN = Template("{subject} will be shown later, when you have read the whole t
 
 
 @dataclass
-class ReadingEpisode(EpisodeState):
-    """An episode of reading.
+class ReadingState(EpisodeState):
+    """An episode of reading."""
 
-    Attributes:
-        documents: document numbers in reading order.
-        memory: the memory now.
-        shown: what each prompt so far showed of the memory.
-        replies: the part that counts of the reply to each question answered so far.
-    """
-
-    documents: tuple[int, ...] = ()
+    documents: tuple[int, ...] = ()  # document numbers in reading order
     memory: Memory = field(default_factory=Memory)
-    shown: list[str] = field(default_factory=lambda: [""])
+    shown: list[str] = field(default_factory=lambda: [""])  # what each prompt so far showed of the memory
+    # The part that counts of the reply to each question answered so far.
     replies: list[str] = field(default_factory=list)
 
 
-class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
+class ChunkQAEnv(TextEnv[str, ReadingState]):
     r"""Read a long context chunk by chunk with a written memory, then answer (the MemAgent workflow).
 
     The text comes in chunks of `chunk_size` tokens. At each turn the agent sees the question, its memory and
@@ -198,7 +192,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         thoughts: `"strip"` drops a leading `<think>…</think>`, and what comes before a lone `</think>`;
             `"opened"` also treats a reply without `</think>` as a truncated thought, for chat templates that
             write `<think>` themselves; `"keep"` drops nothing.
-        metric: a name of `memenvs.tasks.metrics.METRICS`, or `movie_recall:FILE`; None: the task set's
+        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's
             own. `boxed_em` and `math_em` need `"boxed"`.
         ask: how to ask several questions of a task (`memenvs build multi`): `"together"` in one answer turn;
             `"each"` in its own turn, with all of them shown while the text is read; or `"later"`, in its own
@@ -268,34 +262,26 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             template = WORDINGS.get(template, template)
         defaults = REACT if self.mode.appends else TEMPLATES
         main = [name for name in defaults if not name.startswith("no_")]
-        self._templates, self._texts = replace_templates(defaults, template, main)
-        self._no_memory, self._no_recall = (self._texts.get(name, "") for name in ("no_memory", "no_recall"))
-        self._warn_of_tags()
-        self._reader = open_reader(self.tasks, self.tokenizer)
-        super().__init__(len(self.tasks), render_mode)
-
-    def task_set(self) -> tuple[str, str]:
-        """The task set's name and hash."""
-        return self.tasks.name, self.tasks.hash
-
-    def named_texts(self) -> dict[str, Any]:
-        """The texts of the prompts that `template` gives."""
-        return {"template": self._texts} if self._texts else {}
-
-    def _warn_of_tags(self) -> None:
-        """Warn if a prompt of the user's asks for what is not read here."""
-        read = {"recall"} if self.memory_mode == "callback" else set()
-        for name, text in self._texts.items():
-            tagged, boxed = self.answer_format == "tag", "\\boxed" in text
+        self._templates, texts = replace_templates(defaults, template, main)
+        self.template_texts = texts
+        self._no_memory, self._no_recall = (texts.get(name, "") for name in ("no_memory", "no_recall"))
+        read = {"recall"} if memory_mode == "callback" else set()
+        for name, text in texts.items():  # of the user's, which may ask for what is not read here
+            tagged, boxed = answer_format == "tag", "\\boxed" in text
             warn_of_tags(name, text, read | ({"answer"} if tagged or boxed else set()), READING_TAGS)
             if tagged and boxed and "<answer>" not in text:
                 warnings.warn(
                     f"the {name!r} template asks for \\boxed; give answer_format='boxed'", stacklevel=3
                 )
+        self._reader = open_reader(self.tasks, self.tokenizer)
+        super().__init__(len(self.tasks), render_mode)
+
+    def task_set(self) -> tuple[str, str]:
+        return self.tasks.name, self.tasks.hash
 
     def gold_reply(self) -> str:
         """The answer, at a reading turn as the memory."""
-        turn = self.episode.turn
+        turn = self.state.turn
         _, answers = self._reading.asked(turn)
         answer = gold_answer(answers, self.metric)
         return wrap_answer(answer, self.answer_format) if self.answering else self.noting([answer])
@@ -313,38 +299,38 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def notes(self) -> list[str]:
         """The lines that the memory holds."""
-        return self.mode.notes(self.episode.memory)
+        return self.mode.notes(self.state.memory)
 
     def noting(self, notes: Sequence[str]) -> str:
         """A reply to a section after which the memory holds these lines, as far as its mode lets it."""
-        text = self.mode.text_of(self.episode.memory, notes)
+        text = self.mode.text_of(self.state.memory, notes)
         return f"<think>{text}</think>" if self.mode.in_thought else text
 
     @property
     def evidence_shown(self) -> bool:
         """Whether all evidence has been shown, this turn's chunk included; true where none is marked."""
         reading = self._reading
-        read = reading.chunks[min(self.episode.turn, len(reading.chunks) - 1)].end
+        read = reading.chunks[min(self.state.turn, len(reading.chunks) - 1)].end
         return all(reading.context.spans[position][1] <= read for position in reading.evidence)
 
     @property
     def question(self) -> str:
         """The question of this turn, as its prompt shows it; empty where it is asked only later."""
-        return "" if self.ask == "later" and not self.answering else self._reading.asked(self.episode.turn)[0]
+        return "" if self.ask == "later" and not self.answering else self._reading.asked(self.state.turn)[0]
 
     @property
     def memory_shown(self) -> str:
         """The memory as the prompt shows it; empty before anything is written."""
-        return self._show(self.episode.turn).memory if self.episode.turn else ""
+        return self._show(self.state.turn).memory if self.state.turn else ""
 
     def render(self) -> str | None:
         """The turn as a person reads it."""
         if self.render_mode is None:
             return None
-        episode, reading = self.episode, self._reading
-        turn, blocks = episode.turn, list[list[str]]()
+        state, reading = self.state, self._reading
+        turn, blocks = state.turn, list[list[str]]()
         title = f"task {reading.task.id}, {turn} of {reading.turns} turns played"
-        if not episode.end:
+        if not state.end:
             question = reading.asked(turn)[0]
             if not turn or question != reading.asked(turn - 1)[0]:
                 blocks.append(block("question", question, limit=600))
@@ -355,30 +341,27 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             for part in reading.evidence_in(turn):
                 blocks.append(block("evidence inside it", part, limit=500, colour=GREEN))
         earned = self.reward_lines(reward_line(self._last.rewards))
-        return show_turn(title, self._last.reply, earned, blocks, episode.end)
+        return show_turn(title, self._last.reply, earned, blocks, state.end)
 
-    def _begin(self, task: int) -> ReadingEpisode:
-        asked = self.tasks[task]
-        documents = draw_documents(asked, self.n_documents, self.np_random)
-        context = self._reader.context(documents)
-        chunks = context.chunks(self.chunk_size, self.cut_at)
-        questions: list[tuple[str, Answers]] = [(asked.question, asked.answers)]
-        if self.ask != "together":
-            pairs = zip(asked.questions, asked.answers, strict=True)
-            questions = [(question, [accepted]) for question, accepted in pairs]
-        evidence = [documents.index(document) for document in asked.evidence]
-        self._reading = Reading(asked, questions, context, chunks, evidence)
-        return ReadingEpisode(task, documents=documents, shown=[self._no_memory])
+    def _begin(self, task: int) -> ReadingState:
+        item = self.tasks[task]
+        documents = draw_documents(item, self.n_documents, self.np_random)
+        # None, so that one reading serves all whole ones
+        drawn = None if documents is item.documents else documents
+        self._reading = open_reading(
+            self._reader, task, drawn, self.chunk_size, self.cut_at, self.ask == "together"
+        )
+        return ReadingState(task, documents=documents, shown=[self._no_memory])
 
     # The prompts.
 
     def _observe(self) -> str:
-        return self._before(self._reading, self.episode.memory.replies) + self._feedback()
+        return self._before(self._reading, self.state.memory.replies) + self._feedback()
 
     def _feedback(self) -> str:
         """The prompt of this turn; where the context is rewritten, it is all there is to read."""
-        episode = self.episode
-        return "" if episode.end else self._prompt(self._reading, episode.turn, self._show(episode.turn))
+        state = self.state
+        return "" if state.end else self._prompt(self._reading, state.turn, self._show(state.turn))
 
     def _before(self, reading: Reading, replies: Sequence[str]) -> str:
         """The turns that stay in the prompt."""
@@ -387,7 +370,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _show(self, turn: int) -> Shown:
         """What the prompt of a turn shows of the memory."""
-        reading, memory = self._reading, self.episode.memory
+        reading, memory = self._reading, self.state.memory
         unread = self.ask == "later" and turn < len(reading.chunks)
         query = reading.section(turn) if unread else reading.asked(turn)[0]
         shown = self.mode.show(memory, query) if turn else self._no_memory
@@ -403,12 +386,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     ) -> str:
         """The prompt of turn `turn`, from 0; past the chunks the one that asks for the answer.
 
-        Args:
-            reading: the task.
-            turn: number of the turn.
-            shown: what it shows of the memory.
-            section: replaces the turn's own section.
-            until: a placeholder before which the prompt stops.
+        `section` replaces the turn's own section; the prompt stops before the placeholder `until`.
         """
         question, answers = reading.asked(turn)
         name, chunk = "answer", ""
@@ -434,13 +412,15 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
         )
 
     def _privileged(self) -> dict[str, Any]:
-        episode, reading = self.episode, self._reading
-        turn, last = episode.turn, len(reading.chunks)
-        evidence, here = reading.whole_evidence(), reading.evidence_in(turn)
+        state, reading = self.state, self._reading
+        turn, last = state.turn, len(reading.chunks)
+        text, spans = reading.context.text, reading.context.spans
+        evidence = [text[slice(*spans[position])] for position in reading.evidence]
+        here = reading.evidence_in(turn)
         question, answers = reading.asked(turn)
         target = gold_answer(answers, self.metric)
         shown = self._show(turn)
-        before = functools.partial(self._before, reading, tuple(episode.memory.replies))
+        before = functools.partial(self._before, reading, tuple(state.memory.replies))
 
         def chunk_span() -> list[int] | None:
             if turn >= last:
@@ -467,8 +447,8 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _rewritten(self, now: Shown, here: list[str], evidence: list[str]) -> dict[str, Any]:
         """The scoring fields about the memory; `now` is what the prompt of this turn shows of it."""
-        episode, reading = self.episode, self._reading
-        turn, last = episode.turn, len(reading.chunks)
+        state, reading = self.state, self._reading
+        turn, last = state.turn, len(reading.chunks)
         asking = turn  # the turn that asks for the answer
         if not last <= turn < reading.turns:
             asking = last if len(reading.questions) == 1 else reading.turns
@@ -487,50 +467,50 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             teacher(here),
             teacher(evidence),
         )
-        memory = episode.memory
-        fields |= {"memory_span": memory.span and list(memory.span), "reply": (episode.replies or [""])[-1]}
+        memory = state.memory
+        fields |= {"memory_span": memory.span and list(memory.span), "reply": (state.replies or [""])[-1]}
         if self.memory_mode != "rewrite":
             fields |= {"written": memory.written, "recalled": memory.recalled}
         return fields
 
     def _appended(self, before: Callable[[], str], here: list[str], evidence: list[str]) -> dict[str, Any]:
         """The same with `"react"`, where the last reply is the memory."""
-        episode, reading, feedback = self.episode, self._reading, self._feedback()
+        state, reading, feedback = self.state, self._reading, self._feedback()
 
         def now() -> str:
             return before() + feedback
 
         parts = "\n\n".join(here or evidence)
         fields = self._appended_fields(lambda: self._prompt(reading, 0), now, f"\n{parts}\n")
-        if not episode.end:
+        if not state.end:
             fields["teacher_prompt_global"] = lambda: now() + "\n" + "\n\n".join(evidence) + "\n"
-        if episode.turn > len(reading.chunks):
-            fields |= {"memory": "", "memory_span": None, "reply": episode.replies[-1]}
+        if state.turn > len(reading.chunks):
+            fields |= {"memory": "", "memory_span": None, "reply": state.replies[-1]}
         return fields
 
     # The rules.
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, reading = self.episode, self._reading
+        state, reading = self.state, self._reading
         start = thought_end(reply, self.thoughts)
         if self.answering:
-            self.mode.answered(episode.memory, reply)
-            episode.memory.wrote()
-            episode.replies.append(self.tokenizer.truncate(reply[start:], self.max_answer)[0])
-            episode.end = "terminated" if episode.turn + 1 == reading.turns else ""
-            _, answers = reading.asked(episode.turn)
-            outcome = {"outcome": self._grade(episode.replies[-1], answers).outcome / len(reading.questions)}
+            self.mode.answered(state.memory, reply)
+            state.memory.wrote()
+            state.replies.append(self.tokenizer.truncate(reply[start:], self.max_answer)[0])
+            state.end = "terminated" if state.turn + 1 == reading.turns else ""
+            _, answers = reading.asked(state.turn)
+            outcome = {"outcome": self._grade(state.replies[-1], answers).outcome / len(reading.questions)}
         else:
             outcome = {}
-            episode.memory.wrote(reply, self.mode.read(episode.memory, reply, start))
-        following = Shown() if episode.end else self._show(episode.turn + 1)
+            state.memory.wrote(reply, self.mode.read(state.memory, reply, start))
+        following = Shown() if state.end else self._show(state.turn + 1)
         texts = following.memory, following.recalled_memory, following.notice
-        episode.shown.append("\n".join(filter(None, texts)))
+        state.shown.append("\n".join(filter(None, texts)))
         return outcome
 
     def _metrics(self) -> dict[str, float]:
         """Scores are means over the questions; `format` is the least of them."""
-        pairs = zip(self.episode.replies, self._reading.questions, strict=True)
+        pairs = zip(self.state.replies, self._reading.questions, strict=True)
         grades = [self._grade(reply, answers) for reply, (_, answers) in pairs]
         means = Grade(*(sum(scores) / len(grades) for scores in zip(*grades, strict=True)))
         tokens = self._prompt_tokens()
@@ -538,7 +518,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
             "success": float(means.outcome == 1.0),
             **{name: getattr(means, name) for name in ("em", "f1", "sub_em")},
             "format": min(score.format for score in grades),
-            "memory_overflow": self.episode.memory.overflows,
+            "memory_overflow": self.state.memory.overflows,
             "turns": len(tokens),
             "prompt_tokens": sum(tokens),
             "prompt_tokens_peak": max(tokens),
@@ -549,15 +529,15 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts."""
-        reading, episode = self._reading, self.episode
+        reading, state = self._reading, self.state
         turns, last = reading.turns, len(reading.chunks)
         if self.mode.appends:
             prompts = [self._prompt(reading, turn) for turn in range(turns)]
-            counts = self.tokenizer.counts([*prompts, *episode.memory.replies[:-1]])
+            counts = self.tokenizer.counts([*prompts, *state.memory.replies[:-1]])
             added = map(sum, zip(counts, [0, *counts[turns:]], strict=False))
             return list(accumulate(added))
         frames = [self._prompt(reading, turn, section="") for turn in range(last - 1, turns)]
-        read, *counts = self.tokenizer.counts([*frames, *episode.shown[:turns]])
+        read, *counts = self.tokenizer.counts([*frames, *state.shown[:turns]])
         answers, memories = counts[: turns - last], counts[turns - last :]
         chunks = [read + chunk.tokens for chunk in reading.chunks]
         return [frame + memory for frame, memory in zip([*chunks, *answers], memories, strict=True)]
@@ -568,7 +548,7 @@ class ChunkQAEnv(TextEnv[str, ReadingEpisode]):
     @property
     def answering(self) -> bool:
         """Whether every chunk has been read, so that the next reply is an answer."""
-        return self.episode.turn >= len(self._reading.chunks)
+        return self.state.turn >= len(self._reading.chunks)
 
 
 class NIAHEnv(ChunkQAEnv):
@@ -611,21 +591,13 @@ class NIAHEnv(ChunkQAEnv):
 
 
 class Reading(NamedTuple):
-    """A task as it is read in one episode.
-
-    Attributes:
-        task: the task.
-        questions: what is asked, one question per turn, with its accepted answers.
-        context: the text of its documents.
-        chunks: slices of the context, one per reading turn.
-        evidence: positions of the evidence documents in reading order, from 0.
-    """
+    """A task as it is read in one episode."""
 
     task: Task
-    questions: list[tuple[str, Answers]]
-    context: Context
-    chunks: list[Chunk]
-    evidence: list[int]
+    questions: list[tuple[str, Answers]]  # what is asked, one question per turn, with its accepted answers
+    context: Context  # the text of its documents
+    chunks: list[Chunk]  # slices of the context, one per reading turn
+    evidence: list[int]  # positions of the evidence documents in reading order, from 0
 
     @property
     def turns(self) -> int:
@@ -651,10 +623,27 @@ class Reading(NamedTuple):
         parts = (self.context.inside(self.chunks[turn], position) for position in self.evidence)
         return [part for part in parts if part]
 
-    def whole_evidence(self) -> list[str]:
-        """The evidence documents."""
-        spans = self.context.spans
-        return [self.context.text[slice(*spans[position])] for position in self.evidence]
+
+# A task's text may be long: the rollouts of its group share it.
+@functools.lru_cache(maxsize=8)
+def open_reading(
+    reader: Reader,
+    number: int,
+    drawn: tuple[int, ...] | None,
+    chunk_size: int,
+    cut_at: str,
+    together: bool,
+) -> Reading:
+    """A task as it is read, shared inside a process; `drawn` are its documents (None: all of the task's)."""
+    task = reader.tasks[number]
+    documents = task.documents if drawn is None else drawn
+    context = reader.context(documents)
+    questions: list[tuple[str, Answers]] = [(task.question, task.answers)]
+    if not together:
+        pairs = zip(task.questions, task.answers, strict=True)
+        questions = [(question, [accepted]) for question, accepted in pairs]
+    evidence = [documents.index(document) for document in task.evidence]
+    return Reading(task, questions, context, context.chunks(chunk_size, cut_at), evidence)
 
 
 def draw_documents(task: Task, count: int | None, rng: np.random.Generator) -> tuple[int, ...]:

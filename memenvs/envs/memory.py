@@ -38,19 +38,12 @@ _OPERATION = re.compile(r"\s*(?:(ADD)\s*:\s*(\S.*)|(UPDATE)\s+(\d+)\s*:\s*(\S.*)
 
 @dataclass
 class MemoryEntry:
-    """One entry of a memory of entries or notes.
+    """One entry of a memory of entries or notes."""
 
-    Attributes:
-        number: from 1, in the order of writing; never used again.
-        text: a line.
-        keywords: a note's keywords.
-        links: numbers of other notes.
-    """
-
-    number: int
-    text: str
-    keywords: str = ""
-    links: list[int] = field(default_factory=list)
+    number: int  # from 1, in the order of writing; never used again
+    text: str  # a line
+    keywords: str = ""  # a note's keywords
+    links: list[int] = field(default_factory=list)  # numbers of other notes
 
     @property
     def line(self) -> str:
@@ -60,31 +53,21 @@ class MemoryEntry:
 
 @dataclass
 class Memory:
-    """What is remembered, as plain data for states. A mode uses the fields that it needs.
+    """What is remembered, as plain data for states. A mode uses the fields that it needs."""
 
-    Attributes:
-        text: the memory, where it is one text.
-        earlier: texts that were the memory before this one, oldest first, none twice.
-        recalled: the earlier text that the last reply called back.
-        entries: the memory, where it consists of entries or notes.
-        count: entries written so far, including those that are gone.
-        notice: which part of the last reply was not carried out, and why.
-        replies: every reply, in the mode where they stay in the prompt.
-        span: where the last reply wrote to the memory, [start, end) in characters; None if it wrote nothing.
-        written: the text at `span`.
-        overflows: replies that did not fit the limit in full.
-    """
-
-    text: str = ""
+    text: str = ""  # the memory, where it is one text
+    # Texts that were the memory before this one, oldest first, none twice.
     earlier: list[str] = field(default_factory=list)
-    recalled: str = ""
+    recalled: str = ""  # the earlier text that the last reply called back
+    # The memory, where it consists of entries or notes.
     entries: list[MemoryEntry] = field(default_factory=list)
-    count: int = 0
-    notice: str = ""
-    replies: list[str] = field(default_factory=list)
+    count: int = 0  # entries written so far, including those that are gone
+    notice: str = ""  # which part of the last reply was not carried out, and why
+    replies: list[str] = field(default_factory=list)  # every reply, in the mode where they stay in the prompt
+    # Where the last reply wrote to the memory, [start, end) in characters; None if it wrote nothing.
     span: tuple[int, int] | None = None
-    written: str = ""
-    overflows: int = 0
+    written: str = ""  # the text at `span`
+    overflows: int = 0  # replies that did not fit the limit in full
 
     def wrote(self, reply: str = "", done: Written | None = None) -> None:
         """Record what the last reply did to the memory; nothing by default."""
@@ -94,15 +77,11 @@ class Memory:
 
 
 class Written(NamedTuple):
-    """What a text did to a memory.
+    """What a text did to a memory."""
 
-    Attributes:
-        span: [start, end) in characters of the text: the part that was kept or carried out; None if nothing.
-        cut: whether something did not fit the limit.
-    """
-
+    # [start, end) in characters of the text: the part that was kept or carried out; None if nothing.
     span: tuple[int, int] | None
-    cut: bool = False
+    cut: bool = False  # whether something did not fit the limit
 
     def shift(self, by: int) -> Written:
         """The same for a text that begins `by` characters earlier."""
@@ -110,19 +89,12 @@ class Written(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a prompt shows of a memory.
-
-    Attributes:
-        memory: the memory.
-        recalled: what was called back.
-        notice: what went wrong.
-        recalled_memory: what was called back, or what a prompt says instead.
-    """
+    """What a prompt shows of a memory."""
 
     memory: str = ""
-    recalled: str = ""
-    notice: str = ""
-    recalled_memory: str = ""
+    recalled: str = ""  # what was called back
+    notice: str = ""  # what went wrong
+    recalled_memory: str = ""  # what was called back, or what a prompt says instead
 
 
 class MemoryMode:
@@ -136,10 +108,8 @@ class MemoryMode:
         in_thought: whether the memory is the thought that opens a reply.
         appends: whether everything stays in the prompt.
 
-    Args:
-        tokenizer: counts the tokens.
-        limit: the most tokens of memory; a longer text is truncated.
-        thoughts: what to do with the thought that opens a reply (`memenvs.core.text.thought_end`).
+    A text of more than `limit` tokens is truncated. `thoughts` says what to do with the thought that opens a
+    reply (`memenvs.core.text.thought_end`).
     """
 
     rule: ClassVar[str] = (
@@ -152,20 +122,14 @@ class MemoryMode:
     def __init__(self, tokenizer: TextTokenizer, limit: int, thoughts: Thoughts = "strip") -> None:
         if self.in_thought and thoughts == "keep":
             raise ValueError("memory_mode='mem1' reads the thought as the memory; use thoughts='strip'")
-        self.tokenizer, self.limit = tokenizer, limit
+        self.tokenizer, self.limit, self.thoughts = tokenizer, limit, thoughts
 
     def asks(self, subject: str) -> str:
         """The rule, as a prompt states it about the text that `subject` names."""
         return _template(self.rule).fill(text=subject, limit=self.limit)
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
-        """Change the memory by a reply; spans are characters of the reply.
-
-        Args:
-            memory: the memory.
-            reply: the reply.
-            start: where it resumes behind the thought that opens it (`memenvs.core.text.thought_end`).
-        """
+        """Change the memory by a reply, whose opening thought ends at `start`; spans are its characters."""
         return self.write(memory, reply[start:]).shift(start)
 
     def write_block(self, memory: Memory, text: str) -> Written:
@@ -212,7 +176,6 @@ class CallbackMemory(MemoryMode):
     )
 
     def write(self, memory: Memory, text: str) -> Written:
-        """Change the memory by a text, and call back what it asks for."""
         pieces, queries, at = list[tuple[int, int]](), list[str](), 0
         while pair := first_pair(text, "recall", at):
             pieces.append((at, pair.start))
@@ -237,7 +200,10 @@ class CallbackMemory(MemoryMode):
 
 
 class ThoughtMemory(MemoryMode):
-    """MEM1: memory and thinking are one text, the thought that opens a reply."""
+    """MEM1: memory and thinking are one text, the thought that opens a reply.
+
+    Without a closed thought the memory stays as it was.
+    """
 
     rule = (
         "Open your reply with <think>…</think>: what you know so far and what you make of it, merged into "
@@ -246,8 +212,8 @@ class ThoughtMemory(MemoryMode):
     in_thought = True
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
-        """Change the memory by the thought; without a closed one the memory stays as it was."""
-        memory.notice, inside = "", thought_inside(reply, start)
+        memory.notice = ""
+        inside = thought_inside(reply, start)
         if inside is None:
             self.missing(memory)
             return Written(None)
@@ -261,24 +227,19 @@ class Transcript(MemoryMode):
     appends = True
 
     def read(self, memory: Memory, reply: str, start: int) -> Written:
-        """Keep the whole reply, its thought too."""
         memory.replies.append(reply)
         return Written(None)
 
     def answered(self, memory: Memory, reply: str) -> None:
-        """Keep the whole reply."""
         memory.replies.append(reply)
 
     def write(self, memory: Memory, text: str) -> Written:
-        """Keep a reply."""
         return self.read(memory, text, 0)
 
     def notes(self, memory: Memory) -> list[str]:
-        """The lines of all replies."""
         return [line for reply in memory.replies for line in reply.splitlines()]
 
     def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
-        """The lines that no reply has yet."""
         held = self.notes(memory)
         return "\n".join(note for note in notes if note not in held)
 
@@ -291,7 +252,6 @@ class EntryMemory(MemoryMode):
     """
 
     def write(self, memory: Memory, text: str) -> Written:
-        """Change the entries by the lines of a text."""
         spans, wrong, cut = list[tuple[int, int]](), list[str](), False
         lines = (line for line in _LINE.finditer(text) if not line.group().isspace())
         for count, match in enumerate(lines):
@@ -320,11 +280,9 @@ class EntryMemory(MemoryMode):
         """
 
     def notes(self, memory: Memory) -> list[str]:
-        """The texts of the entries."""
         return [entry.text for entry in memory.entries]
 
     def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
-        """The lines that are not among the entries yet."""
         held = self.notes(memory)
         return "\n".join(note for note in notes if note not in held)
 
@@ -342,7 +300,6 @@ class StructuredMemory(EntryMemory):
     )
 
     def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
-        """Carry out an operation."""
         match = _OPERATION.fullmatch(line)
         if match is None:
             return 0, "it is not ADD: text, UPDATE number: text, DELETE number or NOOP", False
@@ -350,6 +307,7 @@ class StructuredMemory(EntryMemory):
         if noop:
             return len(line), "", False
         before, text = memory.entries, (added or replacing or "").rstrip()
+        # Python refuses to read thousands of digits, and nine are more than any entry's number has.
         number = memory.count + 1 if add else int((updated or deleted)[:9])
         if same := next((entry.number for entry in before if text and entry.text == text), None):
             return 0, f"entry {same} already says this", False
@@ -366,11 +324,9 @@ class StructuredMemory(EntryMemory):
         return len(line), "", False
 
     def show(self, memory: Memory, query: str) -> str:
-        """The entries, a line each behind its number."""
         return "\n".join(f"[{entry.number}] {entry.text}" for entry in memory.entries)
 
     def text_of(self, memory: Memory, notes: Sequence[str]) -> str:
-        """Deletions of the entries that are not among the lines, then additions of the lines that are new."""
         held = self.notes(memory)
         gone = [f"DELETE {entry.number}" for entry in memory.entries if entry.text not in notes]
         return "\n".join([*gone, *(f"ADD: {note}" for note in notes if note not in held)]) or "NOOP"
@@ -392,7 +348,6 @@ class NoteMemory(EntryMemory):
     )
 
     def take(self, memory: Memory, line: str) -> tuple[int, str, bool]:
-        """Put a note into the store."""
         kept, cut = self.tokenizer.truncate(line, self.limit)
         note, keywords = (part.strip() for part in kept.partition(" | ")[::2])
         if note in self.notes(memory):
@@ -408,7 +363,6 @@ class NoteMemory(EntryMemory):
         return len(kept), "", cut
 
     def show(self, memory: Memory, query: str) -> str:
-        """The notes that fit a query, and those linked with them, in the order of writing."""
         by_number = {entry.number: entry for entry in memory.entries}
         best = rank(query, [entry.line for entry in memory.entries])[:NOTES_SHOWN]
         chosen = [memory.entries[place] for place in best] or memory.entries[-NOTES_SHOWN:]
@@ -435,12 +389,7 @@ MODES: dict[str, type[MemoryMode]] = {
 
 
 def thought_inside(reply: str, end: int) -> tuple[int, int] | None:
-    """Where the inside of the closed thought is that opens a reply, [start, end) in characters.
-
-    Args:
-        reply: the reply.
-        end: where it resumes behind the thought (`memenvs.core.text.thought_end`).
-    """
+    """[start, end) in characters of the inside of the closed thought that opens a reply and ends at `end`."""
     closing = reply.find("</think>")
     if not end or closing < 0:
         return None

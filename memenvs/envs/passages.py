@@ -11,11 +11,7 @@ from memenvs.tasks.tokens import TextTokenizer, text_gaps
 
 
 def show_passages(passages: Sequence[str]) -> str:
-    """Passages as Search-R1 shows them: `Doc 1(Title: …) text`, a line each, with tags escaped.
-
-    Args:
-        passages: contents: a title line, then the text.
-    """
+    """Passages of a title line and a text as Search-R1 shows them: `Doc 1(Title: …) text`, tags escaped."""
     return "".join(_block(number, contents) for number, contents in enumerate(passages, 1))
 
 

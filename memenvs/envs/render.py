@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from memenvs.core.errors import printable
 from memenvs.core.terminal import BOLD, DIM, RESET, YELLOW, terminal_width
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def show_turn(
@@ -19,12 +17,7 @@ def show_turn(
 ) -> str:
     """A turn: the last reply and what it earned, what the agent now reads, and how the episode ended.
 
-    Args:
-        title: first line.
-        reply: None at reset.
-        earned: lines of the reward (`TextEnv.reward_lines`).
-        blocks: the rest, each as of `block`.
-        end: empty while the episode runs.
+    `reply` is None at reset, `earned` are `TextEnv.reward_lines`, and `end` is empty while the episode runs.
     """
     lines = [f"{BOLD}{title}{RESET}"]
     if reply is not None:
@@ -40,14 +33,10 @@ def earned_lines(
     turn_rewards: Sequence[float],
     has_ended: bool = False,
 ) -> list[str]:
-    """How a turn was paid, and at the end of an episode how every turn was.
+    """How the last turn was paid by its components, and at the end of an episode how every turn was.
 
-    Args:
-        rewards: the components of the last turn.
-        signals: each method's signals by turn.
-        credits: each method's `memenvs.core.episode.Credit`s.
-        turn_rewards: the reward of every turn; shown where credits are known.
-        has_ended: show signals and credits of every turn, instead of the last one's.
+    `signals` are each method's by turn, `credits` its `memenvs.core.episode.Credit`s; `turn_rewards`, of
+    every turn, are shown where credits are known.
     """
     lines = [reward_line(rewards)]
     if any(credits.values()):
@@ -85,10 +74,11 @@ def block(label: str, text: str, *, limit: int, colour: str = "") -> list[str]:
 
     It is wrapped to the width of the terminal.
     """
-    shown, width = printable(excerpt(text, limit)).strip() or "(empty)", terminal_width()
+    width = terminal_width()
+    paragraphs = excerpt(printable(text), limit).strip() or "(empty)"
     lines = [
         line
-        for paragraph in shown.splitlines()
+        for paragraph in paragraphs.splitlines()
         for line in textwrap.wrap(paragraph, width, initial_indent="  ", subsequent_indent="  ") or [""]
     ]
     return [f"{YELLOW}{label}{RESET}", *(f"{colour}{line}{RESET}" if colour else line for line in lines)]
@@ -101,12 +91,6 @@ def excerpt(text: str, limit: int) -> str:
     first, last = text[: limit // 2], text[-(limit // 2) :]
     first, last = first.rpartition(" ")[0] or first, last.partition(" ")[2] or last
     return f"{first}\n{DIM}[… {len(text) - len(first) - len(last):,} characters …]{RESET}\n{last}"
-
-
-def printable(text: str) -> str:
-    """`text` with U+FFFD for bidi and other control characters, except line ends and our own colours."""
-    bare = text.replace(DIM, "\ue000").replace(RESET, "\ue001")
-    return _CONTROL.sub("\ufffd", bare).replace("\ue000", DIM).replace("\ue001", RESET)
 
 
 def reward_line(rewards: Mapping[str, float]) -> str:

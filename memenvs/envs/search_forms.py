@@ -74,47 +74,32 @@ Question: {question}
 
 
 class Move(NamedTuple):
-    """What a reply does.
+    """What a reply does."""
 
-    Attributes:
-        kind: `"search"`, `"answer"`, `"summary"` (`memory_mode="compact"`), or `""` where there is none.
-        content: the query or the answer, stripped.
-        well_formed: the reply is a thought and one of them, and nothing else; no tag that agents or
-            environments use is inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the
-            reply, and the thought may come before or after it.
-        queries: all queries of a search, `content` the first of them; none where the call is wrong.
-        memory: the `<mem>…</mem>` that opens the reply; None where none does.
-        fault: what is wrong with the call of a search.
-    """
-
+    # `"search"`, `"answer"`, `"summary"` (`memory_mode="compact"`), or `""` where there is none.
     kind: Literal["search", "answer", "summary", ""] = ""
-    content: str = ""
+    content: str = ""  # the query or the answer, stripped
+    # The reply is a thought and one of them, and nothing else; no tag that agents or environments use is
+    # inside (MT-PPO 5.2: each once). Where a memory is asked for it opens the reply, and the thought may come
+    # before or after it.
     well_formed: bool = False
+    # All queries of a search, `content` the first of them; none where the call is wrong.
     queries: tuple[str, ...] = ()
-    memory: Tagged | None = None
-    fault: str = ""
+    memory: Tagged | None = None  # the `<mem>…</mem>` that opens the reply; None where none does
+    fault: str = ""  # what is wrong with the call of a search
 
 
 class SearchForm:
-    """Search-R1's form: `<search>query</search>`, `<information>…</information>`, `<answer>text</answer>`.
+    """Search-R1's form: `<search>query</search>`, `<information>…</information>`, `<answer>text</answer>`."""
 
-    Attributes:
-        ask: the prompt.
-        hint: feedback on a reply that neither searches nor answers.
-        results: the tag around what a search returns.
-        thoughts: the tag around a thought.
-        calls: the tag around a call.
-        tool: the name of the tool that searches.
-    """
-
-    ask: ClassVar[Template] = ASK
-    hint: ClassVar[str] = (
+    ask: ClassVar[Template] = ASK  # the prompt
+    hint: ClassVar[str] = (  # feedback on a reply that neither searches nor answers
         "Your reply contained neither <search>query</search> nor <answer>text</answer>. Use one of them."
     )
-    results: ClassVar[str] = "information"
-    thoughts: ClassVar[str] = "think"
-    calls: ClassVar[str] = "search"
-    tool: ClassVar[str] = "search"
+    results: ClassVar[str] = "information"  # the tag around what a search returns
+    thoughts: ClassVar[str] = "think"  # the tag around a thought
+    calls: ClassVar[str] = "search"  # the tag around a call
+    tool: ClassVar[str] = "search"  # the name of the tool that searches
 
     @property
     def tags(self) -> set[str]:
@@ -148,9 +133,9 @@ class SearchForm:
         """The part of a reply that answers."""
         return wrap_answer(text, "tag")
 
-    def show(self, shown: str) -> str:
+    def show(self, passages: str) -> str:
         """The feedback of a search; its tag is always closed."""
-        return f"\n\n<{self.results}>{shown}</{self.results}>\n\n"
+        return f"\n\n<{self.results}>{passages}</{self.results}>\n\n"
 
     def proper(self, moves: list[Move], text: str) -> bool:
         """Whether an episode that ended by an answer is in form.
@@ -174,7 +159,6 @@ class ReSearchForm(SearchForm):
     results = "result"
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
-        """What a reply does; a search wins over an answer."""
         if search := first_pair(reply, "search"):
             query = search.text.strip()
             return Move("search", query, in_form(reply, "search", thought), (query,))
@@ -185,11 +169,9 @@ class ReSearchForm(SearchForm):
         return Move()
 
     def answer(self, text: str) -> str:
-        """The part of a reply that answers, the answer in a box."""
         return wrap_answer(wrap_answer(text, "boxed"), "tag")
 
     def proper(self, moves: list[Move], text: str) -> bool:
-        """Whether an episode that ended by an answer is in form."""
         return all(move.kind for move in moves) and research_format(text)
 
 
@@ -210,7 +192,6 @@ class DeepResearcherForm(SearchForm):
     calls = "tool_call"
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
-        """What a reply does; an answer wins over a search."""
         if answer := first_pair(reply, "answer"):
             return Move("answer", answer.text.strip(), in_form(reply, "answer", thought))
         if call := first_pair(reply, "tool_call"):
@@ -220,12 +201,10 @@ class DeepResearcherForm(SearchForm):
         return Move()
 
     def call(self, query: str) -> str:
-        """The part of a reply that searches for a query."""
         call = {"name": "web_search", "arguments": {"query": [query]}}
         return f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>"
 
     def proper(self, moves: list[Move], text: str) -> bool:
-        """Whether an episode that ended by an answer is in form."""
         return all(move.kind for move in moves) and deep_researcher_format(text)
 
 
@@ -263,8 +242,9 @@ def research_format(text: str) -> bool:
     at = 0
     while (search := text.find("<search>", at)) >= 0:
         result = text.find("<result>", search)
-        asked, at = text.find("</search>", search), text.find("</result>", result)
-        if -1 in (result, asked, at) or not search < asked < result < at:
+        closed = text.find("</search>", search)
+        at = text.find("</result>", result)
+        if -1 in (result, closed, at) or not search < closed < result < at:
             return False
     inside = first_pair(text, "answer")
     return inside is not None and _boxed(inside.text) is not None

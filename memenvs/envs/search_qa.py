@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv
+from memenvs.core.env import MAX_REPLY_CHARS, EpisodeState, Info, TextEnv, appended_fields, scoring_fields
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import (
     Tagged,
@@ -24,15 +24,7 @@ from memenvs.core.text import (
     warn_of_tags,
 )
 from memenvs.core.tools import Tool, ToolUse, as_thought
-from memenvs.envs.memory import (
-    MODES,
-    Memory,
-    MemoryMode,
-    ModeName,
-    Written,
-    recalled_block,
-    thought_inside,
-)
+from memenvs.envs.memory import MODES, Memory, MemoryMode, ModeName, Written, recalled_block, thought_inside
 from memenvs.envs.passages import cut_passages, holds_answer, show_passages
 from memenvs.envs.render import block, reward_line, show_turn
 from memenvs.envs.search_forms import ASK_BY_TOOLS, FORMS, Move, SearchForm, several
@@ -115,36 +107,27 @@ You have {turns} turns left.
 
 
 @dataclass
-class SearchEpisode(EpisodeState):
-    """An episode of searching.
+class SearchState(EpisodeState):
+    """An episode of searching."""
 
-    Attributes:
-        history: each turn's reply and feedback.
-        events: the events of each turn, under `SearchQAEnv.event_names`.
-        passages: contents of the passages that the last turn showed, in whole or in part.
-        found: contents of the passages in which an accepted answer has been shown.
-        answer: the answer given; None without one.
-        memory: the memory now.
-        shown: the memory as the prompt shows it.
-        rest: the last reply without its memory.
-        prompts: each fresh prompt so far, with the number of turns before it; later turns follow it.
-        summaries: numbers of the turns that wrote a summary, from 0.
-        tokens: tokens of the observation, where they are limited; 0 behind a fresh prompt.
-        full: whether the next reply is a summary.
-    """
-
-    history: list[tuple[str, str]] = field(default_factory=list)
+    # What prompts say about the task, by placeholder.
+    asked: Mapping[str, object] = field(default_factory=dict)
+    history: list[tuple[str, str]] = field(default_factory=list)  # each turn's reply and feedback
+    # The events of each turn, under `SearchQAEnv.event_names`.
     events: list[dict[str, float]] = field(default_factory=list)
+    # Contents of the passages that the last turn showed, in whole or in part.
     passages: list[str] = field(default_factory=list)
+    # Contents of the passages in which an accepted answer has been shown.
     found: list[str] = field(default_factory=list)
-    answer: str | None = None
+    answer: str | None = None  # the answer given; None without one
     memory: Memory = field(default_factory=Memory)
-    shown: str = ""
-    rest: str = ""
+    shown: str = ""  # the memory as the prompt shows it
+    rest: str = ""  # the last reply without its memory
+    # Each fresh prompt so far, with the number of turns before it; later turns follow it.
     prompts: list[tuple[int, str]] = field(default_factory=list)
-    summaries: list[int] = field(default_factory=list)
-    tokens: int = 0
-    full: bool = False
+    summaries: list[int] = field(default_factory=list)  # numbers of the turns that wrote a summary, from 0
+    tokens: int = 0  # tokens of the observation, where they are limited; 0 behind a fresh prompt
+    full: bool = False  # whether the next reply is a summary
 
     @property
     def played(self) -> int:
@@ -155,6 +138,16 @@ class SearchEpisode(EpisodeState):
     def searching(self) -> list[tuple[str, str]]:
         """The turns that were not summaries."""
         return [turn for number, turn in enumerate(self.history) if number not in self.summaries]
+
+    @property
+    def last(self) -> tuple[str, str]:
+        """The last turn's reply and feedback; two empty texts before the first."""
+        return self.history[-1] if self.history else ("", "")
+
+    @property
+    def text(self) -> str:
+        """The observation now."""
+        return self.prompts[-1][1] + joined(self.since_prompt)
 
     @property
     def since_prompt(self) -> list[tuple[str, str]]:
@@ -171,196 +164,209 @@ class WholeMemory(MemoryMode):
     rule = "Write in it all you have learned so far and what you still need to find, in up to {limit} tokens."
 
     def missing(self, memory: Memory) -> None:
-        """Forget everything."""
         memory.text = ""
 
     def write_block(self, memory: Memory, text: str) -> Written:
-        """Change the memory by a text with space around it."""
         span, cut = super().write_block(memory, text)
         return Written((0, span[1] if span and cut else len(text)), cut)
 
 
+@dataclass
 class Conversation:
     """What prompts hold of an episode, here every turn (ReAct), and what a reply writes for later turns.
 
-    It has no state: the environment holds the settings and the memory mode, the episode the memory.
-
-    Attributes:
-        context: how most observations follow the one before; see `TextEnv`.
-        max_turns: turns in which a search is run, by default.
+    It knows the settings, and `templates`, the prompts by the names of their parts; what changes is in the
+    episode's state.
     """
 
-    context: ClassVar[Literal["append", "rewrite"]] = "append"
-    max_turns: ClassVar[int] = 4
+    context: ClassVar[Literal["append", "rewrite"]] = "append"  # how most observations follow the one before
+    default_turns: ClassVar[int] = 4  # turns in which a search is run, by default
 
-    def templates(self, env: SearchQAEnv) -> dict[str, Template]:
-        """The templates by the names of their parts."""
-        hint, last = Template(env.form.hint), Template(LAST)
-        return {"ask": env.form.ask, "tools": ASK_BY_TOOLS, "hint": hint, "last": last}
+    form: SearchForm  # how the agent calls, answers and is answered
+    mode: MemoryMode  # how a reply changes the memory
+    max_turns: int  # turns in which a search is run
+    last_turn: int  # turns of an episode at most
+    keep_turns: Literal[1, 3, "all"]  # turns that a fresh prompt repeats
+    compact_at: int  # tokens of an observation that asks for a summary
+    texts: dict[str, str] = field(default_factory=dict)  # the templates that the user gave
 
-    def opening(self, env: SearchQAEnv) -> str:
+    def __post_init__(self) -> None:
+        hint, last = Template(self.form.hint), Template(LAST)
+        self.templates = {"ask": self.form.ask, "tools": ASK_BY_TOOLS, "hint": hint, "last": last}
+
+    @property
+    def opening(self) -> str:
         """What a reply begins with that has nothing to say."""
-        return f"<{env.form.thoughts}></{env.form.thoughts}>"
+        return f"<{self.form.thoughts}></{self.form.thoughts}>"
 
-    def read(self, env: SearchQAEnv, reply: str) -> Move:
+    @property
+    def tags(self) -> set[str]:
+        """The tags that are read and written."""
+        return self.form.tags
+
+    def fill(self, part: str, state: SearchState, **values: object) -> str:
+        """A prompt about the episode's task, by the name of its template."""
+        return self.templates[part].fill(**{**state.asked, "searches": self.max_turns, **values})
+
+    def read(self, state: SearchState, reply: str) -> Move:
         """What a reply does."""
-        return env.form.read(open_thought(reply))
+        return self.form.read(open_thought(reply))
 
-    def prompt(self, env: SearchQAEnv) -> str:
+    def prompt(self, state: SearchState) -> str:
         """A fresh prompt."""
-        return env.fill("ask")
+        return self.fill("ask", state)
 
-    def tool_prompt(self, env: SearchQAEnv) -> str:
+    def tool_prompt(self, state: SearchState) -> str:
         """A fresh prompt for an agent that calls tools."""
-        often = "once" if env.max_turns == 1 else f"{env.max_turns} times"
-        return env.fill("tools", tool=env.form.tool, searches=often)
+        often = "once" if self.max_turns == 1 else f"{self.max_turns} times"
+        return self.fill("tools", state, tool=self.form.tool, searches=often)
 
-    def compose(self, env: SearchQAEnv, thought: str, content: str, act: str) -> str:
+    def compose(self, thought: str, content: str, act: str) -> str:
         """The reply of an agent that calls tools."""
-        return as_thought(thought, content, act, env.form.thoughts)
+        return as_thought(thought, content, act, self.form.thoughts)
 
-    def end_turn(self, env: SearchQAEnv, move: Move) -> None:
+    def end_turn(self, state: SearchState, move: Move) -> None:
         """Change the memory by the last reply of the history, and add a fresh prompt if there is one."""
 
-    def scoring_prompts(self, env: SearchQAEnv, passages: str) -> dict[str, Any]:
+    def scoring_prompts(self, state: SearchState, passages: str) -> dict[str, Any]:
         """The scoring fields but `question` and the targets; a teacher reads `passages`."""
-        return env._appended_fields(env.episode.prompts[0][1], env._observe(), passages)
+        reply, feedback = state.last
+        return appended_fields(reply, feedback, state.end, state.prompts[0][1], state.text, passages)
 
 
 class Summaries(Conversation):
     """Compaction: the prompt grows up to a number of tokens; then a summary replaces all turns.
 
     The turn after the one that fills the context asks for the summary. It runs no search, takes no answer,
-    and does not count towards the limit of turns. The whole reply behind its thought is the summary.
+    and does not count towards the limit of turns. The whole reply behind its thought is the summary,
+    which is well formed if it says something.
     """
 
     context = "rewrite"
-    max_turns = 16
+    default_turns = 16
 
-    def templates(self, env: SearchQAEnv) -> dict[str, Template]:
-        """The templates by the names of their parts."""
-        return {**super().templates(env), "summarize": SUMMARIZE, "summary": SUMMARY}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.templates |= {"summarize": SUMMARIZE, "summary": SUMMARY}
 
-    def read(self, env: SearchQAEnv, reply: str) -> Move:
-        """A summary where one was asked for; it is well formed if it says something."""
-        if not env.episode.full:
-            return super().read(env, reply)
-        return Move("summary", well_formed=bool(reply[thought_end(reply, env.thoughts) :].strip()))
+    def read(self, state: SearchState, reply: str) -> Move:
+        if not state.full:
+            return super().read(state, reply)
+        return Move("summary", well_formed=bool(reply[thought_end(reply, self.mode.thoughts) :].strip()))
 
-    def tool_prompt(self, env: SearchQAEnv) -> str:
-        """A fresh prompt for an agent that calls tools; the last summary follows it."""
-        prompts = env.episode.prompts
-        return super().tool_prompt(env) + prompts[-1][1].removeprefix(prompts[0][1])
+    def tool_prompt(self, state: SearchState) -> str:
+        (_, first), (_, last) = state.prompts[0], state.prompts[-1]
+        return super().tool_prompt(state) + last.removeprefix(first)
 
-    def end_turn(self, env: SearchQAEnv, move: Move) -> None:
-        """Keep a summary, or ask for one if the context is full."""
-        episode, memory = env.episode, env.episode.memory
-        reply, feedback = episode.history[-1]
+    def end_turn(self, state: SearchState, move: Move) -> None:
+        memory, first_prompt = state.memory, state.prompts[0][1]
+        reply, feedback = state.last
         memory.wrote()
         if move.kind == "summary":
-            memory.wrote(reply, env.mode.read(memory, reply, thought_end(reply, env.thoughts)))
-            episode.full, episode.tokens = False, 0
-            episode.summaries.append(len(episode.history) - 1)
-            summary = env.fill("summary", summary=memory.text, turns=env.last_turn - episode.played)
-            last = env.fill("last") if episode.played >= env.max_turns else ""
-            episode.prompts.append((len(episode.history), episode.prompts[0][1] + summary + last))
-        elif not episode.end:
-            prompt = "" if episode.tokens else episode.prompts[-1][1]
-            episode.tokens += sum(env.tokenizer.counts([prompt, reply + feedback]))
-            episode.full = episode.tokens >= env.compact_at
-            if episode.full:
-                episode.history[-1] = (reply, feedback + self._request(env))
+            memory.wrote(reply, self.mode.read(memory, reply, thought_end(reply, self.mode.thoughts)))
+            state.full = False
+            state.tokens = 0
+            state.summaries.append(len(state.history) - 1)
+            prompt = first_prompt + self.fill(
+                "summary", state, summary=memory.text, turns=self.last_turn - state.played
+            )
+            if state.played >= self.max_turns:
+                prompt += self.fill("last", state)
+            state.prompts.append((len(state.history), prompt))
+        elif not state.end:
+            # Only what is new is counted: whole observations would take time that grows with their square.
+            prompt = "" if state.tokens else state.prompts[-1][1]
+            state.tokens += sum(self.mode.tokenizer.counts([prompt, reply + feedback]))
+            state.full = state.tokens >= self.compact_at
+            if state.full:
+                state.history[-1] = (reply, feedback + self._request(state))
 
-    def scoring_prompts(self, env: SearchQAEnv, passages: str) -> dict[str, Any]:
-        """The prompts for the answer hold the summary and no turns."""
-        episode, memory = env.episode, env.episode.memory
-        start, now, summary = episode.prompts[0][1], env._observe(), memory.text
-        turns, request = episode.searching, self._request(env)
-        asked = request if episode.full else ""
+    def scoring_prompts(self, state: SearchState, passages: str) -> dict[str, Any]:
+        memory, turns, now, request = state.memory, state.searching, state.text, self._request(state)
+        start, summary = state.prompts[0][1], memory.text
+        ending = request if state.full else ""
 
         def with_summary(text: str) -> str:
-            return start + env.fill("summary", summary=text, turns=env.last_turn)
+            return start + self.fill("summary", state, summary=text, turns=self.last_turn)
 
-        return env._rewritten_fields(
+        return scoring_fields(
+            state.last[0],
+            state.end != "",
             summary,
             lambda: with_summary(summary),
             lambda: with_summary(""),
-            lambda: now.removesuffix(asked) + passages + asked,
+            lambda: now.removesuffix(ending) + passages + ending,
         ) | {
             "memory_span": memory.span and list(memory.span),
             "written": memory.written,
             "prompt_with_history": lambda: start + joined(turns).replace(request, ""),
         }
 
-    def _request(self, env: SearchQAEnv) -> str:
-        return env.fill("summarize", limit=env.mode.limit)
+    def _request(self, state: SearchState) -> str:
+        return self.fill("summarize", state, limit=self.mode.limit)
 
 
 class Rewritten(Conversation):
     """A fresh prompt at every turn: the memory that the agent wrote, and its last turns."""
 
     context = "rewrite"
-    max_turns = 16
+    default_turns = 16
 
-    def templates(self, env: SearchQAEnv) -> dict[str, Template]:
-        """The templates by the names of their parts; the first prompt shows no memory, so it needs none."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The first prompt shows no memory, so it needs no place for one.
         optional = (*ASK_WITH_MEMORY.required, *ASK_WITH_MEMORY.optional)
         first = Template("{question}", required=("question",), optional=optional)
-        rest = {"tools": ASK_WITH_MEMORY, "first": first}
-        return {**super().templates(env), "ask": ASK_WITH_MEMORY, **rest}
+        self.templates |= {"ask": ASK_WITH_MEMORY, "tools": ASK_WITH_MEMORY, "first": first}
 
-    def opening(self, env: SearchQAEnv) -> str:
-        """What a reply begins with that has nothing to say."""
-        return "<think></think>" if env.mode.in_thought else "<mem></mem><think></think>"
+    @property
+    def opening(self) -> str:
+        return "<think></think>" if self.mode.in_thought else "<mem></mem><think></think>"
 
-    def read(self, env: SearchQAEnv, reply: str) -> Move:
-        """What a reply does."""
-        return read_reply(reply, env.thoughts, env.mode.in_thought)
+    @property
+    def tags(self) -> set[str]:
+        return self.form.tags if self.mode.in_thought else self.form.tags | {"mem"}
 
-    def prompt(self, env: SearchQAEnv) -> str:
-        """A fresh prompt."""
-        part = "ask" if env.episode.history or "first" not in env.texts else "first"
-        return self._fill(env, part, **self._now(env))
+    def read(self, state: SearchState, reply: str) -> Move:
+        return read_reply(reply, self.mode.thoughts, self.mode.in_thought)
 
-    def tool_prompt(self, env: SearchQAEnv) -> str:
-        """A fresh prompt for an agent that calls tools."""
-        return self._fill(env, "tools", actions=ACTIONS_BY_TOOLS, **self._now(env))
+    def prompt(self, state: SearchState) -> str:
+        part = "ask" if state.history or "first" not in self.texts else "first"
+        return self._fill(part, state, **self._now(state))
 
-    def compose(self, env: SearchQAEnv, thought: str, content: str, act: str) -> str:
-        """The reply of an agent that calls tools; the text of its message opens with the memory."""
-        memory, rest = "", content
-        if not env.mode.in_thought and (written := first_pair(content, "mem")):
-            memory = content[written.start : written.end]
-            rest = without(content, written)
-        return memory + as_thought(thought, rest, act)
+    def tool_prompt(self, state: SearchState) -> str:
+        return self._fill("tools", state, actions=ACTIONS_BY_TOOLS, **self._now(state))
 
-    def end_turn(self, env: SearchQAEnv, move: Move) -> None:
-        """Change the memory, and add a fresh prompt."""
-        episode, memory, written = env.episode, env.episode.memory, move.memory
+    def compose(self, thought: str, content: str, act: str) -> str:
+        written = None if self.mode.in_thought else first_pair(content, "mem")
+        memory = content[written.start : written.end] if written else ""
+        return memory + as_thought(thought, without(content, written), act)
+
+    def end_turn(self, state: SearchState, move: Move) -> None:
+        memory, written, (reply, _) = state.memory, move.memory, state.last
         memory.recalled = memory.notice = ""
-        reply = episode.history[-1][0]
-        episode.rest = without(reply, written)
+        state.rest = without(reply, written)
         if written is None:
-            env.mode.missing(memory)
+            self.mode.missing(memory)
             memory.wrote()
         else:
-            closing = "</think>" if env.mode.in_thought else "</mem>"
+            closing = "</think>" if self.mode.in_thought else "</mem>"
             start = written.end - len(closing) - len(written.text)
-            done = env.mode.write_block(memory, written.text).shift(start)
-            memory.wrote(reply, done)
+            memory.wrote(reply, self.mode.write_block(memory, written.text).shift(start))
         query = move.content if move.kind == "search" else ""
-        episode.shown = env.mode.show(memory, f"{env._task.question} {query}")
-        episode.prompts.append((len(episode.history), "" if episode.end else self.prompt(env)))
+        state.shown = self.mode.show(memory, f"{state.asked['question']} {query}")
+        state.prompts.append((len(state.history), "" if state.end else self.prompt(state)))
 
-    def scoring_prompts(self, env: SearchQAEnv, passages: str) -> dict[str, Any]:
-        """The prompts for the answer hold the memory and no turns."""
-        episode, memory, now = env.episode, env.episode.memory, {**env.asked, **self._now(env)}
-        history = joined(episode.history)
-        later = {**now, "turns": env.last_turn, "recent": ""}  # one number, so that prompts share a prefix
+    def scoring_prompts(self, state: SearchState, passages: str) -> dict[str, Any]:
+        memory, now, history = state.memory, self._now(state), joined(state.history)
+        # The number of turns left is the same in all of them, so that they share a prefix.
+        later = {**now, "turns": self.last_turn, "recent": ""}
         blank = {**later, "memory": "", "recalled": "", "recalled_memory": "", "notice": ""}
-        fill = functools.partial(self._fill, env, "ask")
-        fields = env._rewritten_fields(
-            episode.shown,
+        fill = functools.partial(self._fill, "ask", state)
+        fields = scoring_fields(
+            state.last[0],
+            state.end != "",
+            state.shown,
             lambda: fill(**later),
             lambda: fill(**blank),
             lambda: fill(**{**now, "recent": f"{now['recent']}{passages}"}),
@@ -368,37 +374,34 @@ class Rewritten(Conversation):
             "memory_span": memory.span and list(memory.span),
             "prompt_with_history": lambda: fill(**{**blank, "recent": history}),
         }
-        if not isinstance(env.mode, WholeMemory):
+        if not isinstance(self.mode, WholeMemory):
             fields |= {"written": memory.written, "recalled": memory.recalled}
         return fields
 
-    def _fill(self, env: SearchQAEnv, part: str, **values: object) -> str:
-        rule = env.mode.asks("Its content")
-        return env.fill(
-            part,
-            **{
-                "shown": SHOWN[env.keep_turns],
-                "max_memory": env.mode.limit,
-                "rule": rule if env.mode.in_thought else IN_MEM.fill(rule=rule),
-                "actions": ACTIONS,
-                **values,
-            },
-        )
+    def _fill(self, part: str, state: SearchState, **values: object) -> str:
+        rule = self.mode.asks("Its content")
+        settings = {
+            "shown": SHOWN[self.keep_turns],
+            "max_memory": self.mode.limit,
+            "rule": rule if self.mode.in_thought else IN_MEM.fill(rule=rule),
+            "actions": ACTIONS,
+        }
+        return self.fill(part, state, **{**settings, **values})
 
-    def _now(self, env: SearchQAEnv) -> dict[str, object]:
+    def _now(self, state: SearchState) -> dict[str, object]:
         """What a prompt shows now: the memory, the turns it repeats, the turns left."""
-        episode, memory = env.episode, env.episode.memory
-        turns = episode.history if env.keep_turns == "all" else episode.history[-env.keep_turns :]
+        memory = state.memory
+        turns = state.history if self.keep_turns == "all" else state.history[-self.keep_turns :]
         recent = joined(turns[:-1])
         if turns:  # the memory of the last reply is shown above it
-            recent += episode.rest + turns[-1][1]
+            recent += state.rest + turns[-1][1]
         return {
-            "memory": episode.shown,
+            "memory": state.shown,
             "recalled": recalled_block(memory.recalled),
             "recalled_memory": memory.recalled,
             "notice": f"\n{memory.notice}\n" if memory.notice else "",
             "recent": recent,
-            "turns": env.last_turn - len(episode.history),
+            "turns": self.last_turn - len(state.history),
         }
 
 
@@ -413,7 +416,7 @@ SEARCH_MODES: dict[str, tuple[type[Conversation], type[MemoryMode]]] = {
 """What `memory_mode` names: what prompts hold, and how a memory is written."""
 
 
-class SearchQAEnv(TextEnv[str, SearchEpisode]):
+class SearchQAEnv(TextEnv[str, SearchState]):
     """Answer a question by searching over many turns (Search-R1; MT-PPO section 5; MemPO).
 
     At each turn the agent either searches a corpus, and reads the passages that come back, or answers, which
@@ -502,7 +505,7 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
             `summary` (`{summary}`, `{turns}`). By default the environment's own wording.
         tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
             that the task set was built with.
-        metric: a name of `memenvs.tasks.metrics.METRICS`, or `movie_recall:FILE`; None: the task set's
+        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's
             own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
@@ -560,21 +563,26 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         self.retriever = load_retriever(retriever)
         self.k, self.max_information = k, max_information
         self.tokenizer = tokenizer_of(self.questions, tokenizer)
-        conversation, mode = SEARCH_MODES[memory_mode]
-        if conversation is Rewritten and form != "search_r1":
+        kind, mode = SEARCH_MODES[memory_mode]
+        if kind is Rewritten and form != "search_r1":
             raise ValueError(f"form {form!r} has no place for a memory; use memory_mode='react' or 'compact'")
         self.form = self.forms[form]
-        self.mode = mode(self.tokenizer, max_memory, thoughts)
-        self.thoughts, self.keep_turns, self.compact_at = thoughts, keep_turns, compact_at
-        self.conversation = conversation()
+        self.max_turns = max_turns or kind.default_turns
+        self.last_turn = self.max_turns + 1 if final_answer_turn else self.max_turns
+        self.conversation = conversation = kind(
+            self.form,
+            mode(self.tokenizer, max_memory, thoughts),
+            self.max_turns,
+            self.last_turn,
+            keep_turns,
+            compact_at,
+        )
         self.context = conversation.context
-        self.opening = self.conversation.opening(self)
-        self.max_turns = max_turns or conversation.max_turns
-        self.last_turn = self.max_turns + final_answer_turn
-        self.templates, self.texts = replace_templates(self.own_templates(), template)
-        in_tag = conversation is Rewritten and not self.mode.in_thought
-        for name, text in self.texts.items():
-            warn_of_tags(name, text, self.form.tags | ({"mem"} if in_tag else set()))
+        self.opening = conversation.opening
+        conversation.templates, conversation.texts = replace_templates(self.own_templates(), template)
+        self.template_texts = conversation.texts
+        for name, text in self.template_texts.items():
+            warn_of_tags(name, text, conversation.tags)
         super().__init__(len(self.questions), render_mode)
 
     # The search.
@@ -584,9 +592,6 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         """Search for the queries of several environments by one call for each retriever and k.
 
         Where a call fails, each environment searches by itself.
-
-        Args:
-            plays: unwrapped environments, which need not search, and the reply that each plays next.
         """
         calls: dict[tuple[int, int], list[tuple[SearchQAEnv, str]]] = {}
         for env, reply in plays:
@@ -602,24 +607,28 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
 
     def queries_of(self, reply: str) -> Sequence[str]:
         """The queries that `step(reply)` will run now."""
-        move = self.conversation.read(self, reply)
-        return move.queries if self.episode.played < self.max_turns else ()
+        move = self.conversation.read(self.state, reply)
+        return move.queries if self.state.played < self.max_turns else ()
 
     def find(self, *queries: str) -> list[str]:
         """Contents of the best `k` passages of each query."""
-        passages, self._prepared = dict(self._prepared), {}
+        passages = dict(self._prepared)
+        self._prepared = {}
         if missing := [query for query in dict.fromkeys(queries) if query not in passages]:
             passages |= dict(zip(missing, _search_contents(self.retriever, missing, self.k), strict=True))
         return [passage for query in queries for passage in passages[query]]
 
     def tool_use(self) -> ToolUse:
-        """A tool that searches and one that answers."""
         search = self.search_tool
         meaning, ends = "The answer, as short as possible.", "Give the final answer, which ends the episode."
         answer = Tool("answer", ends, "answer", meaning, self.form.answer)
-        prompt = functools.partial(self.conversation.tool_prompt, self)
-        compose = functools.partial(self.conversation.compose, self)
-        return ToolUse((search, answer), prompt, self.templates["hint"].fill(), compose)
+        hint = self.conversation.templates["hint"].fill()
+        return ToolUse(
+            (search, answer),
+            lambda: self.conversation.tool_prompt(self.state),
+            hint,
+            self.conversation.compose,
+        )
 
     @property
     def search_tool(self) -> Tool:
@@ -629,42 +638,33 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     # The episode.
 
     def task_set(self) -> tuple[str, str]:
-        """The questions' name and hash."""
         return self.questions.name, self.questions.hash
 
     def _task_id(self) -> str:
         return self._task.id
 
-    def _begin(self, task: int) -> SearchEpisode:
+    def _begin(self, task: int) -> SearchState:
         questions = self.questions
         self._task = questions[task]
         self._evidence = _evidence(questions, task) if isinstance(questions, TaskSet) else []
         self._shown_evidence = show_passages(self._evidence).strip()
         self._target = gold_answer(self._task.answers, self.metric)
-        self._episode = episode = SearchEpisode(task)
-        episode.prompts.append((0, self.conversation.prompt(self)))
-        return episode
+        state = SearchState(task, asked=self.asked)
+        state.prompts.append((0, self.conversation.prompt(state)))
+        return state
 
     def _observe(self) -> str:
-        return self.episode.prompts[-1][1] + joined(self.episode.since_prompt)
+        return self.state.text
 
     def _feedback(self) -> str:
-        return self.episode.history[-1][1]
+        return self.state.history[-1][1]
 
     def _context(self) -> Literal["append", "rewrite"]:
-        return "append" if self.context == "append" or self.episode.since_prompt else "rewrite"
+        return "append" if self.context == "append" or self.state.since_prompt else "rewrite"
 
     def own_templates(self) -> dict[str, Template]:
         """The environment's templates by the names of their parts, `ask` first."""
-        return self.conversation.templates(self)
-
-    def named_texts(self) -> dict[str, Any]:
-        """The texts of the prompts that `template` gives."""
-        return {"template": self.texts} if self.texts else {}
-
-    def fill(self, part: str, **values: object) -> str:
-        """A prompt about the task, by the name of its template."""
-        return self.templates[part].fill(**{**self.asked, "searches": self.max_turns, **values})
+        return self.conversation.templates
 
     @property
     def asked(self) -> dict[str, object]:
@@ -672,32 +672,30 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         return {"question": self._task.question, "several": several(len(self._task.answers))}
 
     def _play(self, reply: str) -> dict[str, float]:
-        episode, move = self.episode, self.conversation.read(self, reply)
+        state, move = self.state, self.conversation.read(self.state, reply)
         # The one thing that can fail comes first: an unreachable retriever leaves the episode as it was.
-        searched = bool(move.queries) and episode.played < self.max_turns
+        searched = bool(move.queries) and state.played < self.max_turns
         passages = self.find(*move.queries) if searched else []
         parts = cut_passages(passages, self.tokenizer, self.max_information)
         retrieved, each = holds_answer(parts, self._task.answers)
-        new = [
-            text for text, holds in zip(passages, each, strict=True) if holds and text not in episode.found
-        ]
-        episode.found += new
-        episode.passages = [text for text, part in zip(passages, parts, strict=True) if part.strip()]
+        new = [text for text, holds in zip(passages, each, strict=True) if holds and text not in state.found]
+        state.found += new
+        state.passages = [text for text, part in zip(passages, parts, strict=True) if part.strip()]
         events = self._events(move, searched, retrieved, bool(new))
-        episode.events.append({name: float(value) for name, value in events.items()})
+        state.events.append({name: float(value) for name, value in events.items()})
         if move.kind == "answer":
             limit = self.max_answer * len(self._task.answers)
-            episode.answer, _ = self.tokenizer.truncate(escape_tags(move.content), limit)
-            episode.end = "terminated"
-        elif episode.played + (move.kind != "summary") >= self.last_turn:
-            episode.end = "truncated"
-        episode.history.append((reply, self._respond(move, "".join(parts).strip())))
-        self.conversation.end_turn(self, move)
-        return {"outcome": self._grade().outcome} if episode.end == "terminated" else {}
+            state.answer, _ = self.tokenizer.truncate(escape_tags(move.content), limit)
+            state.end = "terminated"
+        elif state.played + (move.kind != "summary") >= self.last_turn:
+            state.end = "truncated"
+        state.history.append((reply, self._respond(move, "".join(parts).strip())))
+        self.conversation.end_turn(state, move)
+        return {"outcome": self._grade().outcome} if state.end == "terminated" else {}
 
     def _events(self, move: Move, searched: bool, retrieved: bool, new: bool) -> dict[str, float]:
         """The events of the turn that makes a move, under `event_names`."""
-        before = self.episode.events[-1]["searches"] if self.episode.events else 0.0
+        before = self.state.events[-1]["searches"] if self.state.events else 0.0
         return {
             "searched": searched,
             "retrieved": retrieved,
@@ -706,39 +704,41 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
             "searches": before + searched,
         }
 
-    def _respond(self, move: Move, shown: str) -> str:
+    def _respond(self, move: Move, passages: str) -> str:
         """The feedback on a move, with the passages that are shown; the episode has ended if it does."""
-        hint = self.templates["hint"].fill()
-        feedback = {"search": self.form.show(shown), "": f"\n{hint}\n"}.get(move.kind, "")
-        answer_now = move.kind in ("search", "") and self.episode.played + 1 >= self.max_turns
-        return feedback + self.fill("last") if answer_now and not self.episode.end else feedback
+        hint = self.conversation.templates["hint"].fill()
+        feedback = {"search": self.form.show(passages), "": f"\n{hint}\n"}.get(move.kind, "")
+        answer_now = move.kind in ("search", "") and self.state.played + 1 >= self.max_turns
+        if answer_now and not self.state.end:
+            feedback += self.conversation.fill("last", self.state)
+        return feedback
 
     def _info(self, rewards: dict[str, float]) -> Info:
-        events = self.episode.events[-1] if self.episode.events else dict.fromkeys(self.event_names, 0.0)
+        events = self.state.events[-1] if self.state.events else dict.fromkeys(self.event_names, 0.0)
         return {**super()._info(rewards), "events": dict(events)}
 
     # The score.
 
     def _grade(self) -> Grade:
-        return grade_answer(self.episode.answer, self._task.answers, metric=self.metric)
+        return grade_answer(self.state.answer, self._task.answers, metric=self.metric)
 
     def _metrics(self) -> dict[str, float]:
-        episode, scores, tokens = self.episode, self._grade(), self._prompt_tokens()
-        turns = len(episode.history)
+        state, scores, tokens = self.state, self._grade(), self._prompt_tokens()
+        turns = len(state.history)
         sums = Objectives(0.0, 0.0, True)
-        if episode.answer is not None:
-            answer = wrap_answer(episode.answer, "tag")
+        if state.answer is not None:
+            answer = wrap_answer(state.answer, "tag")
             sums = multi_objective(answer, [list(accepted) for accepted in self._task.answers])
         return {
             "success": float(scores.outcome == 1.0),
             **{name: getattr(scores, name) for name in ("em", "f1", "sub_em")},
             "em_sum": sums.em,
             "f1_sum": sums.f1,
-            "format": float(episode.answer is not None and self._proper()),
-            "format_share": sum(events["well_formed"] for events in episode.events) / turns,
-            "memory_overflow": episode.memory.overflows,
-            "searches": episode.events[-1]["searches"],
-            "retrieved": max(events["retrieved"] for events in episode.events),
+            "format": float(state.answer is not None and self._proper()),
+            "format_share": sum(events["well_formed"] for events in state.events) / turns,
+            "memory_overflow": state.memory.overflows,
+            "searches": state.events[-1]["searches"],
+            "retrieved": max(events["retrieved"] for events in state.events),
             "turns": turns,
             "prompt_tokens": sum(tokens),
             "prompt_tokens_peak": max(tokens),
@@ -746,15 +746,15 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
 
     def _proper(self) -> bool:
         """Whether an episode that was answered is in form, its summaries aside."""
-        turns = self.episode.searching
+        turns = self.state.searching
         text = joined((open_thought(reply), feedback) for reply, feedback in turns)
-        return self.form.proper([self.conversation.read(self, reply) for reply, _ in turns], text)
+        return self.form.proper([self.conversation.read(self.state, reply) for reply, _ in turns], text)
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""
-        episode, fresh = self.episode, dict(self.episode.prompts)
-        turns = range(len(episode.history))
-        parts = [fresh[turn] if turn in fresh else joined(episode.history[turn - 1 : turn]) for turn in turns]
+        state, fresh = self.state, dict(self.state.prompts)
+        turns = range(len(state.history))
+        parts = [fresh[turn] if turn in fresh else joined(state.history[turn - 1 : turn]) for turn in turns]
         tokens: list[int] = []
         for turn, count in enumerate(self.tokenizer.counts(parts)):
             tokens.append(count if turn in fresh else tokens[-1] + count)
@@ -763,16 +763,16 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
     def _privileged(self) -> dict[str, Any]:
         task, tasks = self._task, self.questions
         marked: Any = functools.partial(tasks.marked_sentences, task) if isinstance(tasks, TaskSet) else []
-        shown = self._shown_evidence
+        evidence = self._shown_evidence
         return {
             "answers": [list(accepted) for accepted in task.answers],
             "evidence": list(self._evidence),
             "sentences": marked,
-            "passages": list(self.episode.passages),
+            "passages": list(self.state.passages),
             "question": task.question,
             "target": self._target,
             "target_wrapped": self.form.answer(self._target),
-            **self.conversation.scoring_prompts(self, shown and self.form.show(shown)),
+            **self.conversation.scoring_prompts(self.state, evidence and self.form.show(evidence)),
         }
 
     # For others.
@@ -781,14 +781,14 @@ class SearchQAEnv(TextEnv[str, SearchEpisode]):
         """The turn as a person reads it."""
         if self.render_mode is None:
             return None
-        episode, reply = self.episode, self._last.reply
-        title = f"task {self._task.id}, {episode.turn} of {self.last_turn} turns played"
+        state, reply = self.state, self._last.reply
+        title = f"task {self._task.id}, {state.turn} of {self.last_turn} turns played"
         read = [block("question", self._task.question, limit=600)]
-        if episode.history:
-            feedback = episode.history[-1][1]
+        if state.history:
+            feedback = state.history[-1][1]
             read = [block("came back", feedback, limit=800)] if feedback else []
         earned = self.reward_lines(reward_line(self._last.rewards))
-        return show_turn(title, reply, earned, read, episode.end)
+        return show_turn(title, reply, earned, read, state.end)
 
     def gold_reply(self) -> str:
         """The answer at once."""
@@ -819,12 +819,8 @@ def read_reply(reply: str, thoughts: Thoughts = "strip", in_thought: bool = Fals
     """Read one reply of a searching agent that keeps a memory.
 
     It opens with `<mem>…</mem>`, or it is not well formed. Tags inside the memory and inside a thought before
-    it mean nothing; the rest is read as Search-R1 reads it.
-
-    Args:
-        reply: the reply.
-        thoughts: which thought counts as such (`memenvs.core.text.thought_end`).
-        in_thought: the thought itself is the memory, in place of `<mem>…</mem>`.
+    it mean nothing; the rest is read as Search-R1 reads it. With `in_thought` the thought itself is the
+    memory. `thoughts` says which thought counts (`memenvs.core.text.thought_end`).
     """
     form, start = FORMS["search_r1"], thought_end(reply, thoughts)
     if in_thought:
@@ -843,7 +839,7 @@ def read_reply(reply: str, thoughts: Thoughts = "strip", in_thought: bool = Fals
 @functools.lru_cache(maxsize=4096)
 def _evidence(tasks: TaskSet, number: int) -> list[str]:
     """Contents of the evidence documents of a task; a group plays the same task many times."""
-    return tasks.shown(tasks[number].evidence)
+    return tasks.document_texts(tasks[number].evidence)
 
 
 def _search_contents(retriever: Retriever, queries: list[str], k: int) -> list[list[str]]:

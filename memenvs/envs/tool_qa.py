@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from memenvs.core.data import Count, checked
 from memenvs.core.spaces import replace_surrogates
@@ -40,7 +40,10 @@ Question: {question}
 
 
 class ToolForm(SearchForm):
-    """MT-GRPO's form: a JSON call of `wiki_search` in `<tool>`, thoughts in `<reasoning>`."""
+    """MT-GRPO's form: a JSON call of `wiki_search` in `<tool>`, thoughts in `<reasoning>`.
+
+    An answer wins over a call.
+    """
 
     ask = PROMPT
     hint = NO_TOOL
@@ -50,7 +53,6 @@ class ToolForm(SearchForm):
     tool = TOOL
 
     def read(self, reply: str, *, thought: bool = False) -> Move:
-        """What a reply does; an answer wins over a call."""
         if answer := first_pair(reply, "answer"):
             return Move("answer", answer.text.strip())
         if command := first_pair(reply, "tool"):
@@ -59,12 +61,11 @@ class ToolForm(SearchForm):
         return Move()
 
     def call(self, query: str) -> str:
-        """The part of a reply that searches for a query."""
         return f"<tool>\n{json.dumps({'name': TOOL, 'args': {'query': query}})}\n</tool>"
 
-    def show(self, shown: str) -> str:
+    def show(self, passages: str) -> str:
         """The feedback of a call, without the blank line before it."""
-        return f"<result>\n{shown}\n</result>\n\n"
+        return f"<result>\n{passages}\n</result>\n\n"
 
 
 class ToolQAEnv(SearchQAEnv):
@@ -117,7 +118,7 @@ class ToolQAEnv(SearchQAEnv):
             placeholders are `{question}` and optionally `{several}` (how to give several answers) and
             `{tool_descriptions}`. Other parts are `tools` (for agents that call tools) and `hint` (after a
             reply without a call). By default the environment's own wording.
-        metric: a name of `memenvs.tasks.metrics.METRICS`, or `movie_recall:FILE`; None: the task set's
+        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's
             own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
@@ -163,28 +164,29 @@ class ToolQAEnv(SearchQAEnv):
 
     @property
     def asked(self) -> dict[str, object]:
-        """What a prompt asks, and the tool."""
         tool = self.search_tool
         described = f"{tool.name}: {tool.description}\n\nArguments:\n  - {tool.argument}: {tool.meaning}"
         return {**super().asked, "tool_descriptions": described}
 
     def _events(self, move: Move, searched: bool, retrieved: bool, new: bool) -> dict[str, float]:
-        called = move.kind == "search" and not self.episode.history
-        return {"called": called, "ran": bool(self.episode.passages), "retrieved": retrieved}
+        called = move.kind == "search" and not self.state.history
+        return {"called": called, "ran": bool(self.state.passages), "retrieved": retrieved}
 
-    def _respond(self, move: Move, shown: str) -> str:
-        if self.episode.history or move.kind == "answer":
+    def _respond(self, move: Move, passages: str) -> str:
+        if self.state.history or move.kind == "answer":
             return ""
-        if shown or move.fault:
-            return "\n\n" + self.form.show(shown or escape_tags(move.fault))
-        return f"\n\n{EMPTY if move.kind else self.templates['hint'].fill()}\n\n"
+        if passages or move.fault:
+            return "\n\n" + self.form.show(passages or escape_tags(move.fault))
+        return f"\n\n{EMPTY if move.kind else self.conversation.templates['hint'].fill()}\n\n"
 
     def _metrics(self) -> dict[str, float]:
-        episode, scores = self.episode, self._grade()
-        replies = [reply for reply, _ in episode.history]
+        state, scores = self.state, self._grade()
+        replies = [reply for reply, _ in state.history]
         *calls, last = replies
-        forms, tags = list(map(form_score, replies)), list(map(tag_score, replies))
-        said, accepted = last_answer(replies), accepted_texts(self._task.answers)
+        forms = [form_score(reply) for reply in replies]
+        tags = [tag_score(reply) for reply in replies]
+        answer = last_answer(replies)
+        accepted = accepted_texts(self._task.answers)
         answered = in_order(last, "reasoning", "answer") is not None
         called = all(in_order(reply, "reasoning", "tool") is not None for reply in calls)
         return {
@@ -192,11 +194,11 @@ class ToolQAEnv(SearchQAEnv):
             "em": scores.em,
             "f1": scores.f1,
             "format": float(answered and called),
-            "answer_present": float(said is not None and any(text in said for text in accepted)),
+            "answer_present": float(answer is not None and any(text in answer for text in accepted)),
             "xml_format": sum(forms) / len(forms),
             "xml_tags": max(0.0, sum(tags) / len(tags)),
-            "called": episode.events[0]["ran"],
-            "retrieved": episode.events[0]["retrieved"],
+            "called": state.events[0]["ran"],
+            "retrieved": state.events[0]["retrieved"],
             "turns": len(replies),
         }
 
@@ -242,37 +244,31 @@ def accepted_texts(answers: Sequence[Sequence[str]]) -> list[str]:
 
 
 def read_call(command: str) -> tuple[str, str]:
-    """The query of a JSON call, and what is wrong with the call, worded as MT-GRPO's tool environment does.
-
-    Args:
-        command: the content of `<tool>`.
-    """
+    """The query of a JSON call inside `<tool>`, and what is wrong with the call; one of the two is empty."""
     try:
         call = json.loads(command)
     except (ValueError, RecursionError):
         return "", "Error: Invalid JSON format"
     if not isinstance(call, dict):
         return "", "Error: Tool command must be a JSON object"
-    name, args = call.get("name"), call.get("args", {})
+    name = call.get("name")
+    args = call.get("args", {})
+    # MT-GRPO looks the tool up in a dict, calls it with ** and shows what Python raises. Those texts
+    # are written out here, so that an agent reads the same ones under every version of Python.
     if not name:
-        return "", "Error: Tool command must specify 'name'"
-    if isinstance(name, (list, dict)):
-        return "", f"Error: unhashable type: '{type(name).__name__}'"
-    if name != TOOL:
-        return "", replace_surrogates(f"Error: Unknown tool '{name}'")
-    if fault := _fault(args):
-        return "", replace_surrogates(f"Error: {fault}")
-    return replace_surrogates(args["query"]), ""
-
-
-def _fault(args: Any) -> str:
-    """What is wrong with the arguments of the call, in Python's words; empty if nothing is."""
-    if not isinstance(args, dict):
-        return f"__main__.{TOOL}() argument after ** must be a mapping, not {type(args).__name__}"
-    if unexpected := next((key for key in args if key != "query"), None):
-        return f"{TOOL}() got an unexpected keyword argument '{unexpected}'"
-    if "query" not in args:
-        return f"{TOOL}() missing 1 required positional argument: 'query'"
-    if not isinstance(args["query"], str):
-        return f'can only concatenate str (not "{type(args["query"]).__name__}") to str'
-    return ""
+        fault = "Tool command must specify 'name'"
+    elif isinstance(name, (list, dict)):
+        fault = f"unhashable type: '{type(name).__name__}'"
+    elif name != TOOL:
+        fault = f"Unknown tool '{name}'"
+    elif not isinstance(args, dict):
+        fault = f"__main__.{TOOL}() argument after ** must be a mapping, not {type(args).__name__}"
+    elif unexpected := next((key for key in args if key != "query"), None):
+        fault = f"{TOOL}() got an unexpected keyword argument '{unexpected}'"
+    elif "query" not in args:
+        fault = f"{TOOL}() missing 1 required positional argument: 'query'"
+    elif not isinstance(args["query"], str):
+        fault = f'can only concatenate str (not "{type(args["query"]).__name__}") to str'
+    else:
+        return replace_surrogates(args["query"]), ""
+    return "", replace_surrogates(f"Error: {fault}")

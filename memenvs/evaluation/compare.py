@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +10,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memenvs.core.arguments import closest_first
 from memenvs.core.data import checked
-from memenvs.core.files import names_apart, resolved
+from memenvs.core.errors import one_line, unknown_name
+from memenvs.core.files import resolved
 from memenvs.credit import ATOL, RTOL, Array
-from memenvs.evaluation.log import EvaluatedRun, check_alike, read_run
+from memenvs.evaluation.log import EvaluatedRun, check_alike, read_runs
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, write_page
-from memenvs.evaluation.summary import COUNTS, NORMAL, Interval, bootstrap, show_number, table_text
-from memenvs.rollout.scripted import policy_label
+from memenvs.evaluation.summary import (
+    COUNTS,
+    NORMAL,
+    Interval,
+    TableFormat,
+    bootstrap,
+    show_number,
+    table_text,
+)
+from memenvs.rollout.names import policy_label
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
 """What runs must share: the setting of the evaluation without the policy, and the samples of a task."""
 
 RESAMPLES = 10_000
-_ROW, _PANEL = 0.21, 0.55  # inches of a plot: a row, and the rest of a panel
 
 
 class MetricDifference(NamedTuple):
@@ -69,31 +75,27 @@ class PairedComparison:
 
     def __str__(self) -> str:
         """A Markdown table, with its caption above and the runs below."""
-        columns, rows, notes = self._table()
-        return f"{self.caption}\n\n{table_text(columns, rows, notes, 'markdown')}"
+        return f"{one_line(self.caption)}\n\n{self._table([], 'markdown')}"
 
     def latex(self) -> str:
         """A `tabular` with the rules of booktabs, with its caption and the runs below."""
-        columns, rows, notes = self._table()
-        return table_text(columns, rows, [self.caption, "", *notes], "latex")
+        return self._table([self.caption, ""], "latex")
 
-    def _table(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """The columns, the rows and a line on each run."""
-        base, rows = self.runs[0], list[list[str]]()
-        for metric, group in itertools.groupby(self.differences, lambda row: row.metric):
-            of_runs = list(group)
-            rows.append([metric, base.name, show_number(of_runs[0].baseline), "", "", ""])
-            for row in of_runs:
-                counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
-                change = [show_number(row.difference.mean, "+"), row.difference.span()]
-                rows.append(["", row.run, show_number(row.mean), *change, counts])
-        columns = ["metric", "run", "mean", "difference", "95% interval", "win/tie/loss"]
-        notes = list[str]()
+    def _table(self, notes: list[str], form: TableFormat) -> str:
+        """The table with notes and a line on each run below it."""
+        rows = list[list[str]]()
+        for row in self.differences:
+            if row.run == self.runs[1].name:
+                rows.append([row.metric, self.runs[0].name, show_number(row.baseline), "", "", ""])
+            counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
+            change = [show_number(row.difference.mean, "+"), row.difference.span()]
+            rows.append(["", row.run, show_number(row.mean), *change, counts])
         for run in self.runs:
             model = f" ({run.setting['model']})" if run.setting.get("model") else ""
             counts = f"{run.finished:,} episodes finished, {run.failed:,} failed"
             notes.append(f"- {run.name}: policy {policy_label(run.setting['policy'])}{model}; {counts}")
-        return columns, rows, notes
+        columns = ["metric", "run", "mean", "difference", "95% interval", "win/tie/loss"]
+        return table_text(columns, rows, notes, form)
 
     def draw(self) -> Any:
         """A forest plot: a panel for each metric, with a line at zero and the interval of each run as a bar.
@@ -108,7 +110,7 @@ class PairedComparison:
         """
         metrics = list(dict.fromkeys(row.metric for row in self.differences))
         others = len(self.runs) - 1
-        figure = new_figure(7.0, len(metrics) * (others * _ROW + _PANEL) + 0.5)
+        figure = new_figure(7.0, len(metrics) * (others * 0.21 + 0.55) + 0.5)  # inches: a row, and the rest
         axes = dict(zip(metrics, figure.subplots(len(metrics), squeeze=False)[:, 0], strict=True))
         beyond = {row.metric for row in self.differences if max(abs(row.baseline), abs(row.mean)) > 1}
         shares = [axis for metric, axis in axes.items() if metric not in COUNTS | beyond]
@@ -118,8 +120,7 @@ class PairedComparison:
             axis.axvline(0, color="0.4", linewidth=0.8, zorder=0)
             plain_axis(axis, "x")
             axis.set_title(metric, loc="left", fontsize=9)
-            names = [run.name for run in self.runs[1:]]
-            axis.set_yticks(range(others), names, fontsize=9, parse_math=False)
+            axis.set_yticks(range(others), [run.name for run in self.runs[1:]], fontsize=9, parse_math=False)
             axis.tick_params(axis="y", length=0)
             axis.set_ylim(others - 0.5, -0.5)
             axis.margins(x=0.08)
@@ -128,19 +129,14 @@ class PairedComparison:
             axis, y, (mean, low, high) = axes[row.metric], k % others, row.difference
             axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
             axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
-            text = row.difference.text("+")
-            axis.text(1.02, y, text, transform=axis.get_yaxis_transform(), va="center", fontsize=8)
+            beside = {"transform": axis.get_yaxis_transform(), "va": "center", "fontsize": 8}
+            axis.text(1.02, y, row.difference.text("+"), **beside)
         title = f"Differences from {self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
         figure.suptitle(title, fontsize=10, parse_math=False)
         return figure
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write `comparison.md`, `comparison.json`, `forest.png` and `forest.svg`, each whole.
-
-        Without matplotlib there are only the first two.
-
-        Returns:
-            The paths of what was written.
+        """Write `comparison.md`, `comparison.json`, `forest.png` and `forest.svg`, as `write_page` does.
 
         Raises:
             OSError: a file cannot be written; with its path.
@@ -162,13 +158,21 @@ class PairedComparison:
 
 
 @checked
-def compare(
-    runs: Sequence[str | Path],
-    *,
-    metrics: Sequence[str] | None = None,
-    common: bool = False,
-    allow: Sequence[str] = (),
-) -> PairedComparison:
+@dataclass(frozen=True)
+class CompareOptions:
+    """What is compared."""
+
+    metrics: Sequence[str] | None = None
+    """Names of metrics; by default those that all runs have, and of a suite's parts their score."""
+    common: bool = False
+    """Compare the tasks that every run finished and leave out the others."""
+    allow: Sequence[str] = ()
+    """What may differ besides the policy: env, env_args, n_tasks, data, methods, scorer, seed, memenvs,
+    samples, or one value, as env_args.chunk_size."""
+
+
+@checked
+def compare(runs: Sequence[str | Path], **options: Any) -> PairedComparison:
     """Compare runs of `evaluate` with the first one, paired by task.
 
     A task's value is the mean over its finished episodes, as in `summarise`, so a run's mean is that of its
@@ -176,41 +180,49 @@ def compare(
 
     Args:
         runs: two or more folders that `evaluate` wrote with `out`, the baseline first.
-        metrics: names of metrics; None: those that all runs have.
-        common: compare the tasks that every run finished and leave out the others.
-        allow: what may differ besides the policy: a name of `MATCHED`, or one value as in `"env_args.k"`.
+        **options: fields of `CompareOptions`: `metrics`, `common`, `allow`.
 
     Raises:
         ValueError: a run has not ended, runs differ in more than their policy or finished different tasks, or
             an argument does not fit.
         OSError: a folder or a file in it does not exist.
     """
+    how = CompareOptions(**options)
     folders = [Path(run) for run in runs]
     if len(set(map(resolved, folders))) < max(2, len(folders)):
         listed = ", ".join(map(str, runs)) or "none"
         raise ValueError(f"a comparison needs two or more different runs, got {listed}")
-    base, *others = [read_run(path, name) for path, name in zip(folders, names_apart(folders), strict=True)]
-    known = (base, *others)
-    allowed = check_alike(known, MATCHED, allow)
-    if failures := [run.name for run in known if not run.finished]:
+    compared = read_runs(folders)
+    base, *others = compared
+    allowed = check_alike(compared, MATCHED, how.allow)
+    if failures := [run.name for run in compared if not run.finished]:
         raise ValueError(f"no episode of {failures[0]} finished; play it again")
     shared = [name for name in base.means if all(name in run.means for run in others)]
-    for name in metrics or ():
+    for name in how.metrics or ():
         if name not in shared:
-            listed = ", ".join(closest_first(name, shared))
-            raise ValueError(f"metric must be one that every run has ({listed}), got {name!r}")
+            raise ValueError(unknown_name("no metric that every run has", name, shared))
     rows = []
-    for name in dict.fromkeys(shared if metrics is None else metrics):
-        tasks = _shared_tasks(known, name, common)
+    for name in dict.fromkeys(shared if how.metrics is None else how.metrics):
+        tasks = _shared_tasks(compared, name, how.common)
         before = np.array([base.means[name][task] for task in tasks])
         for run in others:
             after = np.array([run.means[name][task] for task in tasks])
             rows.append(paired_difference(name, run.name, before, after))
-    finished = [run.measured for run in known]
+    finished = [run.measured for run in compared]
     tasks_in_all = len(set.intersection(*finished))
     left_out = len(set.union(*finished)) - tasks_in_all
-    caption = " ".join([_caption(known, tasks_in_all, left_out), *allowed])
-    return PairedComparison(known, tuple(rows), tasks_in_all, caption)
+    arguments = ", ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in base.setting["env_args"].items()
+    )
+    samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in compared))
+    without = f" ({left_out:,} left out that not every run finished)" if left_out else ""
+    caption = (
+        f"Differences from {base.name} on {base.setting['env']}{f' ({arguments})' if arguments else ''}, "
+        f"paired by task: average@{samples} over {tasks_in_all:,} tasks{without}. 95% intervals over tasks. "
+        "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
+    )
+    return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, " ".join([caption, *allowed]))
 
 
 def paired_difference(metric: str, run: str, before: Array, after: Array) -> MetricDifference:
@@ -269,18 +281,3 @@ def _shared_tasks(runs: Sequence[EvaluatedRun], metric: str, common: bool) -> li
                 f"{lacking[0]}; evaluate all runs on the same tasks, or compare the shared ones by --common"
             )
     return sorted(shared)
-
-
-def _caption(runs: Sequence[EvaluatedRun], tasks: int, left_out: int) -> str:
-    base = runs[0]
-    arguments = ", ".join(
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in base.setting["env_args"].items()
-    )
-    samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in runs))
-    without = f" ({left_out:,} left out that not every run finished)" if left_out else ""
-    return (
-        f"Differences from {base.name} on {base.setting['env']}{f' ({arguments})' if arguments else ''}, "
-        f"paired by task: average@{samples} over {tasks:,} tasks{without}. 95% intervals over tasks. "
-        "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
-    )

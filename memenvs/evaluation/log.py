@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from msgspec.structs import replace
 
-from memenvs.core.data import convert
+from memenvs.core.data import Count, NonNegative
 from memenvs.core.episode import Episode
-from memenvs.core.episode_file import EpisodeWriter, read_lines
-from memenvs.core.files import hold_folder, read_json, write_json, write_text
+from memenvs.core.episode_file import EPISODES, EpisodeWriter, read_lines
+from memenvs.core.files import hold_folder, names_apart, read_json, write_json, write_text
 
-SETTING, EPISODES, RESULTS, TABLE = "setting.json", "episodes.jsonl", "results.json", "results.md"
+if TYPE_CHECKING:
+    from memenvs.evaluation.summary import Summary
+
+SETTING, RESULTS, TABLE = "setting.json", "results.json", "results.md"
 COST = "cost.json"
+COSTS = dict[str, NonNegative | None]
 
 
 class Pair(NamedTuple):
@@ -52,6 +57,7 @@ class RunLog:
         self._unused: Path | None = None  # a folder that was made here and has no episode yet
         self._writer: EpisodeWriter | None = None
         self._open = contextlib.ExitStack()
+        self._folder, self._setting = folder, setting
         if folder is None:
             return
         other = (
@@ -66,22 +72,32 @@ class RunLog:
             lines: dict[Pair, str] = {}
             for line, episode in read_lines(path) if path.exists() else ():
                 if not episode.error:
-                    lines[pair_of(episode)], self.episodes[pair_of(episode)] = line, without_texts(episode)
+                    lines[pair_of(episode)] = line
+                    self.episodes[pair_of(episode)] = without_texts(episode)
             if lines:
                 _check_setting(folder, setting)
             else:  # another setting replaces a mistaken one
                 write_json(folder / SETTING, setting)
             write_text(path, "".join(lines.values()))
             if (folder / COST).exists():
-                self.seconds = float(read_json(folder / COST)["seconds"])
+                self.seconds = read_json(folder / COST, "delete it", COSTS).get("seconds") or 0.0
             self._writer = opened.enter_context(EpisodeWriter(path, texts=texts))
             self._open = opened.pop_all()
 
     def keep(self, episode: Episode) -> None:
         """Write an episode to the folder."""
-        self.episodes[pair_of(episode)], self._unused = without_texts(episode), None
+        self.episodes[pair_of(episode)] = without_texts(episode)
+        self._unused = None
         if self._writer:
             self._writer.write(episode)
+
+    def write_results(self, task: str, summary: Summary) -> None:
+        """Write what the run came to, where there is a folder; `task` says which tasks it is about."""
+        if self._folder:
+            results = {"setting": self._setting, "task": task, **summary.to_json()}
+            write_json(self._folder / RESULTS, results)
+            write_text(self._folder / TABLE, str(summary))
+            write_json(self._folder / COST, dict(summary.cost))
 
     def close(self) -> None:
         """Close the file and release the folder; a new folder without an episode is removed."""
@@ -116,6 +132,7 @@ class EvaluatedRun(NamedTuple):
 
     Attributes:
         name: name in tables.
+        folder: the folder.
         setting: setting of the evaluation, with the `samples` per task.
         tasks: the id of each task that was played, by its number.
         means: means by metric and task number, without failed episodes.
@@ -124,6 +141,7 @@ class EvaluatedRun(NamedTuple):
     """
 
     name: str
+    folder: Path
     setting: dict[str, Any]
     tasks: dict[int, str]
     means: dict[str, dict[int, float]]
@@ -136,9 +154,24 @@ class EvaluatedRun(NamedTuple):
         return set().union(*self.means.values())
 
 
+class RunFacts(msgspec.Struct):
+    """What readers of a run's setting rely on."""
+
+    env_args: dict[str, Any] = {}
+    methods: list[tuple[str, dict[str, Any]] | str] | None = None
+
+
+class _Setting(RunFacts, kw_only=True):
+    env: str
+    env_args: dict[str, Any]
+    n_tasks: Annotated[int, Meta(ge=1, le=10**8)]
+    policy: str
+    data: dict[str, str] = {}
+
+
 class _Results(msgspec.Struct):
-    setting: dict[str, Any]
-    samples: int
+    setting: _Setting
+    samples: Count
     task: str
 
 
@@ -156,20 +189,33 @@ def read_run(folder: Path, name: str) -> EvaluatedRun:
         raise FileNotFoundError(
             f"{folder} has no {RESULTS}; give the --out folder of a finished `evaluate run`"
         )
-    results = convert(read_json(path, again), _Results, f"{path}: results", again)
-    numbers = read_tasks(results.task, results.setting["n_tasks"])
-    pairs = {Pair(task, sample) for task in numbers for sample in range(results.samples)}
+    results = read_json(path, again, _Results)
+    setting, samples = results["setting"], results["samples"]
+    try:
+        numbers = set(read_tasks(results["task"], setting["n_tasks"]))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; {again}") from error
     kept = (without_texts(episode) for _, episode in read_lines(folder / EPISODES))
-    episodes = {pair_of(episode): episode for episode in kept if pair_of(episode) in pairs}
+    by_pair = {pair_of(episode): episode for episode in kept}
+    episodes = {
+        pair: episode for pair, episode in by_pair.items() if pair.task in numbers and pair.sample < samples
+    }
     finished = [episode for _, episode in sorted(episodes.items()) if not episode.error]
     return EvaluatedRun(
         name,
-        setting={**results.setting, "samples": results.samples},
+        folder,
+        setting={**setting, "samples": samples},
         tasks={pair.task: episode.task for pair, episode in sorted(episodes.items()) if episode.task},
-        means=task_means(finished),
+        means=task_means((pair_of(episode).task, episode.metrics) for episode in finished),
         finished=len(finished),
-        failed=len(pairs) - len(finished),
+        failed=len(numbers) * samples - len(finished),
     )
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[EvaluatedRun]:
+    """Runs by short names that tell them apart; errors are those of `read_run`."""
+    paths = [Path(folder) for folder in folders]
+    return [read_run(path, name) for path, name in zip(paths, names_apart(paths), strict=True)]
 
 
 def check_alike(runs: Sequence[EvaluatedRun], names: Sequence[str], allow: Sequence[str]) -> list[str]:
@@ -223,16 +269,16 @@ def _flat(setting: dict[str, Any], names: Sequence[str]) -> dict[str, str]:
     return {name: json.dumps(value, ensure_ascii=False, sort_keys=True) for name, value in flat.items()}
 
 
-def task_means(episodes: Iterable[Episode]) -> dict[str, dict[int, float]]:
+def task_means(played: Iterable[tuple[int, Mapping[str, float]]]) -> dict[str, dict[int, float]]:
     """The mean of every metric over each task's episodes, by metric and number of the task.
 
     Args:
-        episodes: without failed ones, by task and sample.
+        played: of each episode that did not fail the number of its task and its metrics, by task and sample.
     """
     values: dict[str, dict[int, list[float]]] = {}
-    for episode in episodes:
-        for name, value in episode.metrics.items():
-            values.setdefault(name, {}).setdefault(pair_of(episode).task, []).append(value)
+    for task, metrics in played:
+        for name, value in metrics.items():
+            values.setdefault(name, {}).setdefault(task, []).append(value)
     return {
         name: {task: float(np.mean(of_task)) for task, of_task in by_task.items()}
         for name, by_task in values.items()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from memenvs.core.files import whole_file, write_json, write_text
-from memenvs.core.optional import require
+from memenvs.core.optional import install_line, require
+from memenvs.core.terminal import show
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """From the palette of Okabe and Ito, which colour-blind readers can tell apart."""
@@ -60,7 +62,7 @@ def write_page(
 ) -> list[Path]:
     """Write a text and a figure as a page, the numbers behind them, and the figure as `.png` and `.svg`.
 
-    Without matplotlib there are only the first two.
+    Without matplotlib there are only the first two. What was written is shown on standard error.
 
     Args:
         folder: where to write.
@@ -87,4 +89,9 @@ def write_page(
     write_json(values, dict(numbers))
     for path in pictures:
         save_figure(figure, path)
-    return [page, values, *pictures]
+    files = [page, values, *pictures]
+    show(f"{place}: {', '.join(path.name for path in files)}\n", sys.stderr)
+    if not pictures:
+        fix = f"`{install_line('plots')}`"
+        show(f"no plot was drawn, because matplotlib is missing: {fix}\n", sys.stderr)
+    return files

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,22 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs
-from memenvs.core.arguments import make_env
+from memenvs.core.address import without_secrets
 from memenvs.core.data import Count, NonNegative, Seed, checked
-from memenvs.core.env import check_text_observations, env_name, text_env_of
+from memenvs.core.env import env_name, text_env_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import with_spans
-from memenvs.core.files import json_sha256, path_in_errors, write_json, write_text
+from memenvs.core.files import json_sha256, path_in_errors
 from memenvs.core.processes import Workers, map_jobs
 from memenvs.core.progress import Progress
 from memenvs.core.trackers import TrackerName, Trackers, check_clients
-from memenvs.evaluation.log import COST, RESULTS, TABLE, Pair, RunLog, pair_of, read_tasks, show_tasks
-from memenvs.evaluation.policies import ModelOptions, PolicySpec, choose_policy
-from memenvs.evaluation.summary import Summary, summarise, total_cost
+from memenvs.evaluation.log import Pair, RunLog, pair_of, read_tasks, show_tasks
+from memenvs.evaluation.summary import Summary, summarise
+from memenvs.models.settings import ModelOptions
 from memenvs.retrieval.load import fingerprint
-from memenvs.rollout.collect import Loop
-from memenvs.rollout.scripted import policy_label
+from memenvs.rollout.collect import Loop, MakeEnv, maker
+from memenvs.rollout.names import policy_label
+from memenvs.rollout.policies import PolicySpec, choose_policy
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.registry import (
     MethodSpec,
@@ -45,141 +45,160 @@ from memenvs.wrappers.scorers import HFScorer, Scorer
 
 
 @checked
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How tasks are played, and what is kept of them.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    samples: Count = 1
+    """n, episodes of each task."""
+    seed: Seed = 0
+    """Decides every random choice, 0 to 2**32 - 1."""
+    concurrency: Count = 16
+    """Episodes played at once, by each worker."""
+    workers: Workers = 1
+    """Number of processes that play, or "ray" for the workers of a Ray cluster; 1 is this process. Others
+    take the environment, the policy, the methods and the scorer by name. Only this process writes to `out`; a
+    method that compares with earlier episodes sees those of its own worker."""
+    out: str | Path | None = None
+    """Folder for the episodes, each written as it ends, and the results. The same call again plays only what
+    is missing."""
+    texts: bool = True
+    """Also keep what was read, for `memenvs view`; without it an episode takes a few kilobytes."""
+    price: tuple[NonNegative, NonNegative] | None = None
+    """Price of a million tokens that a model reads, and of a million that it writes, for the cost."""
+    track: Sequence[TrackerName] = ()
+    """Experiment trackers that get the means and the cost, with the number of episodes as the step:
+    tensorboard, wandb, mlflow, trackio. They need `out`."""
+
+    def __post_init__(self) -> None:
+        if self.track and not self.out:
+            raise ValueError(
+                f"--track {self.track[0]} keeps its run in the folder of the evaluation; give --out FOLDER"
+            )
+
+
+@checked
 def evaluate(
-    env: str | Callable[[], gym.Env[Any, Any]],
+    env: str | gym.Env[Any, str] | MakeEnv,
     policy: Any,
     *,
     env_args: Mapping[str, Any] | None = None,
     tasks: str | Iterable[int] = ":",
-    samples: Count = 1,
-    seed: Seed = 0,
-    concurrency: Count = 16,
-    workers: Workers = 1,
-    out: str | Path | None = None,
-    texts: bool = True,
     options: ModelOptions | None = None,
     methods: Sequence[MethodSpec] = (),
     scorer: ScorerSpec = None,
-    price: tuple[NonNegative, NonNegative] | None = None,
-    track: Sequence[TrackerName] = (),
+    **settings: Any,
 ) -> Summary:
     """Play every task n times with one policy and average every metric, with 95% intervals.
+
+        memenvs.evaluate("MemToolQA-v0", "lexical", tasks="0:20", samples=4, out="runs/lexical")
 
     An episode depends only on `seed`, its task and its sample, not on how many are played at once. An error
     of its environment or endpoint makes it a failed episode, which is counted but left out of every mean.
 
     Args:
-        env: a text environment's id, or a function that makes one, wrapped or not.
+        env: a text environment's id; an environment, wrapped or not, which is copied; or a function that
+            makes one.
         policy: a name (`"lexical"`, `"hf:MODEL"`, `"openai:URL"`), a function from an observation and its
             info without what only a trainer may see (`memenvs.core.env.public_info`) to a reply, or a model,
-            as for `memenvs.evaluation.policies.choose_policy`.
+            as for `memenvs.rollout.policies.choose_policy`.
         env_args: arguments of an environment given by its id.
         tasks: their numbers, or numbers and ranges as text: `"0:100"`, `"7"`, `"3,5,90:"`; `":"` are all.
-        samples: n, episodes of each task.
-        seed: decides every random choice, 0 to 2**32 - 1.
-        concurrency: episodes played at once, by each worker.
-        workers: processes that play, or `"ray"` for those of a Ray cluster; 1 is this process. Others take
-            the environment, the policy, the methods and the scorer by name. Only this process writes to
-            `out`; a method that compares with earlier episodes sees those of its own worker.
-        out: folder for the episodes, each written as it ends, and the results. The same call again plays
-            only what is missing.
-        texts: also keep what was read, for `memenvs.view`; without it an episode takes a few kilobytes.
         options: sampling of a model, and requests to an endpoint.
         methods: reward methods around the environment, as for `RewardWrapper`; each episode is kept with
             their signals and credits, and `return` includes what they pay. A method that compares the
             rollouts of a task compares with statistics of the episodes that ended before.
         scorer: gives methods log-probabilities; `"policy"` is the model that plays, the default if that
             model runs in this process.
-        price: price of a million tokens that a model reads, and of a million that it writes, for the cost.
-        track: experiment trackers that get the means and the cost, with the number of episodes as the step;
-            they need `out`.
+        **settings: fields of `EvaluationSettings`, such as `samples`, `seed`, `concurrency` and `out`.
 
     Raises:
-        TypeError: the environment or policy is of another kind.
+        TypeError: the environment or policy is of another kind, or there is no such setting.
         ValueError: an argument that does not fit, or a folder of another evaluation.
         ServerError: the endpoint does not say which model it serves.
         ImportError: a tracker is not installed.
     """
-    if track and not out:
-        raise ValueError(
-            f"--track {track[0]} keeps its run in the folder of the evaluation; give --out FOLDER"
-        )
-    check_clients(track)
-    make = functools.partial(make_env, env, dict(env_args or {})) if isinstance(env, str) else env
+    how = EvaluationSettings(**settings)
+    check_clients(how.track)
+    make = maker(env, env_args)
     first = make()
-    name = env_name(first)
     inner = text_env_of(first)
-    if str(policy).startswith("hf:") or hasattr(policy, "sample"):
-        check_text_observations(first)
     check_methods_fit(first, methods, scorer)
-    chosen = choose_policy(policy, options or ModelOptions())
-    text = tasks if isinstance(tasks, str) else ",".join(map(str, tasks))
-    numbers = read_tasks(text, inner.n_tasks)
-    pairs = [Pair(task, sample) for task in numbers for sample in range(samples)]
-    setting = {
-        "env": env if isinstance(env, str) else str(first),
-        "env_args": dict(env_args or {}),
-        "n_tasks": inner.n_tasks,
-        "data": data_hashes(inner),
+    chosen = choose_policy(policy, options)
+    numbers = read_tasks(tasks if isinstance(tasks, str) else ",".join(map(str, tasks)), inner.n_tasks)
+    pairs = [Pair(task, sample) for task in numbers for sample in range(how.samples)]
+    of_env = {"env": env if isinstance(env, str) else str(first), "env_args": dict(env_args or {})}
+    setting = {**of_env, **_rest_of_setting(inner, chosen, methods, scorer, how.seed)}
+
+    def play(missing: Sequence[Pair]) -> Generator[Episode, None, None]:
+        if how.workers == 1:
+            return Player(make, first, chosen, methods, scorer, how.seed, how.concurrency).play_all(missing)
+        if not (isinstance(env, str) and isinstance(policy, str)):
+            raise ValueError(
+                f"workers={how.workers} needs the names of an environment and a policy; give them"
+            )
+        # With its secrets, such as the key in an address, since the workers ask the same servers.
+        return _play_in_workers({**setting, "policy": policy}, missing, options, how)
+
+    folder = Path(how.out) if how.out else None
+    public = without_secrets(setting)  # which is written and shown
+    name = without_secrets(policy) if isinstance(policy, str) else public["policy"]
+    with (
+        path_in_errors(how.out),
+        contextlib.closing(RunLog(folder, public, texts=how.texts)) as log,
+        Trackers(how.track, folder or Path(), public, len(log.episodes), _say) as trackers,
+    ):
+        _play_missing(log, pairs, play)
+        kept = [log.episodes[pair] for pair in pairs]
+        title = f"{env_name(first)}, {policy_label(name)}"
+        if public.get("model"):
+            title += f" ({public['model']})"
+        summary = summarise(kept, how.samples, title=title, seconds=log.seconds, price=how.price)
+        log.write_results(show_tasks(numbers), summary)
+        trackers.log(len(kept), summary.numbers())
+    return summary
+
+
+def _rest_of_setting(
+    env: Any, chosen: PolicySpec, methods: Sequence[MethodSpec], scorer: ScorerSpec, seed: int
+) -> dict[str, Any]:
+    """What decides an episode besides the name and the arguments of its environment, plain data."""
+    return {
+        "n_tasks": env.n_tasks,
+        "data": data_hashes(env),
         **chosen.setting,
         "methods": [plain_method(method) for method in (make_methods(methods) if methods else ())],
         "scorer": plain_scorer(scorer),
         "seed": seed,
         "memenvs": memenvs.__version__,
     }
-    folder = Path(out) if out else None
+
+
+def _play_missing(
+    log: RunLog, pairs: Sequence[Pair], play: Callable[[Sequence[Pair]], Generator[Episode, None, None]]
+) -> None:
+    """Play the pairs that a log lacks, and keep each episode as it ends."""
+    missing = [pair for pair in pairs if pair not in log.episodes]
+    done, failed = len(pairs) - len(missing), 0
+    started = time.monotonic()
+    # Loads the model, whose errors come before the line below.
+    episodes = play(missing) if missing else None
+    _say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
+    if episodes is None:
+        return
     with (
-        path_in_errors(out),
-        contextlib.closing(RunLog(folder, setting, texts=texts)) as log,
-        contextlib.ExitStack() as stack,
+        contextlib.closing(episodes),
+        Progress(len(pairs), "episodes", done=done, leave=True) as progress,
     ):
-        trackers = Trackers(track, folder or Path(), setting, len(log.episodes), _say)
-        stack.push(lambda kind, *_: trackers.close(failed=kind is not None))
-        missing = [pair for pair in pairs if pair not in log.episodes]
-        done, failed = len(pairs) - len(missing), 0
-        batches: Iterable[Iterable[Episode]] = []
-        started = time.monotonic()
-        if missing:
-            if workers == 1:
-                player = Player(make, first, chosen, methods, scorer, seed, concurrency)
-                stack.callback(player.close)
-                played = stack.enter_context(contextlib.closing(player.play(missing)))
-                batches = [played]
-            elif isinstance(env, str) and isinstance(policy, str):
-                default, changed = asdict(ModelOptions()), asdict(options or ModelOptions())
-                changed = {name: value for name, value in changed.items() if value != default[name]}
-                by_name = {"policy": policy, "options": changed, "concurrency": concurrency}
-                play = functools.partial(_play_job, json.dumps({**setting, **by_name}))
-                jobs = [missing[i : i + concurrency] for i in range(0, len(missing), concurrency)]
-                results = map_jobs(play, jobs, workers, gpu=policy.startswith("hf:"))
-                batches = stack.enter_context(contextlib.closing(results))
-            else:
-                raise ValueError(
-                    f"workers={workers} needs the environment and the policy by their names; give both "
-                    "by name, or workers=1"
-                )
-        _say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
-        if missing:
-            with Progress(len(pairs), "episodes", done=done, leave=True) as progress:
-                for episode in itertools.chain.from_iterable(batches):
-                    log.keep(episode)
-                    failed += bool(episode.error)
-                    progress.add(failed=failed)
-            log.seconds += time.monotonic() - started
-        model = f" ({setting['model']})" if setting.get("model") else ""
-        title = f"{name}, {policy_label(policy if isinstance(policy, str) else setting['policy'])}{model}"
-        episodes = [log.episodes[pair] for pair in pairs]
-        cost = total_cost([episode.metrics for episode in episodes if not episode.error], log.seconds, price)
-        summary = replace(summarise(episodes, samples, title=title), cost=cost)
-        if folder:
-            what = {"setting": setting, "task": show_tasks(numbers)}
-            write_json(folder / RESULTS, {**what, **summary.to_json()})
-            write_text(folder / TABLE, str(summary))
-            write_json(folder / COST, cost)
-        counted = {f"cost/{name}": value for name, value in cost.items() if value is not None}
-        means = {name: row.interval.mean for name, row in summary.metrics.items()}
-        trackers.log(len(episodes), {**means, "failed": summary.failed, **counted})
-    return summary
+        for episode in episodes:
+            log.keep(episode)
+            failed += bool(episode.error)
+            progress.add(failed=failed)
+    log.seconds += time.monotonic() - started
 
 
 def _say(line: str) -> None:
@@ -217,9 +236,23 @@ class Player:
             completed(episode)
             yield with_spans(episode, self._model) if hasattr(self._model, "spans") else episode
 
-    def close(self) -> None:
-        """Close the environments."""
-        self._loop.close()
+    def play_all(self, pairs: Iterable[Pair]) -> Generator[Episode, None, None]:
+        """The same, and then close the environments, and warn of what an endpoint's replies have shown."""
+        with contextlib.closing(self._loop):
+            yield from self.play(pairs)
+
+
+def _play_in_workers(
+    setting: Mapping[str, Any], pairs: Sequence[Pair], options: ModelOptions | None, how: EvaluationSettings
+) -> Generator[Episode, None, None]:
+    """The episodes of pairs as the processes that play them give them back."""
+    run = {**setting, "options": asdict(options or ModelOptions()), "concurrency": how.concurrency}
+    jobs = [pairs[i : i + how.concurrency] for i in range(0, len(pairs), how.concurrency)]
+    on_gpu = setting["policy"].startswith("hf:")
+    play = functools.partial(_play_job, json.dumps(run))
+    with contextlib.closing(map_jobs(play, jobs, how.workers, gpu=on_gpu)) as batches:
+        for batch in batches:
+            yield from batch
 
 
 def _play_job(run: str, job: Sequence[Pair]) -> list[Episode]:
@@ -235,7 +268,7 @@ def _player(run: str) -> Player:
         ValueError: this machine has other data by the same name.
     """
     setting = json.loads(run)
-    make = functools.partial(make_env, setting["env"], setting["env_args"])
+    make = maker(setting["env"], setting["env_args"])
     first = make()
     if (data := data_hashes(text_env_of(first))) != setting["data"]:
         raise ValueError(
@@ -282,7 +315,8 @@ def completed(episode: Episode) -> Episode:
         metrics["reply_tokens"] = sum(written)
     if len(read) == len(written) == len(replies):
         turns = [sum(both) for both in zip(read, written, strict=True)]
-        metrics["model_tokens"], metrics["model_tokens_peak"] = sum(turns), max(turns)
+        metrics["model_tokens"] = sum(turns)
+        metrics["model_tokens_peak"] = max(turns)
     if all(reply.finished is not None for reply in replies):
         metrics["truncated_replies"] = sum(not reply.finished for reply in replies)
     episode.metrics = {name: float(value) for name, value in metrics.items()}
@@ -301,8 +335,8 @@ def data_hashes(env: Any) -> dict[str, str]:
         ConnectionError: a retrieval server is unreachable.
     """
     hashes = {"tasks": env.task_set()[1]}
-    named_texts: dict[str, Any] = getattr(env, "named_texts", dict)()
-    hashes |= {name: json_sha256(texts) for name, texts in named_texts.items()}
+    if texts := getattr(env, "template_texts", {}):
+        hashes["template"] = json_sha256(texts)
     if (retriever := getattr(env, "retriever", None)) is not None:
         hashes["retriever"] = fingerprint(retriever)
     return {name: digest for name, digest in hashes.items() if digest}
@@ -316,7 +350,9 @@ def check_methods_fit(env: gym.Env[Any, Any], methods: Sequence[MethodSpec], sco
             score for.
     """
     if scorer is not None and not methods:
-        raise ValueError(f"scorer {scorer} is for reward methods; give --methods, or leave it out")
+        raise ValueError(
+            f"scorer {without_secrets(scorer)} is for reward methods; give --methods, or leave it out"
+        )
     if methods:
         text_env_of(env)
         RewardWrapper(env, methods, "lexical").reset(seed=0)  # their own scorer needs the policy

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,14 +13,18 @@ from typing import Any
 import msgspec
 
 import memenvs
-from memenvs.core.arguments import check_arguments, env_parameters, make_env
-from memenvs.core.data import convert
+from memenvs.core.arguments import check_arguments, env_parameters
+from memenvs.core.data import Count, checked, convert
+from memenvs.core.errors import unknown_name
 from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.evaluation.compare import PairedComparison, compare
-from memenvs.evaluation.policies import ModelOptions, choose_policy
 from memenvs.evaluation.run import evaluate
 from memenvs.evaluation.summary import Interval, TableFormat, table_text
-from memenvs.rollout.scripted import POLICIES, make_policy, policy_label
+from memenvs.models.settings import ModelOptions
+from memenvs.rollout.collect import maker
+from memenvs.rollout.names import POLICIES, policy_label
+from memenvs.rollout.policies import choose_policy
+from memenvs.rollout.scripted import make_policy
 
 RESULT = "suite.json"
 VERSION = 2
@@ -110,18 +113,30 @@ class SuiteResult:
     note: str = ""
 
 
+@checked
+@dataclass(frozen=True)
+class SuiteOptions:
+    """How a suite is played."""
+
+    policy: str
+    """Who plays, as for `evaluate run`."""
+    out: Path
+    """Folder for the episodes and results of each part, and suite.json; the same call resumes."""
+    source: Path | None = None
+    """The official file of a suite that needs one."""
+    samples: Count = 1
+    """Episodes of each task."""
+    concurrency: Count = 16
+    """Episodes played at once."""
+    reading: dict[str, Any] = field(default_factory=dict)
+    """How the policy reads the parts whose text comes in chunks, such as template=short chunk_size=400:
+    template, cut_at, and chunk_size and max_memory up to the suite's."""
+    note: str = ""
+    """Kept in suite.json, such as the size of the model and the machine."""
+
+
 def play_suite(
-    suite: str,
-    policy: Any,
-    *,
-    out: str | Path,
-    build: Callable[[Sequence[str]], int],
-    source: str | Path | None = None,
-    samples: int = 1,
-    concurrency: int = 16,
-    options: ModelOptions | None = None,
-    reading: Mapping[str, Any] | None = None,
-    note: str = "",
+    suite: str, how: SuiteOptions, models: ModelOptions, build: Callable[[Sequence[str]], int]
 ) -> SuiteResult:
     """Build the tasks of a suite where they are missing, play them, and write `suite.json`.
 
@@ -129,23 +144,81 @@ def play_suite(
 
     Args:
         suite: a name of `SUITES`.
-        policy: as for `evaluate`.
-        out: folder; each part is an evaluation in its own folder. The same call resumes.
+        how: who plays and how; each part is an evaluation in its own folder.
+        models: settings of a model.
         build: runs `memenvs build` with arguments and returns its exit status.
-        source: the file of a suite that needs one.
-        samples: episodes of each task.
-        concurrency: episodes played at once.
-        options: settings of a model.
-        reading: how the policy reads the parts whose text comes in chunks: `READING`, with limits that are at
-            most the suite's.
-        note: kept in the result.
 
     Raises:
-        ValueError: the suite's file is missing, tasks could not be built, or `reading` has other arguments or
-            higher limits.
+        ValueError: there is no such suite, its file is missing, tasks could not be built, or `reading` has
+            other arguments or higher limits.
     """
-    parts, reading = SUITES[suite], dict(reading or {})
+    if suite not in SUITES:
+        raise ValueError(unknown_name("no suite", suite, SUITES))
+    parts = SUITES[suite]
     chunked = [part for part in parts if "chunk_size" in part.env_args]
+    _check_reading(how.reading, chunked)
+    version = f"{suite}-{VERSION}"
+    if how.source is not None:
+        version += f"-{sha256(how.source)[:12]}"
+    elif any("SOURCE" in part.build for part in parts):
+        raise ValueError(f"suite {suite} needs its official file; give --source FILE")
+    setting = choose_policy(how.policy, models).setting
+    cache = cache_folder() / "suites"
+    scores: dict[str, PartScore] = {}
+    for part in parts:
+        env_args = part.env_args | (how.reading if part in chunked else {})
+        if part.build:
+            folder = cache / f"{version}-{folder_of(part.name)}"
+            _build_tasks(part, folder, how.source, build)
+            env_args["tasks"] = str(folder)
+        sys.stderr.write(f"{part.name}\n")
+        summary = evaluate(
+            part.env,
+            _player(how.policy, part.env, env_args),
+            env_args=env_args,
+            tasks=f"0:{part.tasks}",
+            samples=how.samples,
+            concurrency=how.concurrency,
+            out=how.out / folder_of(part.name),
+            options=models,
+        )
+        if (measured := summary.metrics.get(part.metric)) is None:
+            raise ValueError(f"no episode of {part.name} has ended; the same command plays them again")
+        scores[part.name] = PartScore(part.metric, *measured.interval, summary.tasks, summary.failed)
+    result = _result(suite, how, setting, scores)
+    write_json(how.out / RESULT, asdict(result))
+    return result
+
+
+def _result(
+    suite: str, how: SuiteOptions, setting: Mapping[str, Any], scores: dict[str, PartScore]
+) -> SuiteResult:
+    """The result of a suite that was just played; `setting` is the policy's."""
+    settings = {**setting, **setting.get("body", {})}
+    return SuiteResult(
+        suite=suite,
+        version=VERSION,
+        policy=setting.get("model") or setting["policy"],
+        samples=how.samples,
+        date=datetime.date.today().isoformat(),
+        memenvs=memenvs.__version__,
+        scores=scores,
+        sampling={name: settings[name] for name in SAMPLING if settings.get(name) not in (None, (), [])},
+        reading=how.reading,
+        note=how.note,
+    )
+
+
+def _build_tasks(
+    part: SuitePart, folder: Path, source: Path | None, build: Callable[[Sequence[str]], int]
+) -> None:
+    words = [str(source) if word == "SOURCE" else word for word in part.build.split()]
+    if not folder.exists() and build([*words, "--out", str(folder)]):
+        raise ValueError(f"the tasks of {part.name} could not be built; fix the error above")
+
+
+def _check_reading(reading: Mapping[str, Any], chunked: Sequence[SuitePart]) -> None:
+    """Refuse what a policy may not choose about how it reads the parts whose text comes in chunks."""
     if others := reading.keys() - {*READING}:
         fixed = ", ".join(sorted(others))
         raise ValueError(f"the suite fixes {fixed}; a policy chooses {', '.join(READING)}")
@@ -156,52 +229,15 @@ def play_suite(
         for name in reading.keys() & {*LIMITS}:
             if reading[name] > most[name]:
                 raise ValueError(f"{name} must be at most {most[name]} in {part.name}, got {reading[name]}")
-    if source is None and any("SOURCE" in part.build for part in parts):
-        raise ValueError(f"suite {suite} needs its official file; give --source FILE")
-    setting = choose_policy(policy, options or ModelOptions()).setting
-    cache = cache_folder() / "suites"
-    version = f"{suite}-{VERSION}" + (f"-{sha256(Path(source))[:12]}" if source else "")
-    scores: dict[str, PartScore] = {}
-    for part in parts:
-        env_args = part.env_args | (reading if part in chunked else {})
-        if part.build:
-            folder = cache / f"{version}-{folder_of(part.name)}"
-            words = [str(source) if word == "SOURCE" else word for word in part.build.split()]
-            if not folder.exists() and build([*words, "--out", str(folder)]):
-                raise ValueError(f"the tasks of {part.name} could not be built; fix the error above")
-            env_args["tasks"] = str(folder)
-        sys.stderr.write(f"{part.name}\n")
-        summary = evaluate(
-            part.env,
-            _player(policy, part.env, env_args),
-            env_args=env_args,
-            tasks=f"0:{part.tasks}",
-            samples=samples,
-            concurrency=concurrency,
-            out=Path(out) / folder_of(part.name),
-            options=options,
-        )
-        if (measured := summary.metrics.get(part.metric)) is None:
-            raise ValueError(f"no episode of {part.name} has ended; the same command plays them again")
-        scores[part.name] = PartScore(part.metric, *measured.interval, summary.tasks, summary.failed)
-    name = setting.get("model") or setting["policy"]
-    today = datetime.date.today().isoformat()
-    said = setting | setting.get("body", {})
-    sampling = {name: said[name] for name in SAMPLING if said.get(name) not in (None, (), [])}
-    result = SuiteResult(
-        suite, VERSION, name, samples, today, memenvs.__version__, scores, sampling, reading, note
-    )
-    write_json(Path(out) / RESULT, asdict(result))
-    return result
 
 
-def _player(policy: Any, env: str, env_args: Mapping[str, Any]) -> Any:
+def _player(policy: str, env: str, env_args: Mapping[str, Any]) -> str:
     """The policy, or "silent" where a scripted one has no rules for an environment."""
     if policy not in POLICIES:
         return policy
-    with contextlib.closing(make_env(env, env_args)) as made:
+    with contextlib.closing(maker(env, env_args)()) as example:
         try:
-            make_policy(policy, made)
+            make_policy(policy, example)
         except ValueError:
             sys.stderr.write(f"{policy} has no rules for {env}, and plays as silent does\n")
             return "silent"
@@ -223,10 +259,7 @@ def read_suite(path: str | Path) -> SuiteResult:
     return convert(read_json(Path(path), fix), SuiteResult, f"{path}: the result", fix)
 
 
-@functools.wraps(compare)
-def compare_parts(
-    runs: Sequence[str | Path], *, metrics: Sequence[str] | None = None, **options: Any
-) -> dict[str, PairedComparison]:
+def compare_parts(runs: Sequence[str | Path], **options: Any) -> dict[str, PairedComparison]:
     """Compare runs as `compare` does, or results of a suite part by part.
 
     Returns:
@@ -237,7 +270,7 @@ def compare_parts(
         ValueError: results of different suites, and as `compare`.
     """
     if not all((Path(run) / RESULT).exists() for run in runs):
-        return {"": compare(runs, metrics=metrics, **options)}
+        return {"": compare(runs, **options)}
     first, *others = [read_suite(Path(run) / RESULT) for run in runs]
     for result in others:
         if (result.suite, result.version) != (first.suite, first.version):
@@ -245,12 +278,12 @@ def compare_parts(
                 f"results of {first.suite} of version {first.version} and {result.suite} of version "
                 f"{result.version} cannot be compared; play one suite by all policies"
             )
-    return {
-        part: compare(
-            [Path(run) / folder_of(part) for run in runs], metrics=metrics or [score.metric], **options
-        )
-        for part, score in first.scores.items()
-    }
+    comparisons = {}
+    for part, score in first.scores.items():
+        folders = [Path(run) / folder_of(part) for run in runs]
+        metrics = options.get("metrics") or [score.metric]
+        comparisons[part] = compare(folders, **{**options, "metrics": metrics})
+    return comparisons
 
 
 def suite_table(results: Sequence[SuiteResult], form: TableFormat = "markdown") -> str:

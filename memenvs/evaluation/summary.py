@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from memenvs.core.episode import Episode
-from memenvs.evaluation.log import task_means
+from memenvs.core.errors import one_line
+from memenvs.evaluation.log import pair_of, task_means
 
 NORMAL = 1.959964  # standard deviations around the mean that hold 95% of a normal distribution
 _COSTS = {
@@ -46,9 +47,9 @@ class Interval(NamedTuple):
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, sign: Literal["", "+"] = "", digits: int | None = None) -> str:
-        """The mean and the ends; see `show_number`."""
-        return f"{show_number(self.mean, sign, digits)} {self.span(digits)}"
+    def text(self, sign: Literal["", "+"] = "", digits: int | None = None, *, span: bool = True) -> str:
+        """The mean, and with `span` the ends; see `show_number`."""
+        return show_number(self.mean, sign, digits) + (f" {self.span(digits)}" if span else "")
 
     def span(self, digits: int | None = None) -> str:
         """The ends alone, as `[0.052, 0.360]`."""
@@ -81,7 +82,8 @@ class Summary:
         finished: number of episodes that ended.
         failed: number of episodes that failed, which are in no mean.
         reasons: how often each error occurred, the most frequent first.
-        cost: what the run took, as `total_cost` gives it.
+        cost: what the run took: `seconds`, `prompt_tokens`, `reply_tokens` and their `price`. Tokens are None
+            where they were not counted, the price also where none was given.
     """
 
     title: str
@@ -92,6 +94,12 @@ class Summary:
     failed: int
     reasons: dict[str, int]
     cost: Mapping[str, float | None] = field(default_factory=dict)
+
+    def numbers(self) -> dict[str, float]:
+        """The means and the cost, as trackers get them."""
+        means = {name: row.interval.mean for name, row in self.metrics.items()}
+        cost = {f"cost/{name}": value for name, value in self.cost.items() if value is not None}
+        return {**means, "failed": self.failed, **cost}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -112,7 +120,7 @@ class Summary:
         """A Markdown table, a metric a row, under its title."""
         n = self.samples
         lines = [
-            f"{self.title}: average@{n} over {self.tasks:,} tasks; "
+            f"{one_line(self.title)}: average@{n} over {self.tasks:,} tasks; "
             f"{self.finished:,} episodes finished, {self.failed:,} failed",
             "",
         ]
@@ -131,38 +139,21 @@ class Summary:
         if self.reasons:
             lines += ["", "Failed:", *(f"- {times} times: {why}" for why, times in self.reasons.items())]
         if self.cost.get("prompt_tokens") is not None:
-            known = [
+            costs = [
                 text.format(value) for name, text in _COSTS.items() if (value := self.cost[name]) is not None
             ]
-            lines += ["", f"{', '.join(known)}."]
+            lines += ["", f"{', '.join(costs)}."]
         return "\n".join(lines) + "\n"
 
 
-def total_cost(
-    metrics: Sequence[Mapping[str, float]], seconds: float, price: tuple[float, float] | None
-) -> dict[str, float | None]:
-    """What a run took: `seconds`, `prompt_tokens`, `reply_tokens` and their `price`.
-
-    Tokens are None where they were not counted; the price also where none was given.
-
-    Args:
-        metrics: the metrics of each finished episode.
-        seconds: the time of playing.
-        price: the prices of a million tokens read, and of a million written.
-    """
-
-    def count(name: str) -> int | None:
-        counted = [episode[name] for episode in metrics if name in episode]
-        return int(sum(counted)) if metrics and len(counted) == len(metrics) else None
-
-    read, written = count("model_prompt_tokens"), count("reply_tokens")
-    paid = None
-    if price is not None and read is not None and written is not None:
-        paid = (price[0] * read + price[1] * written) / 1e6
-    return {"seconds": seconds, "prompt_tokens": read, "reply_tokens": written, "price": paid}
-
-
-def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> Summary:
+def summarise(
+    episodes: Iterable[Episode],
+    samples: int,
+    *,
+    title: str = "",
+    seconds: float | None = None,
+    price: tuple[float, float] | None = None,
+) -> Summary:
     """The average@n of every metric.
 
     Tasks are resampled, not episodes: episodes of one task are alike, and treating them as independent would
@@ -173,11 +164,14 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> 
         episodes: episodes in any order; failed ones are counted.
         samples: n.
         title: what was evaluated.
+        seconds: the time of playing; None: the summary has no cost.
+        price: the prices of a million tokens read, and of a million written.
     """
     played = sorted(episodes, key=lambda episode: (episode.number or 0, episode.member))
     finished = [episode for episode in played if not episode.error]
     rows = {}
-    for name, by_task in task_means(finished).items():
+    pairs = ((pair_of(episode).task, episode.metrics) for episode in finished)
+    for name, by_task in task_means(pairs).items():
         means = [*by_task.values()]
         rows[name] = MetricSummary(
             metric_interval(name, means), len(means), sum(name in episode.metrics for episode in finished)
@@ -191,7 +185,24 @@ def summarise(episodes: Iterable[Episode], samples: int, *, title: str = "") -> 
         finished=len(finished),
         failed=len(played) - len(finished),
         reasons=dict(reasons.most_common(10)),
+        cost={} if seconds is None else _cost(finished, seconds, price),
     )
+
+
+def _cost(
+    finished: Sequence[Episode], seconds: float, price: tuple[float, float] | None
+) -> dict[str, float | None]:
+    """What a run took; its tokens are None where they were not counted."""
+
+    def count(name: str) -> int | None:
+        counted = [episode.metrics[name] for episode in finished if name in episode.metrics]
+        return int(sum(counted)) if finished and len(counted) == len(finished) else None
+
+    read, written = count("model_prompt_tokens"), count("reply_tokens")
+    paid = None
+    if price is not None and read is not None and written is not None:
+        paid = (price[0] * read + price[1] * written) / 1e6
+    return {"seconds": seconds, "prompt_tokens": read, "reply_tokens": written, "price": paid}
 
 
 def bootstrap(*samples: Sequence[float], resamples: int = 2000, seed: int = 0) -> Interval:
@@ -252,6 +263,7 @@ def table_text(
 
     It is Markdown, or for LaTeX a `tabular` with the rules of booktabs; a cell in asterisks is in italics.
     """
+    notes = [*map(one_line, notes)]
     if form == "markdown":
         lines = markdown_table(columns, rows)
     else:
@@ -263,6 +275,7 @@ def table_text(
 
 
 def _latex_cell(text: str) -> str:
+    text = one_line(text)
     italic = re.fullmatch(r"\*(.+)\*", text)
     return rf"\textit{{{escape_latex(italic[1])}}}" if italic else escape_latex(text)
 
@@ -273,11 +286,13 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("50% of eval_200"))
     50\% of eval\_200
     """
-    named = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(named.get(sign, "\\" + sign if sign in "&%$#_{}" else sign) for sign in text)
+    commands = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(commands.get(sign, "\\" + sign if sign in "&%$#_{}" else sign) for sign in text)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+    return [
+        f"| {' | '.join(one_line(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines
+    ]

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from memenvs.core.data import checked
-from memenvs.core.files import names_apart
+from memenvs.core.files import names_apart, path_in_errors, write_text
 from memenvs.evaluation.log import RESULTS, EvaluatedRun, check_alike, read_run
 from memenvs.evaluation.summary import (
     COUNTS,
@@ -21,10 +21,11 @@ from memenvs.evaluation.summary import (
     show_number,
     table_text,
 )
-from memenvs.rollout.scripted import TEACHERS
+from memenvs.rollout.names import TEACHERS
 
 ShapeName = Literal[
-    "memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo", "mempo_tokens"
+    "memagent", "mt_grpo", "mt_ppo", "mt_ppo_sokoban", "tamtrl", "infomem", "mempo", "mempo_tokens",
+    "mempo_multi_hop", "mempo_single_hop",
 ]  # fmt: skip
 
 
@@ -63,22 +64,36 @@ class Shape:
 
 
 SHAPES = msgspec.json.decode(Path(__file__).with_name("tables.json").read_bytes(), type=dict[str, Shape])
-"""By name: MemAgent's files, MT-GRPO's Table 2, MT-PPO's Tables 2 and 5, TAMTRL's Table 1, InfoMem's Table 2,
-the local search of MemPO's table of 4.4, and its tokens by objectives (appendix A.1)."""
+"""By name: MemAgent's files, MT-GRPO's Table 2, MT-PPO's Tables 2 and 5, TAMTRL's Tables 1 to 3, InfoMem's
+Tables 2 and 3, the local search of MemPO's table of 4.4, and the tables of its appendix A.1: tokens by
+objectives, and single questions of several and of one hop."""
 
 
 @checked
 def main_table(
     shape: ShapeName,
     methods: Sequence[str | Path],
+    /,
     *,
     metric: str | None = None,
     published: bool = False,
     intervals: bool = False,
     allow: Sequence[str] = (),
     format: TableFormat = "markdown",
+    out: str | Path | None = None,
 ) -> str:
-    """A table with a row for each method.
+    """Show evaluated runs as a paper's table, with a row for each method.
+
+    SHAPE is memagent, which has a column for each task set, or infomem, mempo, mempo_tokens, mempo_multi_hop,
+    mempo_single_hop, mt_grpo, mt_ppo, mt_ppo_sokoban or tamtrl, which have the columns of their paper. A
+    method is a folder that holds a folder of `evaluate run --out` for each task set: runs/tamtrl/eval_200.
+    docs/tables.md says more.
+
+    Examples:
+      memenvs evaluate table memagent runs/base runs/tamtrl
+      memenvs evaluate table memagent runs/base runs/tamtrl --metric f1
+      memenvs evaluate table tamtrl runs/mine --published
+      memenvs evaluate table memagent runs/base runs/tamtrl --intervals --format latex
 
     Args:
         shape: shape of the table, a name of `SHAPES`.
@@ -89,7 +104,8 @@ def main_table(
         intervals: show the 95% interval of each number.
         allow: what may differ between runs of one task set: data.retriever, for ablations of the search, or
             samples.
-        format: latex is a tabular with the rules of booktabs.
+        format: latex gives a tabular with the rules of booktabs.
+        out: also write the table to this file.
 
     Raises:
         ValueError: a folder has no run, there is nothing to show, a return includes what reward methods paid,
@@ -98,8 +114,8 @@ def main_table(
     chosen, folders = SHAPES[shape], [Path(method) for method in methods]
     rows = {name: _runs(folder) for name, folder in zip(names_apart(folders), folders, strict=True)}
     runs = [run for by_name in rows.values() for run in by_name.items()]
-    known = list(dict.fromkeys(part.run for parts in chosen.columns.values() for part in parts))
-    if metric is not None or not known:
+    run_names = list(dict.fromkeys(part.run for parts in chosen.columns.values() for part in parts))
+    if metric is not None or not run_names:
         chosen = _a_column_for_each(runs, metric or "return")
     allowed = _check_columns(runs, allow)
     values = {
@@ -112,24 +128,40 @@ def main_table(
         first = runs[0][1]
         raise ValueError(
             f"no run fills a column; {first.name} has {', '.join(sorted(first.means))}, and the columns of "
-            f"{shape} are of {', '.join(known) or 'any run'} by {metric or 'the metrics of the paper'}"
+            f"{shape} are of {', '.join(run_names) or 'any run'} by {metric or 'the metrics of the paper'}"
         )
-    shown = {k: title for k, title in enumerate(chosen.columns) if published or k in filled}
-    lines = []
-    for model, printed in chosen.published.items() if published else ():
-        lines += [[f"*{model}*", *[""] * len(shown)]] if model else []
-        for name, numbers in printed.items():
-            cells = [show_number(number, digits=chosen.digits) for number in numbers]
-            lines.append([f"{name} (paper)", *cells, *[""] * (len(shown) - len(cells))])
+    titles = {k: title for k, title in enumerate(chosen.columns) if published or k in filled}
+    lines = _published_lines(chosen, len(titles)) if published else []
+    columns = list(chosen.columns.values())
     for name, row in values.items():
-        lines.append([name, *(_cell(row[k], chosen.digits, intervals) for k in shown)])
-    head = ["Methods", *shown.values()]
-    notes = [
-        _caption([run for _, run in runs], {title: chosen.columns[title] for title in head[1:]}, chosen.unit),
-        *allowed,
-        *(["In brackets: 95% intervals over tasks."] if intervals else []),
-    ]
-    return table_text(head, lines, [" ".join(notes)], format)
+        means = [row[k] for k in titles]
+        texts = ["" if mean is None else mean.text(digits=chosen.digits, span=intervals) for mean in means]
+        for place, k in enumerate(titles):
+            if len(columns[k]) == 1 and (run := rows[name].get(columns[k][0].run)) and run.failed:
+                texts[place] = f"{texts[place]} ({run.failed:,} failed)".strip()
+        lines.append([name, *texts])
+    head = ["Methods", *titles.values()]
+    columns_shown = {title: chosen.columns[title] for title in titles.values()}
+    notes = [_caption([run for _, run in runs], columns_shown, chosen.unit), *allowed]
+    if intervals:
+        notes.append("In brackets: 95% intervals over tasks.")
+    page = table_text(head, lines, [" ".join(notes)], format)
+    if out:
+        with path_in_errors(out):
+            write_text(Path(out), page)
+    return page
+
+
+def _published_lines(shape: Shape, columns: int) -> list[list[str]]:
+    """The rows that the paper prints, each model's under a line with its name."""
+    lines = []
+    for model, printed in shape.published.items():
+        if model:
+            lines.append([f"*{model}*", *[""] * columns])
+        for name, numbers in printed.items():
+            cells = [show_number(number, digits=shape.digits) for number in numbers]
+            lines.append([f"{name} (paper)", *cells, *[""] * (columns - len(cells))])
+    return lines
 
 
 def _runs(folder: Path) -> dict[str, EvaluatedRun]:
@@ -199,25 +231,19 @@ def _is_judged(methods: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
     return len(methods) == 1 and methods[0][0] == "Judge" and wanted.items() <= methods[0][1].items()
 
 
-def _cell(value: Interval | None, digits: int, interval: bool) -> str:
-    if value is None:
-        return ""
-    return value.text(digits=digits) if interval else show_number(value.mean, digits=digits)
-
-
-def _caption(runs: Sequence[EvaluatedRun], shown: Mapping[str, Sequence[Part]], unit: str) -> str:
+def _caption(runs: Sequence[EvaluatedRun], columns: Mapping[str, Sequence[Part]], unit: str) -> str:
     """What was measured, and what failed, in sentences."""
     by_metric: dict[str, list[str]] = {}
     listed: set[Part] = set()
-    for title, parts in shown.items():
+    for title, parts in columns.items():
         for metric in dict.fromkeys(part.metric for part in parts if part not in listed):
             by_metric.setdefault(metric, []).append(title)
         listed.update(parts)
     metrics = "; ".join(f"{name}: {', '.join(titles)}" for name, titles in by_metric.items())
     samples = "/".join(dict.fromkeys(str(run.setting["samples"]) for run in runs))
     lines = [f"{unit}, average@{samples} ({metrics})."]
-    if known := [run.name for run in runs if run.setting["policy"] in TEACHERS]:
-        lines.append(f"The policy sees privileged information in {', '.join(known)}.")
+    if teachers := [run.name for run in runs if run.setting["policy"] in TEACHERS]:
+        lines.append(f"The policy sees privileged information in {', '.join(teachers)}.")
     if failed := [f"{run.failed:,} episodes of {run.name}" for run in runs if run.failed]:
         lines.append(f"Failed, and in no mean: {', '.join(failed)}.")
     return " ".join(lines)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from memenvs.core.episode import Ids
 from memenvs.core.optional import require
 from memenvs.core.spaces import replace_surrogates
+from memenvs.models.settings import ChatSettings
 from memenvs.tasks.tokens import TextTokenizer
 
 BROKEN = "\ufffd"  # decoded from bytes that are not a character
@@ -36,12 +37,12 @@ class TokenText:
 
     Args:
         backend: its truncation and padding must be off.
-        ends: ids that end a reply and are not part of its text.
+        ends: ids that end a reply and are not part of its text, or one, or None.
     """
 
-    def __init__(self, backend: Tokenizer, ends: Sequence[int] = ()):
+    def __init__(self, backend: Tokenizer, ends: Sequence[int] | int | None = None):
         self.backend = backend
-        self.ends = frozenset(int(end) for end in ends)
+        self.ends = frozenset([] if ends is None else np.ravel(ends).astype(int).tolist())
 
     def encode(self, text: str) -> Ids:
         """The ids (T,) of a text, without special tokens around it."""
@@ -51,6 +52,17 @@ class TokenText:
     def decode(self, ids: Sequence[int] | Ids) -> str:
         """The text of ids; bytes that are not a character become U+FFFD."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether a token is always the same bytes; otherwise its text may depend on its neighbours."""
+        return type(self.backend.decoder).__name__ == "ByteLevel"
+
+    def absent(self, rows: int) -> NDArray[np.bool_]:
+        """(rows,) which ids below `rows` no token has; many models have more rows than tokens."""
+        absent = np.ones(rows, dtype=np.bool_)
+        absent[[i for i in self.backend.get_vocab(with_added_tokens=True).values() if i < rows]] = False
+        return absent
 
     def reply_text(self, ids: Ids) -> str:
         """The text of a reply, without the end token."""
@@ -63,8 +75,7 @@ class TokenText:
         and any other that decodes to nothing, has an empty span.
         """
         count = self._text_length(reply)
-        byte_level = type(self.backend.decoder).__name__ == "ByteLevel"
-        find = self._spans_of_bytes if byte_level else self._spans_of_prefixes
+        find = self._spans_of_bytes if self.byte_level else self._spans_of_prefixes
         spans = find(reply[:count])
         end = spans[-1, 1] if count else 0
         return np.concatenate([spans, np.full((len(reply) - count, 2), end, dtype=np.int64)])
@@ -114,10 +125,7 @@ class ChatTokens(TokenText):
         ends: ids that end a reply, as the model names them. The tokenizer's own end token ends one too, and
             so does the token that closes the last message of the template, unless the model names several:
             a model whose messages have parts (gpt-oss) closes each of them.
-        chat_args: arguments of the template, such as `{"enable_thinking": False}`.
-        split_special_tokens: encode control tokens that an observation or a feedback spells as ordinary text,
-            so that neither can end a message or begin one. The messages of `opening` may.
-        system_prompt: text of a system message before every fresh prompt; "": none.
+        settings: the template's arguments, control tokens and the system message.
 
     Raises:
         ValueError: the tokenizer cannot be used; or it has no template, or one that leaves out an assistant's
@@ -128,25 +136,26 @@ class ChatTokens(TokenText):
         self,
         tokenizer: Any,
         chat: bool | None = None,
-        ends: Sequence[int] = (),
-        chat_args: Mapping[str, Any] | None = None,
-        split_special_tokens: bool = False,
-        system_prompt: str = "",
+        ends: Sequence[int] | int | None = None,
+        settings: ChatSettings | None = None,
     ):
         super().__init__(copy_backend(tokenizer), ends)
-        self.tokenizer, self.system_prompt = tokenizer, system_prompt
+        self.tokenizer, self.settings = tokenizer, settings or ChatSettings()
         self.chat = bool(getattr(tokenizer, "chat_template", None)) if chat is None else chat
-        self.chat_args = dict(chat_args or {})
+        self.chat_args = dict(self.settings.chat_args)
+        self.system_prompt = self.settings.system_prompt
         template = tokenizer.get_chat_template() if self.chat else ""
         for name in self.chat_args:
             if name in OWN_ARGS or not re.search(rf"\b{re.escape(name)}\b", template):
                 what = "the chat template reads" if self.chat else "prompts are plain text here, which read"
                 raise ValueError(f"{what} no argument {name!r}; leave it out of chat_args")
-        if system_prompt and not self.chat:
+        if self.system_prompt and not self.chat:
             raise ValueError("prompts are plain text here, without a system message; leave system_prompt out")
-        self._split = self._control_tokens() if split_special_tokens else frozenset()
+        self._split = self._control_tokens() if self.settings.split_special_tokens else frozenset()
         self._warn_of_date(template)
-        self._first = _bos(tokenizer)
+        # The beginning-of-sequence token, where the tokenizer puts it before every text.
+        first = tokenizer("")["input_ids"][:1]
+        self._first = np.array(first if first == [tokenizer.bos_token_id] else [], dtype=np.int64)
         own_ends = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         closing = self._closing() if self.chat else None
         if closing is not None and (len(self.ends) < 2 or closing in self.ends):
@@ -190,15 +199,6 @@ class ChatTokens(TokenText):
             f"on another day reads other prompts; {remedy}",
             stacklevel=3,
         )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """How texts are encoded, as the constructor takes it."""
-        return {
-            "chat_args": self.chat_args,
-            "split_special_tokens": bool(self._split),
-            "system_prompt": self.system_prompt,
-        }
 
     @functools.cached_property
     def opens_thought(self) -> bool:
@@ -334,19 +334,18 @@ class ChatTokens(TokenText):
 class ChatPolicy:
     """The encoding side of a `TokenPolicy`; a subclass samples.
 
-    Args:
-        tokens: encodes prompts and feedback, and decodes replies.
-
     Attributes:
         window: tokens of prompt and reply together; None: any number.
+        stop: strings that end a reply.
         opening: messages before every fresh prompt of a chat, such as `[("system", "Be brief.")]`.
     """
 
     window: int | None = None
+    stop: Sequence[str] = ()
     opening: Sequence[tuple[str, str]] = ()
 
-    def __init__(self, tokens: ChatTokens) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: ChatTokens, stop: Sequence[str] = (), window: int | None = None) -> None:
+        self._tokens, self.stop, self.window = tokens, stop, window
 
     def check_can_sample(self) -> None:
         """Nothing: an engine or a server that has loaded a model can sample from it."""
@@ -363,6 +362,13 @@ class ChatPolicy:
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
         """What follows a reply (T,): the text, or the chat template around it."""
         return self._tokens.feedback(text, reply)
+
+    def encode_reply(self, text: str) -> Ids:
+        """The ids (T,) of a given reply, such as a demonstration's, as if it had been sampled.
+
+        They end in an end token, unless the text ends in a stop string.
+        """
+        return self._tokens.reply(text, self.stop)
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
         """Start and end (T, 2) of each token's text in the reply's."""
@@ -381,12 +387,6 @@ def copy_backend(tokenizer: Any) -> Tokenizer:
             f"{type(tokenizer).__name__} is not backed by the tokenizers library; give a fast tokenizer"
         )
     return TextTokenizer(Tokenizer.from_str(backend.to_str()), "copy").backend
-
-
-def _bos(tokenizer: Any) -> Ids:
-    """The beginning-of-sequence token (1,), if the tokenizer puts it before every text; otherwise (0,)."""
-    first = tokenizer("")["input_ids"][:1]
-    return np.array(first if first == [tokenizer.bos_token_id] else [], dtype=np.int64)
 
 
 def _characters(data: bytes) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -16,10 +17,11 @@ import numpy as np
 
 from memenvs.core.data import is_whole
 from memenvs.core.env import Info, env_name, text_env_of
-from memenvs.core.episode import Ids, Reply
+from memenvs.core.episode import Episode, Ids, Reply
 from memenvs.core.errors import ServerError
 from memenvs.core.servers import OpenAIClient
 from memenvs.core.spaces import replace_surrogates
+from memenvs.core.text import thought_end
 from memenvs.core.tools import ToolUse, as_thought
 from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.policy import Limit, reply_limits
@@ -35,32 +37,29 @@ _CALL_AS_TEXT = re.compile(
 )
 """How models write calls, which a server without their parser leaves in the text."""
 
-_CUT, _FEW = 0.7, 4  # share of a prompt that a server must have read, and replies before empty ones are told
+_CUT, _FEW = 0.7, 4  # share of a prompt that a server must have read, and replies before a warning of them
+_LENGTH = ("length", "max_tokens", "MAX_TOKENS")  # how servers say that a reply was cut at its limit
+_ADVICE = {
+    "thought": "hold a thought and no text: start the server with the model's reasoning parser "
+    "(vLLM, SGLang: --reasoning-parser NAME) or without one, or switch thinking off",
+    "cut": "were cut at their limit: raise --max-new-tokens (a judge's max_tokens), or switch thinking off",
+    "empty": "are empty: check the model's chat template and stop strings",
+}
 _log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
 
 class Completion(NamedTuple):
-    """A reply of an endpoint.
+    """A reply of an endpoint."""
 
-    Attributes:
-        text: of the message, without a thought that the server separates.
-        finish: why it ended: `"stop"`, `"length"` or another word of the server's.
-        stop: the stop string that ended it, where the server says so; it is not part of the text.
-        tells_stop: whether this server says which stop string ended a reply.
-        message: the whole message, as the server sent it.
-        prompt_tokens: of the messages, by the model's tokenizer; None where the server does not count.
-        reply_tokens: of the reply, likewise; what the model thought unseen is included.
-    """
-
-    text: str
-    finish: str
-    stop: str = ""
-    tells_stop: bool = False
-    message: Mapping[str, Any] = MappingProxyType({})
-    prompt_tokens: int | None = None
-    reply_tokens: int | None = None
+    text: str  # of the message, without a thought that the server separates
+    finish: str  # why it ended: `"stop"`, `"length"` or another word of the server's
+    stop: str = ""  # the stop string that ended it, where the server says so; it is not part of the text
+    tells_stop: bool = False  # whether this server says which stop string ended a reply
+    message: Mapping[str, Any] = MappingProxyType({})  # as the server sent it
+    prompt_tokens: int | None = None  # by the model's tokenizer; None where the server does not count
+    reply_tokens: int | None = None  # likewise; what the model thought unseen is included
 
     @property
     def thought(self) -> str:
@@ -116,6 +115,7 @@ def read_completion(answer: Any) -> Completion:
     """
     choice = answer["choices"][0]
     message, finish = choice["message"], str(choice.get("finish_reason", ""))
+    finish = "length" if finish in _LENGTH else finish
     text = read_content(message.get("content"))[0] or _text_of(message.get("refusal"))
     usage = answer.get("usage") or {}
     counts = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
@@ -163,11 +163,8 @@ def _text_of(part: Any) -> str:
 def with_thought(env: gym.Env[Any, Any], thought: str, text: str, *, cut: bool = False) -> str:
     """A reply in which a thought that the server separated is back where its environment reads it.
 
-    Args:
-        env: the environment, wrapped or not.
-        thought: what the model thought first; may be empty.
-        text: of the message. A text that opens with its own thought needs no other.
-        cut: whether the reply ended at its limit, so that a thought without text is not closed.
+    A text that opens with its own thought needs no other. `cut` says that the reply ended at its limit, so
+    that a thought without text is not closed.
     """
     if not thought or text.lstrip().startswith(("<think>", "<reasoning>")):
         return text
@@ -200,8 +197,9 @@ class TokenEndpoint(ChatPolicy):
         stop: Sequence[str] = (),
         window: int | None = None,
     ) -> None:
-        super().__init__(tokens)
-        self.client, self.fields, self.stop, self.window = client, fields, stop, window
+        super().__init__(tokens, stop, window)
+        self.client, self.fields = client, fields
+        self.watch = Watch(client.url)
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -235,70 +233,85 @@ class TokenEndpoint(ChatPolicy):
             if finished and not (len(ids) and int(ids[-1]) in self._tokens.ends):
                 ids = self._tokens.reply(text, self.stop)
         ids = np.array(ids, dtype=np.int64)
-        return Reply(self._tokens.reply_text(ids), ids, np.zeros(len(ids)), finished)
+        text = self._tokens.reply_text(ids)
+        self.watch.see({}, Completion(text, str(choice.get("finish_reason"))))
+        return Reply(text, ids, np.zeros(len(ids)), finished)
 
 
 class Watch:
-    """Warns, once each, of what makes a run worth nothing without an error.
+    """Warns, once, of what makes a run worth nothing without an error.
 
-    These are replies without text, tool calls left in the text, and a server that read fewer tokens than were
-    sent.
-
-    Args:
-        url: of the server, for the warnings.
+    These are replies without text or cut at their limit, episodes without the form that their environment
+    asks for, tool calls left in the text, and a server that read fewer tokens than were sent.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._replies, self._empty = 0, 0
-        self._said: set[str] = set()
+        self.warned: set[str] = set()
+        self._replies, self._useless = 0, Counter[str]()
+        self._finish = ""
+        self._episodes, self._formed = 0, 0
 
     def see(self, fields: Mapping[str, Any], reply: Completion) -> None:
         """Look at the reply to a request's fields."""
         calls = reply.message.get("tool_calls")
         self._replies += 1
-        self._empty += not (reply.text.strip() or calls or (reply.thought and reply.finish != "length"))
-        if self._replies >= _FEW and self._empty > self._replies / 2:
-            self._warn(
-                "empty",
-                f"{self._empty} of {self._replies} replies are empty, the last one with finish_reason "
-                f"{reply.finish!r}; if that is 'length', the model spent all its tokens on a thought: allow "
-                "more of them, or switch thinking off",
-            )
+        has_text = bool(reply.text[thought_end(reply.text) :].strip() or calls)
+        if reply.finish == "length" or not has_text:
+            kind = "thought" if reply.thought or reply.text.strip() else "empty"
+            self._useless["cut" if reply.finish == "length" else kind] += 1
+            self._finish = reply.finish
+        self._check(_FEW)
         if fields.get("tools") and not calls and _CALL_AS_TEXT.search(reply.text):
             self._warn(
                 "call",
                 f"it left a tool call in the text, where none is played ({reply.text!r:.60}); start it with "
                 "the model's tool-call parser (vLLM: --enable-auto-tool-choice --tool-call-parser NAME)",
             )
-        if reply.prompt_tokens is not None and "cut" not in self._said:
-            (sent,) = load_tokenizer().counts(["\n".join(map(_text_in, fields["messages"]))])
+        if reply.prompt_tokens is not None and "window" not in self.warned:
+            texts = (read_content(message.get("content"))[0] for message in fields["messages"])
+            (sent,) = load_tokenizer().counts(["\n".join(texts)])
             if reply.prompt_tokens < _CUT * sent - 100:
                 self._warn(
-                    "cut",
+                    "window",
                     f"it read {reply.prompt_tokens:,} tokens of a prompt of about {sent:,}; if it cuts "
                     "prompts, raise its context length (Ollama: num_ctx, llama.cpp: --ctx-size)",
                 )
 
+    def see_episode(self, episode: Episode) -> None:
+        """Look at the metric `format` of an episode that has ended, if it has one."""
+        if not episode.error and "format" in episode.metrics:
+            self._episodes += 1
+            self._formed += episode.metrics["format"] > 0
+            self._check(_FEW)
+
+    def end(self) -> None:
+        """Warn of what few replies or episodes have shown, as no more of them come."""
+        self._check(1)
+
+    def _check(self, few: int) -> None:
+        useless = self._useless.total()
+        if self._replies >= few and useless > self._replies / 2:
+            parts = "; ".join(f"{count} {_ADVICE[kind]}" for kind, count in self._useless.most_common())
+            last = f"the last finish_reason is {self._finish!r}"
+            self._warn("useless", f"{useless} of {self._replies} replies are of no use ({last}): {parts}")
+        elif self._episodes >= few and not self._formed and "useless" not in self.warned:
+            self._warn(
+                "form",
+                f"0 of {self._episodes} episodes have replies in the form that the environment asks for; "
+                "read one (memenvs view), and change --system-prompt, --examples, --stop or the template",
+            )
+
     def _warn(self, kind: str, what: str) -> None:
-        if kind not in self._said:
-            self._said.add(kind)
+        if kind not in self.warned:
+            self.warned.add(kind)
             _log.warning("%s: %s", self.url, what)
-
-
-def _text_in(message: Message) -> str:
-    return read_content(message.get("content"))[0]
 
 
 class Prompts:
     """An episode as an endpoint reads it: each observation is one message of the user.
 
-    Attributes:
-        fields: of every request.
-        messages: to send at this turn.
-
-    Args:
-        env: that is played, wrapped or not.
+    `fields` are those of every request, and `messages` are to be sent at this turn.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -333,14 +346,12 @@ class TextConversation(Prompts):
     """
 
     def observe(self, observation: Any, info: Info) -> None:
-        """Take what the next reply answers; it follows the messages so far, or begins again."""
         if self.messages and info["context"] == "append":
             self.messages.append(_user(info["feedback"], observation))
         else:
             super().observe(observation, info)
 
     def read(self, completion: Completion) -> str:
-        """The reply to play; its message joins the conversation."""
         self.messages.append(_assistant(completion))
         return super().read(completion)
 
@@ -364,7 +375,6 @@ class ToolConversation(Prompts):
         self._fault = ""
 
     def observe(self, observation: Any, info: Info) -> None:
-        """Take what the next reply answers; it follows the messages so far, or begins again."""
         use = self._use
         if not self.messages or info["context"] == "rewrite":
             self.messages = [_user(use.explain(use.prompt(), self._fault), observation)]
@@ -379,19 +389,19 @@ class ToolConversation(Prompts):
             self.messages.append(_user("", observation))
 
     def read(self, completion: Completion) -> str:
-        """The reply to play; its message joins the conversation."""
         thought, message = completion.thought, _assistant(completion)
         self.messages.append(message)
         if not (calls := completion.message.get("tool_calls")):
             self._call = {}
             self._fault = self._use.no_call
             return with_thought(self._env, thought, completion.text, cut=completion.finish == "length")
-        call = _first_call(calls)
-        number = call.id or f"call-{len(self.messages)}"
-        self._call = {"tool_call_id": number, "name": call.name}
-        function = {"name": call.name, "arguments": call.json}
+        id, name, arguments = _first_call(calls)
+        number = id or f"call-{len(self.messages)}"
+        self._call = {"tool_call_id": number, "name": name}
+        text = replace_surrogates(json.dumps(arguments, ensure_ascii=False))
+        function = {"name": name, "arguments": text}
         message["tool_calls"] = [{"id": number, "type": "function", "function": function}]
-        reply, self._fault = self._use.call(call.name, call.arguments, thought, completion.text)
+        reply, self._fault = self._use.call(name, arguments, thought, completion.text)
         return reply
 
     @property
@@ -399,17 +409,8 @@ class ToolConversation(Prompts):
         return cast(ToolUse, text_env_of(self._env).tool_use())
 
 
-class _Call(NamedTuple):
-    """A tool call; `json` is its arguments as text."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any]
-    json: str
-
-
-def _first_call(calls: Any) -> _Call:
-    """The first tool call, in any form that a server or a model gives it.
+def _first_call(calls: Any) -> tuple[str, str, dict[str, Any]]:
+    """Id, name and arguments of the first tool call, in any form that a server or a model gives it.
 
     OpenAI sends the arguments as JSON, other servers as an object. What no tool takes, such as a list, NaN or
     text that is not JSON, is left out, so that the server can read the call again.
@@ -423,17 +424,14 @@ def _first_call(calls: Any) -> _Call:
         fields = json.loads(fields) if isinstance(fields, str) else fields
     except (ValueError, RecursionError):
         fields = {}
-    known = fields.items() if isinstance(fields, dict) else ()
-    arguments = {field: value for field, value in known if _is_plain(value)}
-    text = replace_surrogates(json.dumps(arguments, ensure_ascii=False))
+    arguments = {
+        field: value
+        for field, value in (fields.items() if isinstance(fields, dict) else ())
+        if not isinstance(value, (dict, list)) and (not isinstance(value, float) or math.isfinite(value))
+    }
     texts = (call.get("id"), function.get("name"))
     id, name = (replace_surrogates(value) if isinstance(value, str) else "" for value in texts)
-    return _Call(id, name, arguments, text)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether it is text, a finite number, true, false or null, which a tool can take."""
-    return not isinstance(value, (dict, list)) and (not isinstance(value, float) or math.isfinite(value))
+    return id, name, arguments
 
 
 def _assistant(completion: Completion) -> Message:

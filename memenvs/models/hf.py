@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -45,16 +45,13 @@ from memenvs.models.lora import (
     without_adapter,
 )
 from memenvs.models.packaged import MODELS, base_of, is_adapter, resolve
-from memenvs.models.policy import Dtype, Limit, LoRA, PolicyOutput, SamplingParams, reply_limits
+from memenvs.models.policy import Limit, LoRA, PolicyOutput, reply_limits
 from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
+from memenvs.models.settings import ChatSettings, Dtype, SamplingParams
 
-CHAT_SETTINGS = (
-    "chat",
-    "chat_args",
-    "split_special_tokens",
-    "system_prompt",
-)  # saved ones that `ChatTokens` takes
+T = TypeVar("T")
+
 BATCH = 262_144  # tokens of prompts and replies whose keys and values are kept at once
 SETTINGS, VALUE_HEAD = "policy.json", "value_head.safetensors"
 CARD = Path(__file__).with_name("model_card.md")
@@ -73,11 +70,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
         tokenizer: a name, a folder or a fast tokenizer; None: the one beside the model.
         sampling_params: how it samples; None: from the whole distribution at temperature 1. The temperature
             is also that of all log-probabilities (1 where it is 0), which are of the whole distribution
-            even where sampling is truncated.
+            even where sampling is truncated. Ids that no token of the tokenizer has are not in it.
         chat: an observation is a user's message in the tokenizer's chat template; None: if it has one.
-        chat_args: arguments of the template, such as `{"enable_thinking": False}`.
-        split_special_tokens: encode control tokens that a prompt's text spells as ordinary text.
-        system_prompt: text of a system message before every fresh prompt of a chat.
+        chat_settings: the template's arguments, control tokens and the system message; None: the defaults.
         lora: an adapter to train instead of the model, whose weights are shared and frozen; None: that of the
             model's folder, if it is an adapter's. On a CPU its sum with the weights samples, which computes
             faster and rounds differently.
@@ -100,9 +95,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
         *,
         sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
-        chat_args: Mapping[str, Any] | None = None,
-        split_special_tokens: bool = False,
-        system_prompt: str = "",
+        chat_settings: ChatSettings | None = None,
         lora: LoRA | None = None,
         device: str | None = None,
         dtype: Dtype = "auto",
@@ -120,22 +113,17 @@ class HFPolicy(SequenceReader, ChatPolicy):
             self.model = add_adapter(self.model, lora, base)
         self.tokenizer = load_hf_tokenizer(tokenizer, self.model)
         SequenceReader.__init__(self, self.model)
-        ends = _end_ids(self.model)
-        tokens = ChatTokens(self.tokenizer, chat, ends, chat_args, split_special_tokens, system_prompt)
-        ChatPolicy.__init__(self, tokens)
-        config = self.model.config.get_text_config()
-        self.window: int | None = getattr(config, "max_position_embeddings", None)
+        ends = getattr(self.model.generation_config, "eos_token_id", None)
+        tokens = ChatTokens(self.tokenizer, chat, ends, chat_settings)
+        window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        ChatPolicy.__init__(self, tokens, self.sampling_params.stop, window)
         self._max_batch_tokens = max_batch_tokens
         self.value_head: nn.Linear | None = None
 
     def add_value_head(self, seed: int = 0) -> HFPolicy:
-        """Add a linear layer from hidden states to values, in float32; its first values are near 0.
+        """Add a linear layer from hidden states to values, in float32, and return the policy itself.
 
-        Args:
-            seed: seed of its initial weights; torch's global generator is not used.
-
-        Returns:
-            The policy itself.
+        Its first values are near 0. Its weights depend on `seed` alone, not on torch's global generator.
         """
         width = self.model.config.get_text_config().hidden_size
         weights = np.random.default_rng(seed).normal(0, 1 / (width + 1), (1, width))
@@ -156,7 +144,13 @@ class HFPolicy(SequenceReader, ChatPolicy):
         parts = self._parts if self._merged is None else CausalLM(self._merged.model)
         params = self.sampling_params
         stopping = StoppingCriteria(self._tokens, params.stop, self._vocabulary)
-        return TokenSampler(parts, self.device, params, stopping, self.window, self._max_batch_tokens)
+        limits = self.window, self._max_batch_tokens
+        return TokenSampler(parts, self.device, params, stopping, *limits, self._absent)
+
+    @functools.cached_property
+    def _absent(self) -> Tensor:
+        """(V,) bool, the ids that no token has, on the model's device."""
+        return torch.from_numpy(self._tokens.absent(self._vocabulary)).to(self.device)
 
     def parameters(self) -> list[nn.Parameter]:
         """All parameters that can be trained: the model's, then the value head's."""
@@ -175,13 +169,6 @@ class HFPolicy(SequenceReader, ChatPolicy):
         heads = [] if self.value_head is None else list(self.value_head.parameters())
         backbone = [] if shared else list(self._parts.backbone.parameters())
         return [weight for weight in [*backbone, *heads] if weight.requires_grad]
-
-    def encode_reply(self, text: str) -> Ids:
-        """The ids (T,) of a given reply, such as a demonstration's, as if it had been sampled.
-
-        They end in an end token, unless the text ends in a stop string.
-        """
-        return self._tokens.reply(text, self.sampling_params.stop)
 
     @property
     def template(self) -> str | None:
@@ -263,8 +250,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
         return chosen, entropy_of(logprobs) if entropy else None
 
     def _distributions(self, hidden: Tensor, tokens: int) -> Tensor:
-        """Log-probabilities (N, tokens), nats, of the first `tokens` of the vocabulary."""
+        """Log-probabilities (N, tokens), nats, of the first `tokens` ids; -inf of those that no token has."""
         logits = self._parts.logits(hidden)[:, :tokens]
+        logits = logits.masked_fill(self._absent[:tokens].to(logits.device), -torch.inf)
         return scale_logits(logits, self.sampling_params.temperature).log_softmax(-1)
 
     def compare(
@@ -279,14 +267,9 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
         The distributions are over the whole vocabulary, each at its policy's temperature, and differentiable
         in this policy alone. They are made for some of the tokens at a time, and again in the backward pass.
-
-        Args:
-            sequences: (T,) ids each, as for `forward`.
-            response_masks: (T,) each, as for `forward`.
-            other: a policy of the same vocabulary. Where one of the two models has logits beyond it, both
-                leave them out.
-            states: (N, H) of `other.states`, for the same tokens in the same order.
-            measure: takes log-probabilities (n, V) of this policy and of the other, in nats; returns (n,).
+        Sequences and masks are those of `forward`. The other policy has the same vocabulary (logits beyond it
+        are left out), and `states` (N, H) are its own for the same tokens. `measure` takes log-probabilities
+        (n, V) of this policy and of the other, in nats, and returns (n,).
         """
         size = min(self._vocabulary, other._vocabulary)
 
@@ -310,12 +293,8 @@ class HFPolicy(SequenceReader, ChatPolicy):
         """Write weights, tokenizer, settings and value head; a policy in the folder is replaced as a whole.
 
         If the model has an adapter, only the adapter is written, which names the model; the tokenizer only if
-        it is not the model's own.
-
-        Args:
-            folder: where to write.
-            run: arguments of the training, of which the model card tells the model, the environment, its
-                arguments and the reward methods.
+        it is not the model's own. Of `run`, the arguments of the training, the model card tells the model,
+        the environment, its arguments and the reward methods.
 
         Raises:
             ValueError: the folder holds something other than a policy.
@@ -330,7 +309,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
                 self.model.save_pretrained(fresh)
             if not (has_adapter(self.model) and belongs_to(self.model, self.tokenizer.name_or_path)):
                 self.tokenizer.save_pretrained(fresh)
-            settings = {"chat": self.chat, **self._tokens.settings}
+            settings = {"chat": self.chat, **asdict(self._tokens.settings)}
             value_head = {"value_head": self.value_head is not None}
             write_json(fresh / SETTINGS, {**asdict(self.sampling_params), **settings, **value_head})
             card = model_card(run or {}, self.sampling_params, chat=self.chat, adapter_of=self.adapter_of)
@@ -370,7 +349,7 @@ class HFPolicy(SequenceReader, ChatPolicy):
             self.tokenizer,
             sampling_params=self.sampling_params,
             chat=self.chat,
-            **self._tokens.settings,
+            chat_settings=self._tokens.settings,
             max_batch_tokens=self._max_batch_tokens,
         )
 
@@ -399,19 +378,27 @@ class HFPolicy(SequenceReader, ChatPolicy):
 
         Args:
             model: a folder or a name, as in the constructor.
-            **changes: arguments of the constructor, or fields of `sampling_params`, that replace saved ones.
+            **changes: fields of `SamplingParams` and `ChatSettings`, or other arguments of the constructor,
+                that replace saved ones.
 
         Raises:
             FileNotFoundError: there is no such model.
         """
         settings = saved_settings(model) | changes
         value_head = settings.pop("value_head", False)
-        names = [field.name for field in fields(SamplingParams) if field.name in settings]
-        params = SamplingParams(**{name: settings.pop(name) for name in names})
-        policy = cls(model, sampling_params=params, **settings)
+        params, settings = _taken(SamplingParams, settings)
+        chat_settings, settings = _taken(ChatSettings, settings)
+        policy = cls(model, sampling_params=params, chat_settings=chat_settings, **settings)
         if value_head:
             policy.add_value_head()._read_value_head(resolve(model))
         return policy
+
+
+def _taken(kind: type[T], settings: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
+    """A dataclass of those settings that are its fields, and the other settings."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    instance = kind(**{name: value for name, value in settings.items() if name in names})
+    return instance, {name: value for name, value in settings.items() if name not in names}
 
 
 def saved_settings(model: str | Path) -> dict[str, Any]:
@@ -425,36 +412,29 @@ def load_chat_tokens(
 ) -> ChatTokens:
     """What encodes the prompts of a model, as `HFPolicy` would, without its weights.
 
-    Args:
-        model: a folder or a name, as for `HFPolicy`.
-        chat_args: arguments of the template that replace saved ones.
-        split_special_tokens: as in `HFPolicy`; False: the saved setting.
+    Settings replace those that are saved beside the model; one that is empty or False is the saved one.
 
     Raises:
         FileNotFoundError: there is no tokenizer.
     """
-    saved = {name: value for name, value in saved_settings(model).items() if name in CHAT_SETTINGS}
-    arguments = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
-    settings = saved | {name: value for name, value in arguments.items() if value}
-    return chat_tokens(model, **settings)
+    saved = saved_settings(model)
+    overrides = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
+    settings, _ = _taken(ChatSettings, saved | {name: value for name, value in overrides.items() if value})
+    return chat_tokens(model, settings, saved.get("chat"))
 
 
-def chat_tokens(model: str | Path, **settings: Any) -> ChatTokens:
+def chat_tokens(
+    model: str | Path, settings: ChatSettings | None = None, chat: bool | None = None
+) -> ChatTokens:
     """What encodes the prompts of a model, by the tokenizer and the ends in its folder.
 
-    Args:
-        model: a folder or a name, as for `HFPolicy`.
-        settings: `chat_args`, `split_special_tokens` and `system_prompt`, as for `ChatTokens`.
+    `model` is that of `HFPolicy`, `settings` and `chat` those of `ChatTokens`.
     """
-    return ChatTokens(load_hf_tokenizer(model, None), ends=named_ends(model), **settings)
+    return ChatTokens(load_hf_tokenizer(model, None), chat, named_ends(model), settings)
 
 
 def named_ends(model: str | Path) -> list[int]:
-    """The end tokens that a model names, without its weights; for an adapter those of its base.
-
-    Args:
-        model: a folder or a name, as for `HFPolicy`.
-    """
+    """The end tokens that a model names, without its weights; for an adapter those of its base."""
     name = str(resolve(model))
     base = str(resolve(base_of(name))) if is_adapter(name) else name
     try:
@@ -474,12 +454,8 @@ def model_card(
 ) -> str:
     """A model card, what hubs show of a model's folder; it names no folder of this machine.
 
-    Args:
-        run: arguments of the training.
-        sampling: how replies were sampled.
-        chat: whether prompts are in the chat template.
-        adapter_of: the model that an adapter belongs to; None: a whole model.
-        licence: the base model's, where its folder does not name it.
+    `run` are the arguments of the training, `adapter_of` is the model that an adapter belongs to (None: a
+    whole model), and `licence` that of a base model whose folder names none.
     """
     origin, known = _origin(str(run.get("model") or adapter_of or ""))
     fields = {"base_model": origin if "/" in origin else "", "license": known or licence}
@@ -530,9 +506,3 @@ def entropy_of(logprobs: Tensor) -> Tensor:
     # 0 * -inf would be NaN, in the value and in the gradient
     finite = logprobs.clamp(min=torch.finfo(logprobs.dtype).min)
     return -(logprobs.exp() * finite).sum(dim=-1)
-
-
-def _end_ids(model: PreTrainedModel) -> list[int]:
-    """The end tokens of the model's generation config."""
-    ends = getattr(model.generation_config, "eos_token_id", None)
-    return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [int(ends)]

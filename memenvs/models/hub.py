@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-import huggingface_hub
-from huggingface_hub import constants
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from memenvs.core.errors import near_names
+from memenvs.models.packaged import MODELS, shipped_agents
 
 _FILES = ("config.json", "tokenizer_config.json")  # of a model, or of a tokenizer alone
 
@@ -21,8 +20,17 @@ def check_found(name: str) -> None:
     """
     if Path(name).exists():
         return
+    import huggingface_hub  # slow: it loads an HTTP client, and most models are folders
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    beside = [str(file.parent) for file in Path(name).parent.glob("*/*config.json")]  # of models and adapters
+    near = near_names(name, {*MODELS, *shipped_agents(), *beside})
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise FileNotFoundError(f"no model {name!r}: there is no such folder; give one that holds a model")
+        raise FileNotFoundError(
+            f"no model {name!r}: there is no such folder; give one that holds a model{hint}"
+        )
     try:
         cached = (huggingface_hub.try_to_load_from_cache(name, file) for file in _FILES)
         if any(isinstance(place, str) for place in cached):
@@ -31,12 +39,12 @@ def check_found(name: str) -> None:
     except (RepositoryNotFoundError, HFValidationError):
         raise FileNotFoundError(
             f"no model {name!r} in this folder or on the Hugging Face hub; give the folder or the hub name "
-            "of one, or log in if it is private"
+            f"of one, or log in if it is private{hint}"
         ) from None
     except HfHubHTTPError:  # such as a limit of requests; transformers tries again, and says what is wrong
         return
     except Exception as error:  # of the HTTP library, which differs between versions of huggingface_hub
         raise FileNotFoundError(
             f"no model {name!r} in this folder, and the Hugging Face hub cannot be reached ({error}); give "
-            "the folder of a model"
+            f"the folder of a model{hint}"
         ) from None

@@ -19,7 +19,7 @@ from memenvs.core.files import damage_in_one_line
 from memenvs.models import lora
 from memenvs.models.hub import check_found
 from memenvs.models.packaged import base_of, is_adapter, resolve
-from memenvs.models.policy import Dtype
+from memenvs.models.settings import Dtype
 
 
 @checked

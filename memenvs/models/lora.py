@@ -36,12 +36,8 @@ M = TypeVar("M", bound=nn.Module)
 def add_adapter(model: PreTrainedModel, lora: LoRA, base: str = "") -> PreTrainedModel:
     """A copy of a causal model with a fresh adapter; it shares the model's weights, which are frozen.
 
-    The adapter is in the model's dtype, and made without torch's global generator.
-
-    Args:
-        model: the model that gets the adapter.
-        lora: what to add.
-        base: the name that the adapter's users load the model by; "": the model's own.
+    The adapter is in the model's dtype, and made without torch's global generator. `base` is the name that
+    its users load the model by; "": the model's own.
     """
     config = peft.LoraConfig(
         r=lora.rank,
@@ -176,13 +172,8 @@ def without_adapter(model: PreTrainedModel) -> PreTrainedModel:
 class MergedModel:
     """A copy of a model with its adapter added to the weights; everything else is shared.
 
-    It decodes without the adapter's small products. The sums are rounded to the model's dtype.
-
-    Attributes:
-        model: the copy.
-
-    Args:
-        adapted: the model with the adapter, which does not change.
+    It decodes without the adapter's small products. The sums are rounded to the model's dtype. `model` is the
+    copy; the adapted model does not change.
     """
 
     def __init__(self, adapted: PreTrainedModel):

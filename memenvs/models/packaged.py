@@ -33,23 +33,13 @@ CONVERTED = "converted.json"  # the card of a conversion, likewise
 
 
 class PackagedModel(NamedTuple):
-    """A model inside a distribution of the package index.
+    """A model inside a distribution of the package index."""
 
-    Attributes:
-        name: what users choose it by.
-        title: its own name.
-        distribution: the one that contains it; it is never imported, and its dependencies are not needed.
-        version: of the distribution.
-        file: GGUF with weights, tokenizer and chat template, as the distribution lists it.
-        sha256: of the file.
-        licence: of the model.
-    """
-
-    name: str
-    title: str
-    distribution: str
-    version: str
-    file: str
+    name: str  # what users choose it by
+    title: str  # its own name
+    distribution: str  # the one that contains it; it is never imported, and its dependencies are not needed
+    version: str  # of the distribution
+    file: str  # GGUF with weights, tokenizer and chat template, as the distribution lists it
     sha256: str
     licence: str
 

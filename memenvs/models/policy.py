@@ -4,57 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-from msgspec import Meta
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memenvs.core.data import Count, Whole, checked
+from memenvs.core.data import Count, checked
 from memenvs.core.env import MAX_REPLY_CHARS
-from memenvs.core.episode import Episode, Ids, Reply, Turn
+from memenvs.core.episode import Episode, Ids, Reply, TokenSpans, Turn
 from memenvs.core.spaces import clean_text, replace_surrogates
-from memenvs.models.chat import TokenText
+from memenvs.models.chat import ChatPolicy, TokenText
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Dtype = Literal["auto", "bfloat16", "float32"]
-"""What a model by name computes in; see `memenvs.models.loading.load_model`."""
-
 Limit = int | Sequence[int]
 """Tokens, one number for all prompts or one for each."""
-
-
-@checked
-@dataclass(frozen=True)
-class SamplingParams:
-    """How tokens are sampled: by probability, from what `top_k`, then `top_p`, then `min_p` leave.
-
-    Args:
-        temperature: at least 0; 0 takes the likeliest token.
-        top_p: in (0, 1]; only the likeliest tokens that together have this probability are sampled.
-        top_k: only this many of the likeliest tokens are sampled; 0: all.
-        min_p: in [0, 1]; only tokens at least this share as likely as the likeliest one are sampled.
-        stop: strings that end a reply; the token that completes one is the reply's last, and what it shows
-            beyond the string stays.
-    """
-
-    temperature: Annotated[float, Meta(ge=0)] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    top_k: Whole = 0
-    min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    stop: Sequence[Annotated[str, Meta(min_length=1)]] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", tuple(self.stop))
-
-    @property
-    def truncates(self) -> bool:
-        """Whether some tokens are never sampled."""
-        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
 
 
 @checked
@@ -88,8 +55,8 @@ class PolicyOutput(NamedTuple):
     values: Tensor | None
 
 
-class TokenPolicy(Protocol):
-    """A model that replies to prompts of token ids.
+class PromptReader(Protocol):
+    """What makes token ids of prompts.
 
     Attributes:
         window: tokens of prompt and reply together; None: any number.
@@ -97,23 +64,24 @@ class TokenPolicy(Protocol):
 
     window: int | None
 
-    def check_can_sample(self) -> None:
-        """Raise a `ValueError` where the model can be trained or scored here, but not sampled."""
-        return None
-
     def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), in the chat template where the policy has one."""
+        """A fresh prompt (T,), in the chat template where there is one."""
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
         """What follows a reply (T,) in an episode that appends: `text`, or the chat around it."""
+
+
+class TokenPolicy(PromptReader, TokenSpans, Protocol):
+    """A model that replies to prompts of token ids."""
+
+    def check_can_sample(self) -> None:
+        """Raise a `ValueError` where the model can be trained or scored here, but not sampled."""
+        return None
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:
         """A reply to each prompt, sampled from its own generator alone."""
-
-    def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Start and end (T, 2) of each token's text, in characters of the reply's text."""
 
 
 class StreamingPolicy(TokenPolicy, Protocol):
@@ -127,25 +95,6 @@ class StreamingPolicy(TokenPolicy, Protocol):
 
     def cancel(self) -> None:
         """Drop the replies that have not ended."""
-
-
-class ReplyReader(Protocol):
-    """What reads given episodes as token ids: a policy, or its encoding side.
-
-    Attributes:
-        window: as in `TokenPolicy`.
-    """
-
-    window: int | None
-
-    def encode(self, observation: str) -> Ids:
-        """A fresh prompt (T,), as `TokenPolicy.encode` gives it."""
-
-    def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """What follows a reply (T,), as `TokenPolicy.encode_feedback` gives it."""
-
-    def encode_reply(self, text: str) -> Ids:
-        """A given reply (T,), as if it had been sampled."""
 
 
 NO_IDS: Ids = np.zeros(0, np.int64)
@@ -166,11 +115,9 @@ class ScriptedPolicy(TokenPolicy):
         self._tokens = TokenText(load_tokenizer(tokenizer).backend)
 
     def encode(self, observation: str) -> Ids:
-        """The observation's ids (T,)."""
         return self._tokens.encode(observation)
 
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
-        """The text's ids (T,)."""
         return self._tokens.encode(text)
 
     def sample(
@@ -178,31 +125,26 @@ class ScriptedPolicy(TokenPolicy):
     ) -> list[Reply]:
         """The function's reply to each prompt; `rngs` are not used. A truncated reply is not finished."""
         limits = reply_limits([len(prompt) for prompt in prompts], max_new_tokens, self.window)
-        return [self._one(prompt, limit) for prompt, limit in zip(prompts, limits, strict=True)]
+        replies = []
+        for prompt, limit in zip(prompts, limits, strict=True):
+            text = replace_surrogates(self._reply(self._tokens.decode(prompt)))
+            ids = self._tokens.encode(text)
+            finished = len(ids) <= limit
+            if not finished:
+                ids = ids[:limit]
+                text = self._tokens.decode(ids)
+            replies.append(Reply(text, ids, np.zeros(len(ids)), finished))
+        return replies
 
     def spans(self, reply: Ids) -> NDArray[np.int64]:
-        """Start and end (T, 2) of each token's text, in characters of the reply's text."""
         return self._tokens.spans(reply)
 
-    def _one(self, prompt: Ids, limit: int) -> Reply:
-        text = replace_surrogates(self._reply(self._tokens.decode(prompt)))
-        ids = self._tokens.encode(text)
-        finished = len(ids) <= limit
-        if not finished:
-            ids = ids[:limit]
-            text = self._tokens.decode(ids)
-        return Reply(text, ids, np.zeros(len(ids)), finished)
 
-
-def tokenised(policy: ReplyReader, episode: Episode) -> Episode:
+def tokenised(policy: ChatPolicy, episode: Episode) -> Episode:
     """An episode with token ids, as if the policy had sampled the replies, to learn from or to be scored.
 
     A reply ends with the end token, unless it ends with a stop string. A turn that does not fit the window,
     and those that would be read after it, have no tokens.
-
-    Args:
-        policy: reads the tokens.
-        episode: an episode with its observations.
 
     Raises:
         ValueError: the episode has only replies, as in a file of `evaluate run --no-texts`.
@@ -224,12 +166,7 @@ def tokenised(policy: ReplyReader, episode: Episode) -> Episode:
 
 
 def reply_limits(lengths: Sequence[int], limit: Limit, window: int | None) -> list[int]:
-    """The most tokens of the reply to each prompt: its limit, or what the window leaves; at least 0.
-
-    Args:
-        lengths: tokens of each prompt.
-        limit: as given to `TokenPolicy.sample`.
-        window: as in `TokenPolicy`.
+    """The most tokens of the reply to prompts of these lengths: the limit, or what the window leaves.
 
     Raises:
         ValueError: a prompt is empty.

@@ -8,7 +8,7 @@ the keys and values of those before it and its own. Gradients are those of readi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -49,14 +49,9 @@ def prefix_tree(sequences: Sequence[Ids]) -> list[Segment]:
 
     A prefix that n sequences share for p more tokens than the segment before it saves p (n - 1), and is a
     segment if that exceeds `PREFIX`. Used for prompts before sampling, the sequences of an update and a
-    scorer's requests; each turn of a growing context continues the one before.
-
-    Args:
-        sequences: (T,) ids each.
-
-    Returns:
-        Segments in lexicographic order, each after the one that it continues. A sequence ends in a segment of
-        its own, which no other continues; one without tokens has none.
+    scorer's requests; each turn of a growing context continues the one before. Segments come in lexicographic
+    order, each after the one that it continues. A sequence ends in a segment of its own, which no other
+    continues; one without tokens has none.
     """
     starts = [np.ascontiguousarray(ids[:-1]) for ids in sequences]
     order = [row for row in lexicographic_order(starts) if len(sequences[row])]
@@ -95,10 +90,6 @@ def pack_batches(sequences: Sequence[Ids], budget: int) -> list[list[int]]:
     A batch exceeds the budget where a short prefix is worth a segment among all sequences and not among its
     own. A sequence longer than the budget is a batch of its own; one without tokens is in none. The largest
     batches come first, so that what does not fit the memory fails at once.
-
-    Args:
-        sequences: (T,) ids each.
-        budget: tokens, shared prefixes counted once; at least 1.
     """
     tree = prefix_tree(sequences)
     below = [segment.end - segment.start for segment in tree]  # tokens of a segment and all that continue it
@@ -126,17 +117,11 @@ def packed_tokens(sequences: Sequence[Ids]) -> int:
 
 
 class AttentionCall(NamedTuple):
-    """Segments whose attention is computed together, padded to the longest.
+    """Segments whose attention is computed together, padded to the longest."""
 
-    Attributes:
-        rows: number of segments, at least one.
-        width: tokens of the longest.
-        before: numbers of the segments that precede each of them, in order.
-    """
-
-    rows: int
-    width: int
-    before: list[int]
+    rows: int  # number of segments, at least one
+    width: int  # tokens of the longest
+    before: list[int]  # numbers of the segments that precede each of them, in order
 
 
 class PackedBatch:
@@ -158,41 +143,44 @@ class PackedBatch:
 
     def __init__(self, sequences: Sequence[Ids], device: torch.device | str):
         tree = prefix_tree(sequences)
-        siblings = dict[int | None, list[int]]()
+        siblings = dict[int | None, list[int]]()  # the segments that follow each
         for number, segment in enumerate(tree):
             siblings.setdefault(segment.before, []).append(number)
-        together = [
-            (before, [numbers[i] for i in batch])
-            for before, numbers in siblings.items()
-            for batch in _alike([tree[i] for i in numbers])
-        ]
-        order = [number for _, numbers in together for number in numbers]
-        segments = [tree[number] for number in order]
-        self.lengths = [segment.end - segment.start for segment in segments]
-        ends = np.cumsum(self.lengths).tolist()
-        tokens = [np.arange(end - length, end) for end, length in zip(ends, self.lengths, strict=True)]
-        place = {number: i for i, number in enumerate(order)}
-        paths = dict[int | None, list[int]]({None: []})  # places of a segment and those before it
+        self.calls = list[AttentionCall]()
+        order = list[Segment]()
+        widths = list[int]()  # of each segment's call
+        paths = dict[int | None, list[int]]({None: []})  # places in `order` of a segment and those before it
+        # A segment comes after the one that it follows, whose path is known then.
+        for before, numbers in siblings.items():
+            segments = [tree[number] for number in numbers]
+            # Those of like length together; attention copies what they follow for each.
+            lengths = [segment.end - segment.start for segment in segments]
+            for call in micro_batches(lengths, CALL, ALIKE, segments[0].start):
+                width = max(lengths[i] for i in call)
+                self.calls.append(AttentionCall(len(call), width, paths[before]))
+                for i in call:
+                    paths[numbers[i]] = [*paths[before], len(order)]
+                    order.append(segments[i])
+                    widths.append(width)
+        self.lengths = [segment.end - segment.start for segment in order]
+        tokens = np.split(np.arange(sum(self.lengths)), np.cumsum(self.lengths)[:-1])
         self.places = [np.zeros(0, np.int64)] * len(sequences)
         for number, segment in enumerate(tree):
-            paths[number] = [*paths[segment.before], place[number]]
             if number not in siblings:
-                self.places[segment.row] = np.concatenate([tokens[i] for i in paths[number]])
-        self.calls = list[AttentionCall]()
-        index, inverse, padded = list[NDArray[np.int64]](), list[NDArray[np.int64]](), 0
-        for before, numbers in together:
-            width = max(self.lengths[place[number]] for number in numbers)
-            self.calls.append(AttentionCall(len(numbers), width, paths[before]))
-            for number in numbers:
-                length = self.lengths[place[number]]
-                index.append(tokens[place[number]][np.minimum(np.arange(width), length - 1)])
-                inverse.append(padded + np.arange(length))
-                padded += width
-        ids = [sequences[segment.row][segment.start : segment.end] for segment in segments]
-        positions = [np.arange(segment.start, segment.end) for segment in segments]
-        self.ids, self.positions, self.index, self.inverse = (
-            torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(device)
-            for parts in (ids, positions, index, inverse)
+                self.places[segment.row] = np.concatenate([tokens[place] for place in paths[number]])
+        starts = np.cumsum([0, *widths[:-1]])
+
+        def joined(parts: Iterable[NDArray[np.int64]]) -> Tensor:
+            return torch.from_numpy(np.concatenate(list(parts)).astype(np.int64)).to(device)
+
+        self.ids = joined(sequences[row][start:end] for row, start, end, _ in order)
+        self.positions = joined(np.arange(start, end) for _, start, end, _ in order)
+        self.index = joined(
+            numbers[np.minimum(np.arange(width), len(numbers) - 1)]
+            for numbers, width in zip(tokens, widths, strict=True)
+        )
+        self.inverse = joined(
+            start + np.arange(length) for start, length in zip(starts, self.lengths, strict=True)
         )
         self._masks = dict[tuple[int, int, int | None, torch.dtype, torch.device], Tensor]()
 
@@ -207,19 +195,10 @@ class PackedBatch:
         return self._masks[key]
 
 
-def _alike(segments: Sequence[Segment]) -> list[list[int]]:
-    """Those of like length together, of segments that follow the same; attention copies that for each."""
-    lengths = [segment.end - segment.start for segment in segments]
-    return micro_batches(lengths, CALL, ALIKE, segments[0].start)
-
-
 def read_packed(backbone: PreTrainedModel, batch: PackedBatch, cache: DynamicCache | None = None) -> Tensor:
     """Hidden states (N, H) of a batch's tokens, with gradients where torch keeps them.
 
-    Args:
-        backbone: a model for which `can_read_packed` is true.
-        batch: what to read.
-        cache: an empty cache, which gets the keys and values (1, heads, N, D) of the tokens; None: none.
+    `can_read_packed` is true of the model. An empty `cache` gets the keys and values (1, heads, N, D).
     """
     kept = {"use_cache": False} if cache is None else cache_inputs(backbone, cache)
     # Not as an argument of the call: some models (Nemotron) hand none on to their layers.
@@ -267,22 +246,11 @@ def attend(
     softcap: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of a packed batch, in the form that transformers calls.
+    """Attention (1, N, heads, D) of a packed batch, in the form that transformers calls; no weights.
 
-    Args:
-        module: the layer.
-        query: (1, heads, N, D).
-        key: (1, key heads, N, D).
-        value: (1, key heads, N, D).
-        attention_mask: None.
-        scaling: of the scores; None: 1 / sqrt(D).
-        dropout: share of the attention weights that are dropped.
-        sliding_window: the number of tokens that a token sees, itself included; None: all before it.
-        softcap: c in scores = c tanh(scores / c); None: no cap.
-        others: for other implementations.
-
-    Returns:
-        (1, N, heads, D), and None in place of the weights.
+    `query` is (1, heads, N, D), `key` and `value` (1, key heads, N, D). Scores are scaled by `scaling` (None:
+    1 / sqrt(D)) and capped as c tanh(scores / c) with c = `softcap`. A token sees `sliding_window` tokens,
+    itself included (None: all before it).
 
     Raises:
         NotImplementedError: the layer's attention has parts that are not here.

@@ -30,9 +30,6 @@ class SequenceReader:
     A forward pass over several sequences reads a prefix that they share once, without padding; a model that
     `can_read_packed` refuses, or one with gradient checkpointing, reads them as rows padded at the right.
 
-    Args:
-        model: a causal model of transformers.
-
     Raises:
         ValueError: it is not a causal language model.
     """
@@ -56,11 +53,8 @@ class SequenceReader:
     def micro_batches(self, sequences: Sequence[Ids], budget: int) -> list[list[int]]:
         """Numbers of sequences in batches for a pass, each of at most `budget` tokens that it computes.
 
-        Sequences that share a prefix come together; otherwise those of similar length.
-
-        Args:
-            sequences: (T,) ids each.
-            budget: tokens, at least 1; a longer sequence is its own batch.
+        Sequences that share a prefix come together; otherwise those of similar length. One longer than the
+        budget is a batch of its own.
         """
         if self.packs:
             return pack_batches(sequences, budget)
@@ -76,9 +70,7 @@ class SequenceReader:
     def states(self, sequences: Sequence[Ids], response_masks: Masks) -> Tensor:
         """Hidden states (N, H) that the N response tokens are predicted from, of all sequences in order.
 
-        Args:
-            sequences: (T,) ids each, within the model's window.
-            response_masks: (T,) each, True at response tokens; never at the first.
+        Ids and masks are (T,) each, within the model's window; a mask is never True at the first token.
         """
         return self._states_before(sequences, response_masks)[0]
 
@@ -122,12 +114,7 @@ def by_slices(compute: Callable[..., T], columns: Sequence[Tensor], width: int) 
     """Apply a function to slices of columns (N, …) that give a bounded number of logits each.
 
     Where there are several and torch keeps gradients, a slice is computed again in the backward pass, since
-    kept logits would take most of the memory.
-
-    Args:
-        compute: called with a slice of each column.
-        columns: tensors of one length.
-        width: logits that it computes of a row.
+    kept logits would take most of the memory. `width` is the number of logits that a row takes.
     """
     rows = max(1, (LOGITS if torch.is_grad_enabled() else CACHED_LOGITS) // width)
     parts = list(zip(*(column.split(rows) for column in columns), strict=True))

@@ -19,11 +19,12 @@ from memenvs.core.batching import micro_batches, pad_right
 from memenvs.core.episode import Ids, Reply
 from memenvs.models.chat import BROKEN, TokenText
 from memenvs.models.loading import CausalLM, cache_inputs
-from memenvs.models.policy import SamplingParams
 from memenvs.models.prefixes import PackedBatch, attention, can_read_packed, pack_batches, read_packed
+from memenvs.models.settings import SamplingParams
 
-SHRINK = 0.75  # rows that have ended are removed once at most this share of a batch continues
+SHRINK = 0.75  # branches that have ended are removed once at most this share of a batch continues
 PREFILL = 16_384  # tokens of prompts in a forward pass; a longer prompt is read alone
+BLOCK = 256  # tokens whose weights are summed before one block of them is searched
 ATTENTION = "memenvs_decode"  # name of `attend_once` among the attention implementations of transformers
 
 
@@ -31,15 +32,9 @@ class TokenSampler:
     """Samples replies, each from its own uniform numbers, so that none depends on the others in its batch.
 
     Only the last bits of float sums depend on the batch: where a uniform number is within 1e-6 of the border
-    between two tokens, a reply may differ.
-
-    Args:
-        model: computes the logits.
-        device: where the model takes its ids.
-        params: how a token is sampled.
-        stopping: what ends a reply.
-        window: number of positions that the model has; None: any number.
-        max_batch_tokens: tokens of prompts and replies in a batch; bounds the memory of its cache.
+    between two tokens, a reply may differ. The model has `window` positions (None: any number), a batch
+    `max_batch_tokens` tokens of prompts and replies, which bounds the memory of its cache, and the ids of
+    `absent` (V,) are never sampled, since no token has them.
     """
 
     def __init__(
@@ -50,9 +45,12 @@ class TokenSampler:
         stopping: StoppingCriteria,
         window: int | None,
         max_batch_tokens: int,
+        absent: Tensor,
     ):
         self.model, self.device, self.window = model, device, window
-        self._params, self._stopping, self._max_batch_tokens = params, stopping, max_batch_tokens
+        self.attends_once = device.type == "cpu" and can_read_packed(model.backbone)
+        self.params, self.absent = params, absent
+        self._stopping, self._max_batch_tokens = stopping, max_batch_tokens
 
     def __call__(self, prompts: Sequence[Ids], uniforms: Sequence[NDArray[np.float64]]) -> list[Reply]:
         """Replies to prompts, each of at most as many tokens as it has uniform numbers.
@@ -64,8 +62,7 @@ class TokenSampler:
         rows = [i for i, numbers in enumerate(uniforms) if len(numbers)]
         rows.sort(key=lambda i: prompts[i].tobytes())  # equal prompts come into one batch, and are read once
         lengths, room = [len(prompts[i]) for i in rows], max(map(len, uniforms), default=0)
-        on_cpu = self.device.type == "cpu" and can_read_packed(self.model.backbone)
-        with attention(self.model.backbone, ATTENTION) if on_cpu else nullcontext():
+        with attention(self.model.backbone, ATTENTION) if self.attends_once else nullcontext():
             for batch in micro_batches(lengths, self._max_batch_tokens, alike=0, extra=room):
                 chosen = [rows[i] for i in batch]
                 sampled = self._sample([prompts[i] for i in chosen], [uniforms[i] for i in chosen])
@@ -78,13 +75,12 @@ class TokenSampler:
         ids, logprobs = np.zeros(numbers.shape, dtype=np.int64), np.zeros(numbers.shape)
         lengths = np.array([len(limit) for limit in uniforms])
         finished = np.zeros(len(prompts), dtype=bool)
-        active = _ActiveRows(self, prompts, numbers.shape[1])
+        branches = _Branches(self, prompts, numbers.shape[1])
         for step in range(numbers.shape[1]):
-            rows = active.rows
-            chance = torch.from_numpy(numbers[rows, step]).to(self.device)
-            tokens, nats = sample_tokens(active.logits, chance, self._params)
-            ids[rows, step], logprobs[rows, step] = tokens.cpu().numpy(), nats.cpu().numpy()
-            if not np.isfinite(logprobs[rows, step]).all():
+            rows = branches.rows
+            tokens, nats = branches.sample(numbers[rows, step])
+            ids[rows, step], logprobs[rows, step] = tokens, nats
+            if not np.isfinite(nats).all():
                 raise FloatingPointError(
                     f"the model's logits are not numbers at token {step} of a reply (NaN or infinite): "
                     "its weights have diverged, or its dtype is too narrow; load an earlier checkpoint"
@@ -93,7 +89,7 @@ class TokenSampler:
             lengths[ended], finished[ended] = step + 1, True
             if lengths.max() == step + 1:
                 break
-            active.read(tokens, lengths[rows] > step + 1)
+            branches.read(tokens, lengths[rows] > step + 1)
         written = [(ids[i, :n].copy(), logprobs[i, :n].copy()) for i, n in enumerate(lengths)]
         return [
             Reply(self._stopping.text.reply_text(tokens), tokens, nats, bool(done))
@@ -104,12 +100,9 @@ class TokenSampler:
 class StoppingCriteria:
     """Decides which replies have ended: by an end token, or by the token that completes a stop string.
 
-    Only rows whose newest token could complete a stop string are decoded, and of those only the last tokens.
-
-    Args:
-        text: decodes, and knows the end tokens.
-        stop: strings, none empty.
-        vocabulary: number of tokens that can be sampled.
+    Where a token is always the same bytes, only rows whose newest token could complete a stop string are
+    decoded. Their last tokens are, and the whole reply where these have a stop string or broken characters.
+    No string of `stop` is empty; `vocabulary` is the number of tokens that can be sampled.
     """
 
     def __init__(self, text: TokenText, stop: Sequence[str], vocabulary: int):
@@ -126,14 +119,20 @@ class StoppingCriteria:
         over = self._ends[newest]
         if self._stop:
             for place in np.flatnonzero(self._completing[newest] & ~over):
-                tail = self.text.decode(ids[rows[place], max(0, step + 1 - self._tail) : step + 1])
-                over[place] = any(string in tail for string in self._stop)
+                reply = ids[rows[place], : step + 1]
+                tail = self.text.decode(reply[-self._tail :])
+                # A tail that begins inside a character can break all characters that are spelled in bytes.
+                if BROKEN in tail or any(string in tail for string in self._stop):
+                    whole = self.text.decode(reply)
+                    over[place] = any(string in whole for string in self._stop)
         return over
 
     def _completing_tokens(self, vocabulary: int) -> NDArray[np.bool_]:
         """(V,) which tokens could complete a stop string."""
         if not self._stop:
             return np.zeros(vocabulary, dtype=bool)
+        if not self.text.byte_level:
+            return np.ones(vocabulary, dtype=bool)
         last = {string[-1] for string in self._stop}
         if not all(letter.isascii() for letter in last):
             last.add(BROKEN)  # the last byte of such a letter may be a token of its own
@@ -142,28 +141,21 @@ class StoppingCriteria:
 
 
 def sample_tokens(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
-    """Token ids (B,) and their log-probabilities (B,) in nats, by inverting the cumulative distribution.
+    """Token ids (B, n) and their log-probabilities (B, n) in nats, by inverting the cumulative distribution.
 
-    A row's token depends on its own logits and number alone. The log-probabilities are those of the whole
-    distribution at the temperature, also where `params` truncate it.
-
-    Args:
-        logits: (B, V).
-        uniforms: (B,) float64 in [0, 1).
-        params: how tokens are sampled.
+    A token depends on the logits of its row, of (B, V), and on its own number alone, of `uniforms` (B, n),
+    float64 in [0, 1). The log-probabilities are those of the whole distribution at the temperature, also
+    where `params` truncate it.
     """
     scaled = scale_logits(logits, params.temperature)
     top, likeliest = scaled.max(1, keepdim=True)
     weights = (scaled - top).exp_()  # the one exponential of a step: it dominates with large vocabularies
-    sums = weights.cumsum(1, dtype=torch.float64)
-    total = sums[:, -1:]
     if params.temperature == 0:
-        ids = likeliest
-    elif params.truncates:
-        ids = _invert(_truncate(weights, params).cumsum(1, dtype=torch.float64), uniforms)
+        ids = likeliest.expand(uniforms.shape)
     else:
-        ids = _invert(sums, uniforms)
-    return ids[:, 0], ((scaled.gather(1, ids) - top).double() - total.log())[:, 0]
+        ids = _invert(_truncate(weights, params) if params.truncates else weights, uniforms)
+    total = weights.sum(1, keepdim=True, dtype=torch.float64)
+    return ids, (scaled.gather(1, ids) - top).double() - total.log()
 
 
 def scale_logits(logits: Tensor, temperature: float) -> Tensor:
@@ -174,10 +166,10 @@ def scale_logits(logits: Tensor, temperature: float) -> Tensor:
 
 def _truncate(weights: Tensor, params: SamplingParams) -> Tensor:
     """Weights (B, V), 0 where a token is not sampled; tokens as likely as the last one kept stay."""
-    if 0 < params.top_k < weights.shape[1]:
+    if params.top_k and params.top_k < weights.shape[1]:
         least = weights.topk(params.top_k, dim=1).values[:, -1:]
         weights = weights.where(weights >= least, 0)
-    if params.top_p < 1:
+    if params.top_p is not None and params.top_p < 1:
         falling = weights.sort(dim=1, descending=True).values
         sums = falling.cumsum(1, dtype=torch.float64)
         enough = (sums < params.top_p * sums[:, -1:]).sum(1, keepdim=True)
@@ -185,143 +177,222 @@ def _truncate(weights: Tensor, params: SamplingParams) -> Tensor:
     return weights.where(weights >= params.min_p, 0) if params.min_p else weights  # the largest weight is 1
 
 
-def _invert(sums: Tensor, uniforms: Tensor) -> Tensor:
-    """The tokens (B, 1) in whose share of the cumulative weights (B, V) the uniform numbers (B,) fall."""
-    whole = sums[:, -1:]
-    # Below the whole even where the product rounds up, so that no token without weight is found.
-    reached = torch.minimum(uniforms[:, None] * whole, torch.nextafter(whole, torch.zeros_like(whole)))
-    return torch.searchsorted(sums, reached, right=True).clamp_(max=sums.shape[1] - 1)
+def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """The tokens (B, n) in whose share of the summed weights (B, V) the uniform numbers (B, n) fall."""
+    # Sums of blocks first: a cumulative sum over a whole vocabulary is slow, and one block of it is enough.
+    blocks = torch.nn.functional.pad(weights, (0, -weights.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
+    sums = blocks.sum(2, dtype=torch.float64).cumsum(1)
+    reached = uniforms * sums[:, -1:]
+    block = _search(sums, reached)
+    before = sums.gather(1, (block - 1).clamp(min=0)).where(block > 0, 0)
+    rows = torch.arange(len(weights), device=weights.device)[:, None]
+    inside = blocks[rows, block].cumsum(2, dtype=torch.float64)
+    ids = block * BLOCK + _search(inside, (reached - before)[..., None])[..., 0]
+    return ids.clamp_(max=weights.shape[1] - 1)  # beyond it only where a weight is NaN
+
+
+def _search(sums: Tensor, reached: Tensor) -> Tensor:
+    """The first places at which rising sums (..., V) exceed the numbers (..., n)."""
+    whole = sums[..., -1:]
+    # Below the whole even where rounding reaches it, so that no token without weight is found.
+    below = torch.minimum(reached, torch.nextafter(whole, torch.zeros_like(whole)))
+    return torch.searchsorted(sums, below, right=True).clamp_(max=sums.shape[-1] - 1)
 
 
 class PreallocatedLayer(DynamicLayer):
     """A cache layer with room for the tokens to come, so that a step writes one token and copies none.
 
-    Args:
-        keys: (heads, N, D), whose shape, dtype and device the layer has, as it has those of `values`.
-        values: as `keys`.
-        rows: B.
-        used: tokens of each row that count as written.
-        room: tokens to come.
+    `keys` and `values` are (heads, N, D); the layer has their heads, D and device, `rows` rows in use of
+    `capacity` (a CPU commits the memory of a row when it is first used), `used` tokens of each that count as
+    written, and room for `room` more.
     """
 
     keys: Tensor
     values: Tensor
 
-    def __init__(self, keys: Tensor, values: Tensor, rows: int, used: int, room: int):
+    def __init__(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        dtype: torch.dtype,
+        rows: int,
+        capacity: int,
+        used: int,
+        room: int,
+    ):
         super().__init__()
         # Zeros, because masked values must be finite.
         self.keys, self.values = (
-            states.new_zeros(rows, len(states), used + room, states.shape[-1]) for states in (keys, values)
+            states.new_zeros(capacity, len(states), used + room, states.shape[-1], dtype=dtype)
+            for states in (keys, values)
         )
-        self.used, self.dtype, self.device, self.is_initialized = used, keys.dtype, keys.device, True
+        self.rows, self.used = rows, used
+        self.dtype, self.device, self.is_initialized = dtype, keys.device, True
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Append new states; keys and values (B, heads, used, D) of all tokens."""
         end = self.used + key_states.shape[-2]
-        self.keys[:, :, self.used : end] = key_states
-        self.values[:, :, self.used : end] = value_states
+        self.keys[: self.rows, :, self.used : end] = key_states
+        self.values[: self.rows, :, self.used : end] = value_states
         self.used = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return self.keys[: self.rows, :, :end], self.values[: self.rows, :, :end]
 
     def get_seq_length(self) -> int:
         """Tokens that are in it."""
         return self.used
 
-    def keep(self, rows: Tensor, trim: int) -> None:
+    def copy(self, source: Tensor, target: Tensor, rows: int) -> None:
+        """Write rows `source` to rows `target`; `rows` are in use afterwards."""
+        for states in (self.keys, self.values):
+            states[target, :, : self.used] = states[source, :, : self.used]
+        self.rows = rows
+
+    def keep(self, rows: Tensor, capacity: int, trim: int) -> None:
         """Keep only these rows, without their first `trim` tokens."""
-        self.keys, self.values = self.keys[rows, :, trim:], self.values[rows, :, trim:]
+        for name in ("keys", "values"):
+            states = getattr(self, name)
+            _, heads, width, size = states.shape
+            smaller = states.new_zeros(capacity, heads, width - trim, size)
+            smaller[: len(rows), :, : self.used - trim] = states[rows, :, trim : self.used]
+            setattr(self, name, smaller)
+        self.rows = len(rows)
         self.used -= trim
 
 
 def prefill(
-    backbone: PreTrainedModel, prompts: Sequence[Ids], room: int, device: torch.device
+    backbone: PreTrainedModel,
+    prompts: Sequence[Ids],
+    room: int,
+    device: torch.device,
+    capacity: int | None = None,
+    dtype: torch.dtype | None = None,
 ) -> tuple[DynamicCache, Tensor]:
-    """A cache of all prompts, padded at the left to the longest, and the last hidden state (B, H) of each.
+    """A cache of B prompts, padded at the left to the longest, and the last hidden state (B, H) of each.
 
-    Args:
-        backbone: gives hidden states and fills a cache; see `memenvs.models.loading.CausalLM`.
-        prompts: B prompts; equal ones are read once, and so is a prefix that several share where the model
-            can read packed sequences. Other models read one prompt at a time.
-        room: tokens to come after the prompts.
-        device: where the backbone takes its ids.
+    A prefix that several share is read once where the model can read packed sequences; other models read one
+    prompt at a time. The cache has memory for `capacity` rows (None: B) and `room` tokens after the prompts,
+    in `dtype` (None: that of the model's keys).
     """
-    copies: dict[bytes, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        copies.setdefault(prompt.tobytes(), []).append(row)
-    rows = list(copies.values())
-    distinct = [prompts[same[0]] for same in rows]
     packs = can_read_packed(backbone)
     width, last, allocated = max(map(len, prompts)), torch.empty(0), list[PreallocatedLayer]()
-    for batch in pack_batches(distinct, PREFILL) if packs else [[i] for i in range(len(distinct))]:
+    for batch in pack_batches(prompts, PREFILL) if packs else [[i] for i in range(len(prompts))]:
         cache = DynamicCache()  # made without the config, it also keeps what a sliding window masks
         if packs:
-            packed = PackedBatch([distinct[i] for i in batch], device)
+            packed = PackedBatch([prompts[i] for i in batch], device)
             hidden, places = read_packed(backbone, packed, cache), packed.places
         else:
-            ids = torch.from_numpy(distinct[batch[0]]).to(device)[None]
+            ids = torch.from_numpy(prompts[batch[0]]).to(device)[None]
             hidden = backbone(input_ids=ids, **cache_inputs(backbone, cache)).last_hidden_state[0]
             places = [np.arange(len(hidden))]
         layers = [(layer.keys[0], layer.values[0]) for layer in cast(list[Any], cache.layers)]
         if not allocated:
             last = hidden.new_empty(len(prompts), hidden.shape[-1])
+            rows = len(prompts)
             allocated = [
-                PreallocatedLayer(keys, values, len(prompts), width, room) for keys, values in layers
+                PreallocatedLayer(keys, values, dtype or keys.dtype, rows, capacity or rows, width, room)
+                for keys, values in layers
             ]
         for tokens, i in zip(places, batch, strict=True):
             there = slice(width - len(tokens), width)
-            last[rows[i]] = hidden[int(tokens[-1])]
+            last[i] = hidden[int(tokens[-1])]
             for layer, (keys, values) in zip(allocated, layers, strict=True):
-                layer.keys[rows[i], :, there] = keys[:, tokens]
-                layer.values[rows[i], :, there] = values[:, tokens]
+                layer.keys[i, :, there] = keys[:, tokens]
+                layer.values[i, :, there] = values[:, tokens]
     decoding = DynamicCache()
     decoding.layers = list(allocated)
     return decoding, last
 
 
-class _ActiveRows:
-    """The rows of a batch that the model still reads, with their cache; rows that have ended are removed."""
+class _Branches:
+    """The distinct beginnings of a batch's replies, with their cache.
+
+    Rows with the same prompt and the same tokens so far are one branch, which the model reads once, until
+    they draw different tokens: the rows of a group begin together, and a sure model keeps them together.
+    `rows` (R,) are the numbers of the rows whose replies continue.
+    """
 
     def __init__(self, sampler: TokenSampler, prompts: Sequence[Ids], room: int):
-        self.rows = np.arange(len(prompts))
         self._model, backbone, self._window = sampler.model.model, sampler.model.backbone, sampler.window
         self._takes_positions = "position_ids" in inspect.signature(backbone.forward).parameters
-        self._cache, hidden = prefill(backbone, prompts, room, sampler.device)
-        self.logits = sampler.model.logits(hidden)
+        self._params, self._absent = sampler.params, sampler.absent
+        numbers = dict[bytes, int]()
+        self.rows = np.arange(len(prompts))
+        self._branch = np.array([numbers.setdefault(prompt.tobytes(), len(numbers)) for prompt in prompts])
+        distinct = [prompts[row] for row in np.unique(self._branch, return_index=True)[1]]
+        # `attend_once` computes in float32, and would otherwise convert the whole cache at each token.
+        dtype = torch.float32 if sampler.attends_once else None
+        self._cache, hidden = prefill(backbone, distinct, room, sampler.device, len(prompts), dtype)
+        self._logits = sampler.model.logits(hidden)
         self._behind = cache_inputs(self._model, self._cache)
-        lengths = np.array([len(prompt) for prompt in prompts])
-        self._padding = lengths.max() - lengths
+        lengths = np.array([len(prompt) for prompt in distinct])
+        self._padding = lengths.max() - lengths  # (B,) of each branch, as all that follows
         self._used = int(lengths.max())
-        self._positions = torch.from_numpy(lengths).to(hidden.device)
-        places = np.arange(self._used + room)
-        self._mask = torch.from_numpy(places >= self._padding[:, None]).to(hidden.device)
+        self._device = hidden.device
 
-    def read(self, tokens: Tensor, active: NDArray[np.bool_]) -> None:
-        """Read the tokens (B,) just sampled; `active` (B,) says which rows continue."""
-        if active.mean() <= SHRINK:
-            tokens = self._shrink(tokens, active)
+    def sample(self, uniforms: NDArray[np.float64]) -> tuple[Ids, NDArray[np.float64]]:
+        """The next token (R,) of each row, drawn by its uniform number (R,), and its log-probability (R,)."""
+        order = np.argsort(self._branch, kind="stable")
+        counts = np.bincount(self._branch, minlength=len(self._padding))
+        place = np.empty(len(order), dtype=np.int64)  # of each row among those of its branch
+        place[order] = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        numbers = np.zeros((len(counts), counts.max()))
+        numbers[self._branch, place] = uniforms
+        logits = self._logits.masked_fill(self._absent, -torch.inf)
+        tokens, logprobs = sample_tokens(logits, torch.from_numpy(numbers).to(self._device), self._params)
+        return tokens.cpu().numpy()[self._branch, place], logprobs.cpu().numpy()[self._branch, place]
+
+    def read(self, tokens: Ids, active: NDArray[np.bool_]) -> None:
+        """Read the tokens (R,) just drawn; `active` (R,) says which rows continue."""
+        self.rows, drawn = self.rows[active], tokens[active]
+        ids = self._part(self._branch[active], drawn)
+        if len(np.unique(self._branch)) <= SHRINK * len(ids):
+            ids = self._shrink(ids)
         self._used += 1
-        positions = self._positions[:, None]
-        if self._window is not None:  # rows that have ended run past the last position
+        positions = torch.from_numpy(self._used - 1 - self._padding).to(self._device)[:, None]
+        if self._window is not None:  # branches that have ended run past the last position
             positions = positions.clamp(max=self._window - 1)
-        self.logits = self._model(
-            input_ids=tokens[:, None],
-            attention_mask=self._mask[:, : self._used] if self._padding.any() else None,
+        mask = torch.from_numpy(np.arange(self._used) >= self._padding[:, None]).to(self._device)
+        self._logits = self._model(
+            input_ids=torch.from_numpy(ids).to(self._device)[:, None],
+            attention_mask=mask if self._padding.any() else None,
             **self._behind,
             **({"position_ids": positions} if self._takes_positions else {}),
         ).logits[:, -1]
-        self._positions += 1
 
-    def _shrink(self, tokens: Tensor, active: NDArray[np.bool_]) -> Tensor:
-        self.rows, self._padding = self.rows[active], self._padding[active]
-        trim = int(self._padding.min())
-        self._padding, self._used = self._padding - trim, self._used - trim
-        kept = torch.from_numpy(np.flatnonzero(active)).to(tokens.device)
-        self._positions, self._mask = self._positions[kept], self._mask[kept, trim:]
+    def _part(self, parents: Ids, drawn: Ids) -> Ids:
+        """The newest token (B,) of each branch; rows of one branch that drew different tokens part."""
+        pairs, branch = np.unique(np.stack([parents, drawn], 1), axis=0, return_inverse=True)
+        parent, token = pairs.T
+        parted = np.flatnonzero(parent[1:] == parent[:-1]) + 1  # the first token drawn keeps the place
+        count = len(self._padding)
+        free = np.setdiff1d(np.arange(count + len(parted)), parent)[: len(parted)]
+        places = parent.copy()
+        places[parted] = free
+        if len(parted):
+            rows = max(count, int(free.max()) + 1)
+            source, target = (
+                torch.from_numpy(numbers).to(self._device) for numbers in (parent[parted], free)
+            )
+            for layer in self._cache.layers:
+                cast(PreallocatedLayer, layer).copy(source, target, rows)
+            self._padding = np.concatenate([self._padding, np.zeros(rows - count, dtype=np.int64)])
+            self._padding[free] = self._padding[parent[parted]]
+        self._branch = places[branch.ravel()]
+        ids = np.zeros(len(self._padding), dtype=np.int64)
+        ids[places] = token
+        return ids
+
+    def _shrink(self, ids: Ids) -> Ids:
+        """Remove the branches of which no row continues; the newest tokens of the others."""
+        kept, self._branch = np.unique(self._branch, return_inverse=True)
+        trim = int(self._padding[kept].min())
+        self._padding, self._used = self._padding[kept] - trim, self._used - trim
+        rows = torch.from_numpy(kept).to(self._device)
         for layer in self._cache.layers:
-            cast(PreallocatedLayer, layer).keep(kept, trim)
-        return tokens[kept]
+            cast(PreallocatedLayer, layer).keep(rows, len(self.rows), trim)
+        return ids[kept]
 
 
 def attend_once(
@@ -335,23 +406,11 @@ def attend_once(
     softcap: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one new token of each row to those in the cache, in the form that transformers calls.
+    """Attention (B, 1, heads, D) of one new token of each row to the cache, as transformers calls it.
 
     On a CPU `scaled_dot_product_attention` takes seven times as long as these two products for one query in
-    bfloat16.
-
-    Args:
-        module: the layer.
-        query: (B, heads, 1, D).
-        key: (B, key heads, T, D).
-        value: (B, key heads, T, D).
-        attention_mask: (B, 1, 1, T) True where a token may look; None: everywhere.
-        scaling: of the scores; None: 1 / sqrt(D).
-        softcap: c in scores = c tanh(scores / c); None: no cap.
-        others: for other implementations.
-
-    Returns:
-        (B, 1, heads, D), and None in place of the weights.
+    bfloat16. `query` is (B, heads, 1, D), `key` and `value` (B, key heads, T, D), `attention_mask`
+    (B, 1, 1, T) True where a token may look; the others are those of `memenvs.models.prefixes.attend`.
     """
     rows, heads, _, size = query.shape
     # The heads that share keys follow each other, so that keys are not repeated.
@@ -365,7 +424,7 @@ def attend_once(
     if attention_mask is not None:
         scores = scores.view(rows, heads, -1).masked_fill(~attention_mask[:, 0], -torch.inf).view_as(scores)
     attended = torch.bmm(scores.softmax(-1), value.flatten(0, 1).to(wide))
-    return attended.view(rows, 1, heads, -1).to(value.dtype), None
+    return attended.view(rows, 1, heads, -1).to(query.dtype), None
 
 
 AttentionInterface.register(ATTENTION, attend_once)

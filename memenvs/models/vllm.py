@@ -20,7 +20,8 @@ from memenvs.models.chat import ChatPolicy, ChatTokens
 from memenvs.models.loading import Tokenizer, load_hf_tokenizer
 from memenvs.models.lora import expert_weights, has_adapter
 from memenvs.models.packaged import is_adapter, resolve
-from memenvs.models.policy import Limit, SamplingParams, reply_limits
+from memenvs.models.policy import Limit, reply_limits
+from memenvs.models.settings import ChatSettings, SamplingParams
 
 if TYPE_CHECKING:
     import vllm
@@ -38,8 +39,9 @@ class VLLMPolicy(ChatPolicy):
     """A vLLM engine as a policy that samples; learners evaluate with `HFPolicy`.
 
     Each request has its own seed, the first number of its generator, so that a reply depends on the rest of
-    its batch only through the last bits of floats. Log-probabilities are the engine's, which differ from
-    those of transformers by the precision of both.
+    its batch only through the last bits of floats. Ids that no token has are never sampled. Log-probabilities
+    are the engine's: they differ from those of transformers by the precision of both, and at temperature 1 by
+    the little probability that those ids have.
 
     Args:
         model: a folder, a name on the hub or of a packaged model, loaded here; or a `vllm.LLM`.
@@ -47,9 +49,7 @@ class VLLMPolicy(ChatPolicy):
         sampling_params: as in `HFPolicy`. At a temperature other than 0 and 1 it must not truncate: the
             engine would give log-probabilities of the rest.
         chat: None: where the tokenizer has a template.
-        chat_args: arguments of the chat template.
-        split_special_tokens: as in `HFPolicy`.
-        system_prompt: as in `HFPolicy`.
+        chat_settings: as in `HFPolicy`.
         engine: arguments of `vllm.LLM` for a model by name, such as `{"dtype": "bfloat16"}`.
 
     Raises:
@@ -63,9 +63,7 @@ class VLLMPolicy(ChatPolicy):
         *,
         sampling_params: SamplingParams | None = None,
         chat: bool | None = None,
-        chat_args: Mapping[str, Any] | None = None,
-        split_special_tokens: bool = False,
-        system_prompt: str = "",
+        chat_settings: ChatSettings | None = None,
         engine: Mapping[str, Any] | None = None,
     ):
         self.sampling_params = sampling_params or SamplingParams()
@@ -79,12 +77,12 @@ class VLLMPolicy(ChatPolicy):
                 f"at temperature {temperature!r} the engine must give {mode}, and it gives "
                 f"{config.logprobs_mode}; make it with logprobs_mode={mode!r}"
             )
-        self.window: int | None = config.max_model_len
-        ends = config.try_get_generation_config().get("eos_token_id") or ()
+        ends = config.try_get_generation_config().get("eos_token_id")
         reader = self.llm.get_tokenizer() if tokenizer is None else load_hf_tokenizer(tokenizer, None)
-        ends = [ends] if isinstance(ends, int) else ends
-        tokens = ChatTokens(reader, chat, ends, chat_args, split_special_tokens, system_prompt)
-        super().__init__(tokens)
+        tokens = ChatTokens(reader, chat, ends, chat_settings)
+        super().__init__(tokens, self.sampling_params.stop, config.max_model_len)
+        absent = np.flatnonzero(tokens.absent(config.get_vocab_size()))
+        self._bias = dict.fromkeys(absent.tolist(), float("-inf"))
 
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
@@ -169,14 +167,15 @@ class VLLMPolicy(ChatPolicy):
         params = self.sampling_params
         return vllm.SamplingParams(
             temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
-            min_p=params.min_p,
+            top_p=1.0 if params.top_p is None else params.top_p,
+            top_k=params.top_k or 0,
+            min_p=params.min_p or 0.0,
             seed=seed,
             max_tokens=limit,
             logprobs=0,
             stop=list(params.stop),
             stop_token_ids=sorted(self._tokens.ends),
+            logit_bias=self._bias or None,
             include_stop_str_in_output=True,
             skip_special_tokens=False,
             detokenize=bool(params.stop),
@@ -195,10 +194,8 @@ def load_engine(
 ) -> vllm.LLM:
     """A `vllm.LLM` that is shut down before the interpreter ends, which its threads could otherwise abort.
 
-    Args:
-        model: a folder, a name on the hub or of a packaged model; or a `vllm.LLM`, returned as it is.
-        arguments: of `vllm.LLM`; None: none but the defaults.
-        **defaults: of `vllm.LLM`, where `arguments` have none of the name.
+    `model` is that of `VLLMPolicy`; an engine is returned as it is. `arguments` of `vllm.LLM` replace the
+    defaults.
 
     Raises:
         ValueError: the folder holds an adapter.

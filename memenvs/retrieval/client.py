@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import email.utils
 import os
-import time
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import httpx
 import msgspec
 
+from memenvs.core.address import Address
 from memenvs.core.data import Count, checked, convert
-from memenvs.core.errors import RequestRefused, ServerError, error_line, one_line
-from memenvs.core.servers import MALFORMED, direct_mounts, may_pass, reason_in, stay_post
+from memenvs.core.errors import RequestRefused
+from memenvs.core.servers import HTTPClient
 from memenvs.retrieval.corpus import Document
 from memenvs.retrieval.protocol import (
     MAX_PASSAGES,
     TOKEN_FILE,
+    DistinctSearch,
     Hits,
     LRUCache,
     Passage,
     read_token,
-    search_distinct,
 )
 
 FIX = "is it up? `memenvs serve retriever --index DIR --port 8000` starts one"
-MAX_PAUSE = 30.0  # seconds
 PAGES = ("/retrieve", "/batch_search", "/search")  # that a pasted address may end with
 
-T = TypeVar("T")
 
-
-class HTTPRetriever:
+class HTTPRetriever(DistinctSearch):
     """Searches through a server; a `Retriever`.
 
     The server speaks the protocol of `memenvs.retrieval.server` and of Search-R1's servers (`POST
@@ -43,17 +36,13 @@ class HTTPRetriever:
     several threads, and after a fork. If the environment's MEMENVS_TOKEN_FILE names a file, every request
     sends the token in it.
 
-    Requests are repeated after broken connections and the statuses 408, 409, 429 and 5xx. They go through the
-    proxy of the environment, except where `memenvs.core.servers.direct_mounts` says otherwise.
+    Requests are repeated, and go through a proxy or not, as those of `HTTPClient`.
 
     Args:
         url: `http://host:port`, `https://` too, with or without `/retrieve`, `/batch_search` or `/search` at
             the end; a path before it is kept. Without one, a server that has no `/retrieve` is asked at
             `/batch_search`.
-        timeout: seconds for a connection, and for each wait for an answer.
-        tries: tries of a request, the first included.
-        pause: seconds before the second try. Pauses double, or are what the server asks for in `Retry-After`
-            where that is longer, but are never above `MAX_PAUSE`.
+        timeout, tries, pause: see `HTTPClient`.
         batch: maximum number of queries in a request; more are sent in several. At a large k it is fewer: a
             server of ours gives 10,240 passages a request.
         remembered: number of passages kept for `passages`, the least recently used dropped first; about 1 kB
@@ -73,31 +62,15 @@ class HTTPRetriever:
         batch: Count = 256,
         remembered: Count = 100_000,
     ):
-        try:
-            address = httpx.URL(url.strip())
-        except httpx.InvalidURL as error:
-            raise ValueError(f"no server at {url!r} ({error}); an address is http://host:port") from None
-        if address.scheme not in ("http", "https") or not address.host:
-            raise ValueError(f"no server at {url!r}; an address is http://host:port")
+        address = Address(url).url
         path = address.path.rstrip("/")
         page = next((page for page in PAGES if path.endswith(page)), "")
-        self._address = address.copy_with(path=path.removesuffix(page))
         self._asks = [_search_r1] if page == "/retrieve" else [_recall] if page else [_search_r1, _recall]
-        self.url = str(self._address.copy_with(query=None, userinfo=b"")).rstrip("/")  # without secrets
-        self.batch = batch
-        self._timeout, self._tries, self._pause = timeout, tries, pause
-        self._token = read_token(os.environ.get(TOKEN_FILE))
-        self._clients: dict[int, httpx.Client] = {}  # by process
-        weakref.finalize(self, _close, self._clients)  # at exit too, before modules are torn down
+        base = str(address.copy_with(path=path.removesuffix(page)))
+        token = read_token(os.environ.get(TOKEN_FILE))
+        self._client = HTTPClient(base, timeout=timeout, tries=tries, key=token, fix=FIX, pause=pause)
+        self.url, self.batch = self._client.url, batch
         self._passages: LRUCache[str, Passage] = LRUCache(remembered)
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The best k passages of each query; see `Retriever.search`.
-
-        Raises:
-            ServerError: no answer of a protocol in `tries` tries, or a refusal (`RequestRefused`).
-        """
-        return search_distinct(queries, k, self._search)
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         """The passages of ids that a search has returned; KeyError for others."""
@@ -114,7 +87,7 @@ class HTTPRetriever:
             ServerError: no answer in `tries` tries, or none of JSON.
         """
         try:
-            return self._request("GET", "/health", None, lambda about: str(about.get("fingerprint") or ""))
+            return self._client.get("/health", lambda about: str(about.get("fingerprint") or ""))
         except RequestRefused:  # it has no such page
             return ""
 
@@ -132,59 +105,13 @@ class HTTPRetriever:
         while True:
             page, fields, read = self._asks[0](queries, k)
             try:
-                answers = self._request("POST", page, fields, read)
+                answers = self._client.post(page, fields, read)
             except RequestRefused as refusal:
                 if refusal.status != 404 or len(self._asks) == 1:
                     raise
                 del self._asks[0]  # it speaks another protocol
             else:
                 return [(passages[:k], scores[:k]) for passages, scores in answers]
-
-    def _request(self, method: str, page: str, fields: Any, read: Callable[[Any], T]) -> T:
-        """What `read` makes of the JSON of an answer; its errors become a `ServerError`."""
-        began, last, asked = time.monotonic(), "", 0.0
-        where = self._address.copy_with(path=self._address.path.rstrip("/") + page)
-        for attempt in range(self._tries):
-            if attempt:
-                time.sleep(min(max(self._pause * 2 ** (attempt - 1), asked), MAX_PAUSE))
-            asked = 0.0
-            try:
-                response = self._client().request(method, where, json=fields)
-            except (httpx.HTTPError, httpx.StreamError) as error:
-                last = error_line(error)
-                continue
-            if response.is_success:
-                try:
-                    return read(response.json())
-                except MALFORMED as bad:
-                    said = f"{bad!r} in {response.content[:200]!r}"
-                    raise ServerError(f"{self.url}{page} does not speak the protocol: {said}") from bad
-            last = one_line(f"HTTP {response.status_code}: {reason_in(response.content)}")
-            last = last.replace(self._token, "…") if self._token else last
-            if not may_pass(response.status_code):
-                raise RequestRefused(f"{self.url}{page} refused the request, {last}", response.status_code)
-            asked = _seconds(response.headers.get("Retry-After", ""))
-        raise ServerError(
-            f"no answer from {self.url} in {self._tries} tries over {time.monotonic() - began:.1f} s "
-            f"(last: {last}); {FIX}"
-        )
-
-    def _client(self) -> httpx.Client:
-        """Connections to the server; never those from before a fork, which the parent still reads."""
-        if (process := os.getpid()) not in self._clients:
-            self._clients[process] = httpx.Client(
-                timeout=self._timeout,
-                headers={"Authorization": f"Bearer {self._token}"} if self._token else None,
-                follow_redirects=True,
-                event_hooks={"response": [stay_post]},
-                mounts=direct_mounts(self.url),
-            )
-        return self._clients[process]
-
-
-def _close(clients: dict[int, httpx.Client]) -> None:
-    for client in clients.values():
-        client.close()
 
 
 class _Hit(Document):
@@ -242,12 +169,3 @@ def _found(queries: list[str], rows: _Rows) -> list[_Found]:
         scores = [1 / rank if hit.score is None else hit.score for rank, hit in enumerate(hits, 1)]
         answers.append(([hit.passage() for hit in hits], scores))
     return answers
-
-
-def _seconds(wait: str) -> float:
-    """The seconds in a `Retry-After`, which is a number of them or a date; 0 for anything else."""
-    with contextlib.suppress(ValueError):
-        return float(wait)
-    with contextlib.suppress(TypeError, ValueError):
-        return email.utils.parsedate_to_datetime(wait).timestamp() - time.time()
-    return 0.0

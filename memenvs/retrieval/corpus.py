@@ -5,21 +5,22 @@ from __future__ import annotations
 import bisect
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from memenvs.core.data import convert
+from memenvs.core.data import convert, shown
 from memenvs.core.files import check_file, check_written, describe, read_sealed, whole_file, write_sealed
+from memenvs.core.inputs import RefusedFile
 from memenvs.core.spaces import replace_surrogates
-from memenvs.retrieval.protocol import Hits, Passage, Ranked, search_distinct
-from memenvs.tasks.records import read_rows
+from memenvs.retrieval.protocol import DistinctSearch, Hits, Passage, Ranked
+from memenvs.tasks.records import Fields, read_rows
 from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
@@ -65,7 +66,7 @@ class Corpus:
             check_file(folder / name, card.get("files", {}).get(name, {}))
         table = read_arrow(folder / PASSAGES)
         order, rank = (np.load(folder / name, mmap_mode="r") for name in (ORDER, RANK))
-        return cls(table, order, rank, card["sha256"])
+        return cls(table, order, rank, str(card.get("sha256")))
 
     @classmethod
     def from_passages(cls, passages: Iterable[Passage]) -> Corpus:
@@ -115,10 +116,12 @@ class Corpus:
 
     def lengths(self) -> NDArray[np.int64]:
         """(N,) bytes of UTF-8 of every passage's contents, without reading them."""
+        import pyarrow.compute as pc  # slow, and most corpora are not indexed here
+
         return np.concatenate([pc.binary_length(chunk).to_numpy() for chunk in self._contents])
 
 
-class CorpusRetriever:
+class CorpusRetriever(DistinctSearch):
     """A `Retriever` that ranks the rows of a corpus; a subclass has `_rank`.
 
     Attributes:
@@ -126,10 +129,6 @@ class CorpusRetriever:
     """
 
     corpus: Corpus
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The best k passages of each query; see `Retriever.search`."""
-        return search_distinct(queries, k, self._search)
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         """The passages of these ids; KeyError for an id that is not in the corpus."""
@@ -148,7 +147,7 @@ class CorpusRetriever:
 
 
 class Document(msgspec.Struct, kw_only=True):
-    """A passage as corpora and servers have it: `contents`, or `text` with or without a `title`.
+    """A passage as corpora and servers have it: `contents`, or `text`, with or without a `title`.
 
     BEIR calls the id `_id`, BrowseComp-Plus `docid`.
     """
@@ -160,48 +159,103 @@ class Document(msgspec.Struct, kw_only=True):
     title: str | None = None
     text: str | None = None
 
-    @property
-    def named(self) -> str | int | None:
-        """The id, under the first of its names that the record has."""
-        return next((id for id in (self.id, self._id, self.docid) if id is not None), None)
-
     def passage(self, where: str = "a passage") -> Passage:
         """The passage, its surrogates replaced; without an id it gets one made from its contents.
 
         Raises:
             ValueError: it has neither contents nor text; the line begins with `where`.
         """
-        contents = self.contents
+        contents = self.text if self.contents is None else self.contents
         if contents is None:
-            if self.text is None:
-                raise ValueError(f"{where} has no 'contents' and no 'text'; {_FORM}")
-            contents = self.text
-            if self.title:
-                contents = Passage.of("", self.title, self.text).contents
-            elif "\n" in contents:
-                contents = f"\n{contents}"  # so that its first line is not taken for a title
+            raise ValueError(f"{where} has no 'contents' and no 'text'; {_FORM}")
+        first, newline, _ = contents.partition("\n")
+        if self.title and (self.contents is None or first.strip('" ') != self.title.strip()):
+            contents = Passage.of("", self.title, contents).contents
+        elif newline and self.contents is None:
+            contents = f"\n{contents}"  # so that its first line is not taken for a title
         contents = replace_surrogates(contents)
-        id = hashlib.sha256(contents.encode()).hexdigest()[:16] if self.named is None else str(self.named)
+        named = next((id for id in (self.id, self._id, self.docid) if id is not None), None)
+        id = hashlib.sha256(contents.encode()).hexdigest()[:16] if named is None else str(named)
         return Passage(replace_surrogates(id), contents)
 
 
 _FORM = 'give {"id": "0", "contents": "…"} or {"id": "0", "title": "…", "text": "…"}'
+_NAMES = {
+    "id": ("id", "_id", "pid", "passage_id", "docid", "doc_id", "document_id", "docno"),
+    "contents": ("contents",),
+    "title": ("title", "heading", "headings"),
+    "text": ("text", "passage", "body", "segment", "content", "document", "passage_text"),
+}
+"""The names under which corpora have a part of a passage; the first that has a value counts."""
+_FIELDS = dict.fromkeys(itertools.chain(*_NAMES.values()))
 
 
 def read_corpus(path: Path | str) -> Iterator[Passage]:
-    """The passages of a file; see `Document`.
+    """The passages of a source of `read_rows`, under any of the usual names for their parts.
 
-    Args:
-        path: a file of `read_rows`; a table without a header has `id`, `text` and `title`.
+    Passages without ids are numbered from 0. The columns of a table without a header are told apart by what
+    is in them.
 
     Raises:
-        ValueError: a record is something else; the message names its line or its number.
+        ValueError: a record is something else, or columns cannot be told apart; the message says where.
     """
-    for where, row in read_rows(str(path), "a corpus", columns=("id", "text", "title")):
+    fields, numbered = Fields(str(path), _FIELDS), False
+    for number, (where, row) in enumerate(read_rows(str(path), "a corpus", "", _columns)):
+        if isinstance(row, Mapping):
+            row = {str(name).strip().lower(): value for name, value in row.items() if value is not None}
+            fields.check(row, where)
+            row = {part: row[name] for part, names in _NAMES.items() for name in names[::-1] if name in row}
         document = convert(row, Document, where, _FORM)
-        if document.named is None:
-            raise ValueError(f"{where} has no 'id'; {_FORM}")
+        fields.report()
+        without_id = document.id in (None, "")
+        numbered = numbered or (without_id and number == 0)
+        if without_id != numbered:
+            raise ValueError(f"{where} has {'no' if without_id else 'an'} id, unlike those before; {_FORM}")
+        document.id = number if numbered else document.id
         yield document.passage(where)
+
+
+def _columns(path: Path, rows: Sequence[Sequence[str]]) -> list[str]:
+    """Names for the columns of a table by its first rows; none if the first row names them.
+
+    MS MARCO's documents are id, address, title and text, its passages id and text, DPR's id, text and title:
+    ids are different words with a digit, and a text is at least twice as long as a title.
+
+    Raises:
+        RefusedFile: they cannot be told apart.
+    """
+    top = [cell.strip().lower() for cell in rows[0]]
+    header = all(re.fullmatch(r"([^\W\d][\w.-]*)?", cell) for cell in top)
+    if header and not {*_NAMES["contents"], *_NAMES["text"]}.isdisjoint(top):
+        return []
+    columns = list(zip(*rows, strict=False))
+    forms = {"url": r"(\w+://|www\.)\S*", "number": r"[!-~]*[0-9][!-~]*"}
+    names = [
+        next((name for name, form in forms.items() if all(re.fullmatch(form, c) for c in column if c)), "")
+        for column in columns
+    ]
+    if len(top) > 1 and names[0] == "number" and len({*columns[0]}) == len(rows):
+        names[0] = "id"
+    lengths = {place: len("".join(columns[place])) for place, name in enumerate(names) if not name}
+    longest = sorted(lengths, key=lambda place: -lengths[place])
+    for place, name in zip(longest, ("text", "title"), strict=False):
+        names[place] = name
+    if (
+        "number" in names
+        or len(longest) not in (1, 2)
+        or (len(longest) == 2 and lengths[longest[0]] < 2 * lengths[longest[1]])
+        or any(cell.startswith(" ") for row in rows for cell in row)  # a comma of the text
+        # an id without a digit, or a title of one word
+        or (len(top) > 1 and names[0] != "id" and not any(" " in cell for cell in columns[0]))
+        # a header of unknown names
+        or (header and not _FIELDS.keys().isdisjoint(top))
+        or (header and any(" " in cell for row in rows[1:] for cell in row))
+    ):
+        raise RefusedFile(
+            f"{path}: cannot tell which column is the passage in {shown(list(rows[0]))}; name the columns in "
+            "a first row, such as id, title, text"
+        )
+    return names
 
 
 def write_corpus(passages: Iterable[Passage], folder: Path) -> Corpus:
@@ -243,6 +297,8 @@ def _sort_ids(ids: pa.ChunkedArray) -> tuple[NDArray[np.uint32], NDArray[np.uint
         raise ValueError(
             'the corpus has no passages; a line of it is {"id": "0", "contents": "\\"title\\"\\ntext"}'
         )
+    import pyarrow.compute as pc
+
     order = pc.sort_indices(ids).to_numpy().astype(np.uint32)
     in_order = ids.combine_chunks().take(pa.array(order))
     twice = np.flatnonzero(pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False))

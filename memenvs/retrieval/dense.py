@@ -43,7 +43,7 @@ class DenseRetriever(CorpusRetriever):
     may miss a passage, and breaks ties among those it found.
 
     Args:
-        folder: what `memenvs.build.index.build_index` made.
+        folder: what `memenvs.retrieval.build.build_index` made.
         encoder: None: the one that the index was built with, by its name. A name or folder: the same
             encoder at another place.
         device: torch device; None: a GPU if there is one.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.core.batching import micro_batches
-from memenvs.core.data import decode
+from memenvs.core.data import decode, shown
 from memenvs.core.errors import RequestRefused, error_line
 from memenvs.core.files import damage_in_one_line, json_sha256
 from memenvs.core.optional import require
@@ -225,7 +225,7 @@ class EndpointEncoder(PrefixedEncoder):
     def __init__(self, model: str, query_prefix: str | None = None, passage_prefix: str | None = None):
         self._name, at, url = model.removeprefix(OPENAI).partition("@")
         if not at:
-            raise ValueError(f"no server in {model!r}; an encoder is {OPENAI}MODEL@http://host:port/v1")
+            raise ValueError(f"no server in {shown(model)}; an encoder is {OPENAI}MODEL@http://host:port/v1")
         super().__init__(self._name, query_prefix, passage_prefix, 0)
         self.model = model
         self._client = OpenAIClient(url, timeout=60.0, tries=5, key=key_in("OPENAI_API_KEY"))
@@ -276,21 +276,13 @@ class EndpointEncoder(PrefixedEncoder):
             if refusal.status not in TOO_MUCH:
                 raise
             if len(texts) == 1:
-                return [self._shortened(texts[0], refusal)], False
+                shorter = texts[0][: len(texts[0]) // 2]
+                return (self._embed([shorter])[0] if len(texts[0]) > SHORT else [refusal]), False
         half = (len(texts) + 1) // 2
         (first, first_whole), (second, second_whole) = self._embed(texts[:half]), self._embed(texts[half:])
         if first_whole and second_whole:  # so there were only too many
             self._batch = min(self._batch, half)
         return first + second, False
-
-    def _shortened(self, text: str, refusal: RequestRefused) -> NDArray[np.float32] | RequestRefused:
-        while len(text) > SHORT:
-            text = text[: len(text) // 2]
-            try:
-                return self._ask([text])[0]
-            except RequestRefused as again:
-                refusal = again
-        return refusal
 
     def _ask(self, texts: list[str]) -> NDArray[np.float32]:
         def read(answer: Any) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""BM25 over a corpus."""
+"""BM25 over a corpus: `load_retriever("lexical:corpus.jsonl").search(["who built the dam"], k=3)`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from memenvs.core.inputs import input_files
 from memenvs.core.progress import progress
 from memenvs.core.words import words
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_corpus
@@ -47,12 +48,13 @@ class LexicalRetriever(CorpusRetriever):
 
     @classmethod
     def from_file(cls, path: Path | str) -> LexicalRetriever:
-        """Read and index a JSONL corpus of up to MAX_IN_MEMORY bytes in memory.
+        """Read and index a corpus (`read_corpus`) of up to MAX_IN_MEMORY bytes in memory.
 
         Raises:
-            ValueError: the file is larger.
+            ValueError: its files are larger.
         """
-        size = Path(path).stat().st_size
+        what = "a corpus, a task set, or an index of `memenvs build index`"
+        size = sum(file.stat().st_size for file in input_files(path, what))
         if size > MAX_IN_MEMORY:
             raise ValueError(
                 f"{path} has {size:,} bytes, more than the {MAX_IN_MEMORY:,} that are indexed in memory; run "
@@ -62,7 +64,7 @@ class LexicalRetriever(CorpusRetriever):
 
     @classmethod
     def open(cls, folder: Path | str) -> LexicalRetriever:
-        """Map an index that `memenvs.build.index.build_index` made.
+        """Map an index that `memenvs.retrieval.build.build_index` made.
 
         Raises:
             FileNotFoundError: there is none.

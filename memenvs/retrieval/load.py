@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memenvs.core.data import Whole, checked
+from memenvs.core.data import Whole, checked, shown
+from memenvs.core.files import CARD as TASK_SET
 from memenvs.core.files import json_sha256, resolved
 from memenvs.retrieval.corpus import Corpus
-from memenvs.retrieval.index import IndexCard
-from memenvs.retrieval.protocol import Hits, LRUCache, Passage, Retriever, search_distinct
-from memenvs.tasks.taskset import CARD as TASK_SET
+from memenvs.retrieval.index import CARD, IndexCard
+from memenvs.retrieval.protocol import DistinctSearch, Hits, LRUCache, Passage, Retriever
 from memenvs.tasks.taskset import TaskSet, open_tasks
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _open_retriever(spec: str, cache: int) -> Retriever:
 
         if (Path(place) / TASK_SET).is_file():
             retriever = LexicalRetriever(task_set_corpus(open_tasks(place)))
-        elif Path(place).is_dir():
+        elif (Path(place) / CARD).is_file() or (Path(place) / "corpus").is_dir():
             retriever = LexicalRetriever.open(place)
         else:
             retriever = LexicalRetriever.from_file(place)
@@ -69,7 +69,7 @@ def _open_retriever(spec: str, cache: int) -> Retriever:
 
         retriever = DenseRetriever(place)
     else:
-        raise ValueError(f"no retriever {spec!r}; it is {FORMS}")
+        raise ValueError(f"no retriever {shown(spec)}; it is {FORMS}")
     return CachedRetriever(retriever, cache) if cache else retriever
 
 
@@ -110,7 +110,7 @@ def fingerprint(retriever: Retriever) -> str:
     return json_sha256([corpus.sha256, asdict(card) if isinstance(card, IndexCard) else {}])
 
 
-class CachedRetriever:
+class CachedRetriever(DistinctSearch):
     """A retriever with a cache of the latest `size` different (query, k); a `Retriever`.
 
     All misses of a call go to the retriever in one call. Threads may share it.
@@ -123,10 +123,6 @@ class CachedRetriever:
     def __init__(self, retriever: Retriever, size: int = CACHE):
         self.retriever = retriever
         self._answers: LRUCache[tuple[str, int], tuple[list[str], list[float]]] = LRUCache(size)
-
-    def search(self, queries: Sequence[str], k: int) -> Hits:
-        """The best k passages of each query; see `Retriever.search`."""
-        return search_distinct(queries, k, self._search)
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         """The passages of these ids; KeyError for an id that is not in the corpus."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -109,22 +109,30 @@ def contenders(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return np.flatnonzero(scores >= bound) if bound > 0 else np.flatnonzero(scores > 0)
 
 
-def search_distinct(queries: Sequence[str], k: int, search: Callable[[list[str], int], Hits]) -> Hits:
-    """Search each distinct query once, cleaned and cut at MAX_QUERY_CHARS; give every query its own lists.
+class DistinctSearch:
+    """A `Retriever` that searches each distinct query once; a subclass has `_search` and `passages`."""
 
-    Blank queries are not searched: they find nothing.
+    def search(self, queries: Sequence[str], k: int) -> Hits:
+        """The best k passages of each query, cleaned and cut at MAX_QUERY_CHARS; see `Retriever.search`.
 
-    Raises:
-        TypeError: `queries` is one string.
-    """
-    if isinstance(queries, str):
-        raise TypeError(f"queries must be a list of strings, got {queries!r:.60}; wrap it in a list")
-    cleaned = [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
-    distinct = [query for query in dict.fromkeys(cleaned) if query.strip()]
-    hits = search(distinct, k) if distinct else Hits([], [])
-    rows_of_queries = dict(zip(distinct, zip(*hits, strict=True), strict=True))
-    rows = [rows_of_queries.get(query, ([], [])) for query in cleaned]
-    return Hits([list(ids) for ids, _ in rows], [list(scores) for _, scores in rows])
+        Raises:
+            TypeError: `queries` is one string.
+            ServerError: a server gave no answer of a protocol in its `tries`, or refused the request
+                (`RequestRefused`).
+        """
+        if isinstance(queries, str):
+            raise TypeError(f"queries must be a list of strings, got {queries!r:.60}; wrap it in a list")
+        cleaned = [replace_surrogates(query[:MAX_QUERY_CHARS]) for query in queries]
+        distinct = [query for query in dict.fromkeys(cleaned) if query.strip()]
+        hits = self._search(distinct, k) if distinct else Hits([], [])
+        rows_of_queries = dict(zip(distinct, zip(*hits, strict=True), strict=True))
+        rows = [rows_of_queries.get(query, ([], [])) for query in cleaned]
+        # lists of its own for every query, so that a caller may change them
+        return Hits([list(ids) for ids, _ in rows], [list(scores) for _, scores in rows])
+
+    def _search(self, queries: list[str], k: int) -> Hits:
+        """The answers to distinct queries, none of them blank."""
+        raise NotImplementedError
 
 
 K = TypeVar("K")

@@ -9,20 +9,25 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NamedTuple
 
+import h11
 import msgspec
 import uvicorn
 from msgspec import Meta
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from memenvs.core.data import decode
 from memenvs.core.spaces import replace_surrogates
 from memenvs.retrieval.protocol import MAX_PASSAGES, TOKEN_FILE, Retriever
 
 MAX_HEADERS, MAX_BODY, MAX_ANSWER = 65_536, 16_000_000, 16_000_000  # bytes
+MAX_SECONDS = 30.0  # for the headers of a request, and for its body; up to twice as many pass
 MAX_BATCH, MAX_WAITING = 256, 16_384  # queries in a call of the retriever, and those that may wait for one
 
 QueryResult = list[tuple[bytes, bytes]]
@@ -30,7 +35,11 @@ QueryResult = list[tuple[bytes, bytes]]
 
 
 def create_app(
-    retriever: Retriever, about: dict[str, Any] | None = None, default_k: int = 3, token: str | None = None
+    retriever: Retriever,
+    about: dict[str, Any] | None = None,
+    default_k: int = 3,
+    token: str | None = None,
+    hosts: Sequence[str] = ("*",),
 ) -> Starlette:
     """The ASGI application of a retriever: `POST /retrieve` and `GET /health`.
 
@@ -42,6 +51,7 @@ def create_app(
         about: shown by `/health`.
         default_k: passages a query where `topk` is null.
         token: what every request must send as `Authorization: Bearer`; None: nothing.
+        hosts: the names by which the server may be asked; others get a plain 400.
     """
     batcher = Batcher(retriever)
 
@@ -61,6 +71,7 @@ def create_app(
 
     app = Starlette(
         routes=[Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)],
         exception_handlers={HTTPException: _refuse, Exception: _fail, ClientDisconnect: _fail},
     )
     app.router.redirect_slashes = False  # it would send clients to whatever host they name
@@ -85,7 +96,7 @@ def serve(app: Starlette, host: str, port: int, drain: float) -> None:
         app,
         host=host,
         port=port,
-        http="h11",  # it bounds headers, httptools does not
+        http=PatientProtocol,
         h11_max_incomplete_event_size=MAX_HEADERS,
         ws="none",
         access_log=False,
@@ -94,6 +105,23 @@ def serve(app: Starlette, host: str, port: int, drain: float) -> None:
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+
+
+class PatientProtocol(H11Protocol):
+    """uvicorn's protocol by h11, which bounds headers; a request that takes `MAX_SECONDS` is hung up on."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to look."""
+        super().connection_made(transport)
+        self._look(())
+
+    def _look(self, earlier: tuple[Any, ...]) -> None:
+        """Hang up if what was arriving when this looked last still is; the request before it tells which."""
+        arriving = (self.cycle, self.conn.their_state)
+        if arriving == earlier and arriving[1] in (h11.IDLE, h11.SEND_BODY):
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.loop.call_later(MAX_SECONDS, self._look, arriving)
 
 
 class _Batch(NamedTuple):

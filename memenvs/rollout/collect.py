@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,13 +13,19 @@ import gymnasium as gym
 import numpy as np
 from msgspec.structs import replace
 
-from memenvs.core.data import Count, checked
-from memenvs.core.env import end_of, env_name, prepare_together, task_options
-from memenvs.core.episode import Episode, Reply, Turn
+from memenvs.core.arguments import check_env_arguments, find_spec
+from memenvs.core.data import Count, checked, shown
+from memenvs.core.env import (
+    check_text_observations,
+    env_name,
+    prepare_together,
+    task_options,
+    text_env_of,
+)
+from memenvs.core.episode import Episode, Reply
 from memenvs.core.errors import error_line
 from memenvs.core.progress import Progress
 from memenvs.rollout.policy import AnsweredRequest, Policy, Request, as_policy
-from memenvs.rollout.scripted import make_policy
 from memenvs.wrappers.credit import Errors, assign_credit, check_methods
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
 
@@ -67,9 +74,8 @@ def collect(
 
     Args:
         env: a text environment's id; an environment, which is copied; or a function that makes one.
-        policy: a function from an observation and its info to a reply, the name of a policy that
-            `memenvs.rollout.scripted.make_policy` makes, a model such as `HFPolicy`, or a
-            `memenvs.rollout.policy.Policy`.
+        policy: a name (`"lexical"`, `"hf:MODEL"`, `"openai:URL"`), a function from an observation and its
+            info to a reply, or a model, as for `memenvs.rollout.policies.choose_policy`.
         seeds: seeds of the groups, all different; each names its group.
         n: episodes of a group.
         methods: reward methods, as `memenvs.wrappers.registry.make_methods` takes them. Those that compare
@@ -97,26 +103,53 @@ def collect(
     for group, number in zip(plan, numbers, strict=True) if numbers else ():
         for episode in group:
             episode.number = number
-    replies, make_env = as_policy(policy, max_new_tokens), maker(env, env_args)
+    make = maker(env, env_args)
     if isinstance(policy, str):
-        with contextlib.closing(make_env()) as example:
-            make_policy(policy, example)  # raises here for an unknown name, not in each episode
-    loop = Loop(make_env, replies, methods, scorer, concurrency=concurrency, errors=errors)
+        from memenvs.rollout.policies import policy_by_name  # which imports what most policies do not need
+
+        replies = policy_by_name(policy, make, max_new_tokens=max_new_tokens)
+    else:
+        replies = as_policy(policy, max_new_tokens)
+    loop = Loop(make, replies, methods, scorer, concurrency=concurrency, errors=errors)
     return loop.play_all(plan)
 
 
-def maker(env: str | gym.Env[Any, str] | MakeEnv, env_args: Mapping[str, Any] | None = None) -> MakeEnv:
+def maker(
+    env: str | gym.Env[Any, str] | MakeEnv, env_args: Mapping[str, Any] | None = None, **settings: Any
+) -> MakeEnv:
     """A function that makes an environment at each call.
 
     Args:
         env: an environment's id; an environment, which is copied; or a function that makes one.
         env_args: arguments of an environment given by its id.
+        **settings: more arguments of `gym.make` for an id, such as `render_mode`.
+
+    Raises:
+        gymnasium.error.Error: there is no such environment.
+        ValueError: it has no such argument, or a value has the wrong type.
     """
     if isinstance(env, str):
-        return lambda: gym.make(env, disable_env_checker=True, **(env_args or {}))
+        # Checked once: the check takes five times as long as making an environment of Sokoban.
+        arguments = dict(env_args or {})
+        check_env_arguments(env, arguments)
+        spec = find_spec(env)  # by its id, `gym.make` would compare it with every registered one
+        return functools.partial(gym.make, spec, disable_env_checker=True, **settings, **arguments)
+    if env_args:
+        raise ValueError(f"env_args need an environment's id, got {shown(env_args)}; give them to gym.make")
     if isinstance(env, gym.Env):
         return lambda: copy.deepcopy(env)
     return env
+
+
+def count_tasks(env: str, env_args: Mapping[str, Any]) -> int:
+    """The number of tasks of an environment that a language model can play.
+
+    Raises:
+        ValueError: its observations are not texts, or it does not take an argument.
+    """
+    with contextlib.closing(maker(env, env_args)()) as opened:
+        check_text_observations(opened)
+        return int(text_env_of(opened).n_tasks)
 
 
 def episode_rng(episode: Episode) -> np.random.Generator:
@@ -151,11 +184,13 @@ class Loop:
         timer: Timer | None = None,
     ) -> None:
         self.make_env, self.policy = make_env, policy
+        # of an endpoint, or of one that a policy of token ids samples from
+        self._watch = getattr(policy, "watch", None) or getattr(getattr(policy, "model", None), "watch", None)
         self.methods = make_methods(methods) if methods else []
         self.scorer = make_scorer(scorer)
         self.concurrency, self.errors = concurrency, errors
         self.rng, self.timer = rng, timer or Timer()
-        self._made: list[gym.Env[Any, str]] = []
+        self._envs: dict[int, gym.Env[Any, str]] = {}  # by the identity of what is inside the wrappers
         self._free: list[gym.Env[Any, str]] = []
         self._open: list[Group] = []
         self._playing = 0
@@ -172,14 +207,14 @@ class Loop:
         self._open, self._playing, n_replies = [], 0, 0
         waiting = self._waiting(groups)
         requests = self._begin(waiting)
-        asked = set[int]()  # a policy may still answer requests of a play that was interrupted
+        open_requests = set[int]()  # a policy may still answer requests of a play that was interrupted
         while self._open:
             if self._playing:
-                asked |= {id(request) for request in requests}
+                open_requests |= {id(request) for request in requests}
                 with self.timer("sampling"):
                     replies = self.policy.replies(requests)
-                    answers = [(request, reply) for request, reply in replies if id(request) in asked]
-                asked -= {id(request) for request, _ in answers}
+                    answers = [(request, reply) for request, reply in replies if id(request) in open_requests]
+                open_requests -= {id(request) for request, _ in answers}
                 with self.timer("environment"):
                     requests = self._step(answers)
                 n_replies += len(answers)
@@ -200,25 +235,27 @@ class Loop:
         return [episode for group in groups for episode in group]
 
     def close(self) -> None:
-        """Close the environments."""
-        for env in self._made:
+        """Close the environments, and warn of what the replies of an endpoint have shown."""
+        for env in self._envs.values():
             env.close()
-        self._made, self._free = [], []
+        self._envs, self._free = {}, []
+        if self._watch:
+            self._watch.end()
 
     def _make(self) -> gym.Env[Any, str]:
-        """Another environment."""
         env = self.make_env()
-        if any(env.unwrapped is other.unwrapped for other in self._made):
+        if id(env.unwrapped) in self._envs:
             raise ValueError(
                 "two of the environments are the same object; give a function that makes a new environment "
                 "at each call, such as lambda: gym.make(…)"
             )
-        self._made.append(env)
+        self._envs[id(env.unwrapped)] = env
         return env
 
     def _discard(self, env: gym.Env[Any, str]) -> None:
         """Close an environment whose episode failed, and forget it."""
-        self._made = [other for other in self._made if other is not env]
+        del self._envs[id(env.unwrapped)]
+        # The error that failed the episode is the one to report, not one that follows from it.
         with contextlib.suppress(Exception):
             env.close()
 
@@ -239,7 +276,7 @@ class Loop:
                     self._playing += 1
                 if episode.error:
                     self._discard(env)
-                elif not self._checked:
+                elif not self._checked:  # once, since the keys of an info never change in an environment
                     if "rewards" not in requests[-1].info:
                         raise ValueError(
                             f"{env_name(env)} is not a text environment, which gives info['rewards']; "
@@ -264,6 +301,8 @@ class Loop:
                 following.append(after)
                 continue
             self._playing -= 1
+            if self._watch:
+                self._watch.see_episode(request.episode)
             if request.episode.end == "failed":  # an environment that raised is not used again
                 self._discard(request.env)
             else:
@@ -275,7 +314,7 @@ class Loop:
         ended = [group for group in self._open if all(episode.over for episode in group)]
         if ended:
             self._open = [group for group in self._open if not all(episode.over for episode in group)]
-            if self.methods:
+            if self.methods:  # one call of the scorer for all that have just ended
                 episodes = [episode for group in ended for episode in group]
                 assign_credit(episodes, self.methods, self.scorer, self.errors)
         return ended
@@ -291,8 +330,8 @@ def begin(env: gym.Env[Any, str], episode: Episode, rng: np.random.Generator | N
     """
     seed = None if episode.seed < 0 else episode.seed
     observation, info = env.reset(seed=seed, options=task_options(episode.number))
-    episode.begin(env, info)
-    return Request(env, episode, Turn(observation, info), episode_rng(episode) if rng is None else rng)
+    turn = episode.begin(env, observation, info)
+    return Request(env, episode, turn, episode_rng(episode) if rng is None else rng)
 
 
 def step(request: Request, reply: Reply | Exception) -> Request | None:
@@ -306,13 +345,13 @@ def step(request: Request, reply: Reply | Exception) -> Request | None:
         raise reply
     episode, turn = request.episode, request.turn
     try:
-        observation, _, terminated, truncated, info = request.env.step(reply.text)
+        result = request.env.step(reply.text)
     except Exception:
         info = {**turn.before, "feedback": "", "rewards": dict.fromkeys(turn.before["rewards"], 0.0)}
         episode.add(replace(turn, reply=reply, info=info))
         raise
-    episode.add(replace(turn, reply=reply, info=info, end=end_of(terminated, truncated)))
-    return None if episode.over else Request(request.env, episode, Turn(observation, info), request.rng)
+    following = episode.play(turn, reply, result)
+    return None if episode.over else Request(request.env, episode, following, request.rng)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Which task is played when: every task of a set once a pass, in another order each time."""
+"""Which task is played when, and by what seed: every task once a pass, in another order each time."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ def draw_tasks(tasks: int | Sequence[int], seed: Sequence[int], start: int, coun
     size = tasks if isinstance(tasks, int) else len(tasks)
     places = [_place(size, (*seed, *divmod(number, size))) for number in range(start, start + count)]
     return places if isinstance(tasks, int) else [tasks[place] for place in places]
+
+
+def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:
+    """Seeds of `count` groups of a step's part."""
+    words = np.random.SeedSequence([seed, step, part]).generate_state(count, np.uint64)
+    return [int(value >> np.uint64(1)) for value in words]
 
 
 def _place(size: int, draw: tuple[int, ...]) -> int:

@@ -8,7 +8,6 @@ has ended meanwhile. None of them knows how episodes are played, and no episode 
 from __future__ import annotations
 
 import contextvars
-import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from msgspec.structs import replace
 
 from memenvs.core.env import Agent, Info, public_info
 from memenvs.core.episode import Episode, Ids, Reply, Turn
-from memenvs.models.policy import StreamingPolicy, TokenPolicy
-from memenvs.rollout.scripted import make_policy
+from memenvs.models.policy import PromptReader, StreamingPolicy, TokenPolicy
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+    from memenvs.models.endpoint import Watch
 
 
 @dataclass
@@ -88,7 +88,7 @@ def replies_to(policy: Policy, requests: Sequence[Request]) -> list[Reply | Exce
 
 
 def as_policy(policy: Any, max_new_tokens: int = 512) -> Policy:
-    """A `Policy`, a `TokenPolicy`, a function, or the name of a policy without a model, as a `Policy`.
+    """A `Policy`, a `TokenPolicy` or a function as a `Policy`; `choose_policy` also takes names.
 
     Args:
         policy: such an object; a function gets an observation and its public info.
@@ -97,8 +97,6 @@ def as_policy(policy: Any, max_new_tokens: int = 512) -> Policy:
     Raises:
         TypeError: it is another kind of object.
     """
-    if isinstance(policy, str):
-        return made_policy(functools.partial(make_policy, policy))
     if hasattr(policy, "replies"):
         replies: Policy = policy
     elif hasattr(policy, "submit"):
@@ -109,8 +107,8 @@ def as_policy(policy: Any, max_new_tokens: int = 512) -> Policy:
         replies = agent_policy(policy)
     else:
         raise TypeError(
-            "a policy is a function from an observation and its info to a reply, a scripted policy's name, a "
-            f"model such as HFPolicy, or an object with a method `replies`, got {type(policy).__name__}"
+            "a policy is a name, a function from an observation and its info to a reply, a model such as "
+            f"HFPolicy, or an object with a method `replies`, got {policy!r}"
         )
     return replies
 
@@ -133,10 +131,15 @@ class TurnPolicy:
 
 
 class ThreadPolicy(TurnPolicy):
-    """A function that waits, as for an endpoint: each call has a thread, and none holds up the others."""
+    """A function that waits, as for an endpoint: each call has a thread, and none holds up the others.
 
-    def __init__(self, reply: Callable[[Request], Reply]) -> None:
+    Attributes:
+        watch: warns of what an endpoint's replies have shown; None: nothing watches them.
+    """
+
+    def __init__(self, reply: Callable[[Request], Reply], watch: Watch | None = None) -> None:
         super().__init__(reply)
+        self.watch = watch
         self._ready: SimpleQueue[AnsweredRequest] = SimpleQueue()
 
     def replies(self, requests: Sequence[Request]) -> Iterable[AnsweredRequest]:
@@ -257,7 +260,7 @@ class Prompt(NamedTuple):
         return replace(sampled, read=self.read, prompt_tokens=len(self.ids), tokens=len(sampled.ids))
 
 
-def prompt_of(model: TokenPolicy, request: Request, max_new_tokens: int) -> Prompt:
+def prompt_of(model: PromptReader, request: Request, max_new_tokens: int) -> Prompt:
     """A fresh prompt; or the one before with its reply, as it was sampled, and the feedback.
 
     Args:

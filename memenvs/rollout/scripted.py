@@ -12,43 +12,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.env import Agent, Info, TextEnv
+from memenvs.core.env import Agent, Info, TextEnv, text_env_of
+from memenvs.core.episode import observation_text
+from memenvs.core.errors import unknown_name
 from memenvs.core.optional import import_object
 from memenvs.core.text import split_sentences
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.passages import holds_answer
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.sokoban import GOLD_BUDGET
-from memenvs.envs.sokoban_grid import SokobanGridEnv
 from memenvs.envs.tool_qa import ToolQAEnv
 from memenvs.sokoban import solve
+from memenvs.sokoban.environments import GOLD_BUDGET
+from memenvs.sokoban.grid import SokobanGridEnv
 from memenvs.tasks.metrics import wrap_answer
-
-POLICIES = {
-    "gold": "Knows the answer, which the environment tells it. It reads until the evidence has been shown, "
-    "searches or calls the tool for the question once, and then answers. In Sokoban it plays a shortest "
-    "solution, which the board alone decides.",
-    "silent": "Always replies with nothing.",
-    "random_text": "Replies with random words of the observation, and random tags.",
-    "lexical": "Keeps the sentences that share rare words with the question and answers from them; it plays "
-    "chunked reading, searching and the one tool call.",
-    "careful": "Knows which sentences are needed and notes them as it reads, with slips and distractors, or "
-    "calls the tool for the question; it answers only what it has read. A teacher for chunked reading and "
-    "the one tool call.",
-}
-"""What each policy of a text environment does, by its name."""
-
-TEACHERS = frozenset({"gold", "careful"})
-"""Policies that look up in their environment what only a trainer may see; tables of scores say so."""
-
-
-def policy_label(name: str) -> str:
-    """A policy's name as tables show it.
-
-    >>> policy_label("gold")
-    'gold (sees privileged information)'
-    """
-    return f"{name} (sees privileged information)" if name in TEACHERS else name
 
 
 def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
@@ -66,8 +42,8 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
         ValueError: no such policy for this environment, or nothing to import by this name.
     """
     if ":" in name:
-        named = import_object(name)
-        policy: Agent = named(env) if len(inspect.signature(named).parameters) == 1 else named
+        imported = import_object(name)
+        policy: Agent = imported(env) if len(inspect.signature(imported).parameters) == 1 else imported
         return policy
     inner: Any = env.unwrapped
     makers: dict[str, Callable[[], Agent]] = {}
@@ -77,49 +53,47 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
         makers = {
             "gold": lambda: lambda observation, info: inner.gold_reply(),
             "silent": lambda: lambda observation, info: "",
-            "random_text": lambda: RandomText(seed),
+            "random_text": lambda: _random_text(seed),
         }
     if isinstance(inner, ChunkQAEnv):
-        makers |= {"lexical": lambda: LexicalReader(inner), "careful": lambda: CarefulReader(inner, seed)}
-        makers["gold"] = lambda: _gold_reader(inner)
+        makers |= {"lexical": lambda: lexical_reader(inner), "careful": lambda: CarefulReader(inner, seed)}
+        # It notes the answer once all evidence has been shown.
+        makers["gold"] = lambda: (
+            lambda observation, info: (
+                inner.gold_reply() if inner.evidence_shown else inner.noting(inner.notes())
+            )
+        )
     elif isinstance(inner, SearchQAEnv):
-        makers["lexical"] = lambda: LexicalSearcher(inner)
+        makers["lexical"] = lambda: lexical_searcher(inner)
         makers["gold"] = lambda: _gold_searcher(inner)
         if isinstance(inner, ToolQAEnv):
-            makers["careful"] = lambda: CarefulCaller(inner)
+            makers["careful"] = lambda: careful_caller(inner)
     elif isinstance(inner, SokobanGridEnv):
-        makers = {"gold": lambda: _Solution(inner), "random": lambda: _random_moves(env, seed)}
+        makers = {"gold": lambda: _solution(inner), "random": lambda: _random_moves(env, seed)}
+    if not makers:
+        text_env_of(env)  # says what is wrong with the environment
     if name not in makers:
-        raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(makers)}{also}")
+        raise ValueError(unknown_name("no policy", name, makers, also))
     return makers[name]()
 
 
-class RandomText:
-    """Up to twenty random words of the observation, now and then inside a tag of one of the environments.
+_FORMS = (
+    *("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "<think>{}</think>"),
+    *("<search>{}</search>", "<mem>{}</mem>"),
+)
 
-    Args:
-        seed: of its own generator.
-    """
 
-    _FORMS = (
-        "{}",
-        "\\boxed{{{}}}",
-        "<answer>{}</answer>",
-        "<think>{}</think>",
-        "<search>{}</search>",
-        "<mem>{}</mem>",
-    )
+def _random_text(seed: int) -> Agent:
+    """Up to twenty random words of the observation, now and then inside a tag of one of the environments."""
+    rng = np.random.default_rng(seed)
 
-    def __init__(self, seed: int = 0) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def __call__(self, observation: str, info: Info) -> str:
-        """A random reply."""
-        text = observation if isinstance(observation, str) else observation["text"]
-        words = text.split() or ["nothing"]
-        drawn = self._rng.choice(len(words), self._rng.integers(0, 20))
-        form = self._FORMS[self._rng.integers(len(self._FORMS))]
+    def reply(observation: Any, info: Info) -> str:
+        words = observation_text(observation).split() or ["nothing"]
+        drawn = rng.choice(len(words), rng.integers(0, 20))
+        form = _FORMS[rng.integers(len(_FORMS))]
         return form.format(" ".join(words[i] for i in drawn))
+
+    return reply
 
 
 _WORD = re.compile(r"[^\W_]+")
@@ -134,7 +108,7 @@ _LINKING = 3  # sentences whose names are followed
 _NUMBER_ASKED = frozenset({"year", "when", "many", "number"})
 
 
-class LexicalReader:
+def lexical_reader(env: ChunkQAEnv) -> Agent:
     """Plays chunked reading by word overlap.
 
     A sentence is worth the sum of the rarities (squared log inverse sentence frequency) of the words it
@@ -146,49 +120,43 @@ class LexicalReader:
         env: that it plays; it reads the observation and the memory.
     """
 
-    def __init__(self, env: ChunkQAEnv) -> None:
-        self._env = env
-
-    def __call__(self, observation: str, info: Info) -> str:
-        """The new memory, or the answer once no section is shown."""
-        env, question = self._env, self._env.question
-        memory = env.notes()
+    def reply(observation: str, info: Info) -> str:
+        question, memory = env.question, env.notes()
         if env.answering:
             return wrap_answer(_answer(question, memory), env.answer_format)
         section = _inside(observation, "section")
         for document in _HEADER.split(section):
             title, _, body = document.strip().partition("\n")
-            memory += _sentences(f"{title}: ", body) if body else _sentences("", title)
+            memory += _lines(f"{title}: ", body) if body else _lines("", title)
         lines = list(dict.fromkeys(memory))
         return env.noting(_rank(question, lines, follow=_SECOND_HOP)[:_SENTENCES_KEPT])
 
+    return reply
 
-class LexicalSearcher:
+
+def lexical_searcher(env: SearchQAEnv) -> Agent:
     """Plays searching and the one tool call by word overlap: one search, for the question itself.
 
-    The answer is chosen from the passages as `LexicalReader` chooses it from its memory; it is empty where
+    The answer is chosen from the passages as `lexical_reader` chooses it from its memory; it is empty where
     there are none. Each of several questions is answered by itself.
 
     Args:
         env: that it plays.
     """
 
-    def __init__(self, env: SearchQAEnv) -> None:
-        self._env = env
-
-    def __call__(self, observation: str, info: Info) -> str:
-        """A search at the first turn, then the answer."""
-        env = self._env
-        task = env.questions[env.episode.task]
+    def reply(observation: str, info: Info) -> str:
+        task = env.questions[env.state.task]
         if info["turn"] == 0:
             return env.opening + env.form.call(task.question)
         lines = []
         for _, passages in _RESULTS.findall(observation):
             _, *parts = _PASSAGE.split(passages)
             for title, text in zip(parts[::2], parts[1::2], strict=True):
-                lines += _sentences(f"{title}: ", text)
+                lines += _lines(f"{title}: ", text)
         questions = task.question.split("; ") if len(task.answers) > 1 else [task.question]
         return env.opening + env.form.answer("; ".join(_answer(question, lines) for question in questions))
+
+    return reply
 
 
 class CarefulReader:
@@ -217,20 +185,20 @@ class CarefulReader:
         if env.answering:
             return _known_answer(env, env.answer_format, notes)
         needed, others = (
-            [line for line in lines if line not in notes] for lines in self._sentences(observation)
+            [line for line in lines if line not in notes] for lines in self._noted_lines(observation)
         )
         kept = [line for line in needed if self._rng.random() >= self._slip]
         if others and self._rng.random() < self._distractor:
-            asked = set(_words(env.tasks[env.episode.task].question))
+            in_question = set(_words(env.tasks[env.state.task].question))
             drawn = self._rng.choice(len(others), min(3, len(others)), replace=False)
-            likeliest = max(drawn, key=lambda i: len(asked.intersection(_words(others[i]))))
+            likeliest = max(drawn, key=lambda i: len(in_question.intersection(_words(others[i]))))
             kept.append(others[likeliest])
         return env.noting([*notes, *kept])
 
-    def _sentences(self, observation: str) -> tuple[list[str], list[str]]:
+    def _noted_lines(self, observation: str) -> tuple[list[str], list[str]]:
         """The sentences that an observation shows whole, as notes: those that are needed, and the others."""
-        tasks, documents = self._env.tasks, self._env.episode.documents
-        spans = tasks[self._env.episode.task].meta.get("spans", [])
+        tasks, documents = self._env.tasks, self._env.state.documents
+        spans = tasks[self._env.state.task].meta.get("spans", [])
         needed, others = list[str](), list[str]()
         titles, texts = tasks.titles(documents), tasks.texts(documents)
         for document, title, text in zip(documents, titles, texts, strict=True):
@@ -243,7 +211,7 @@ class CarefulReader:
         return needed, others
 
 
-class CarefulCaller:
+def careful_caller(env: ToolQAEnv) -> Agent:
     """A teacher of the one tool call: it calls for the question and answers what the result holds.
 
     The reasoning of the answer is the first sentence of the result that holds it; an answer that no passage
@@ -253,48 +221,40 @@ class CarefulCaller:
         env: that it plays.
     """
 
-    def __init__(self, env: ToolQAEnv) -> None:
-        self._env = env
-
-    def __call__(self, observation: str, info: Info) -> str:
-        """The call at the first turn, then the answer."""
-        env = self._env
-        if not env.episode.history:
-            question = env.questions[env.episode.task].question
+    def reply(observation: str, info: Info) -> str:
+        if not env.state.history:
+            question = env.questions[env.state.task].question
             return f"<reasoning>I look it up.</reasoning>\n{env.form.call(question)}"
-        read = split_sentences(" ".join(env.episode.history[-1][1].split()))
+        sentences = split_sentences(" ".join(env.state.history[-1][1].split()))
         answers = env.privileged()["answers"]
-        said = next((passage for passage in read if holds_answer([passage], answers)[0]), "")
-        return f"<reasoning>{said}</reasoning>\n" + _known_answer(env, "tag", [said])
+        sentence = next((sentence for sentence in sentences if holds_answer([sentence], answers)[0]), "")
+        return f"<reasoning>{sentence}</reasoning>\n" + _known_answer(env, "tag", [sentence])
 
-
-def _gold_reader(env: ChunkQAEnv) -> Agent:
-    """Notes the answer once all evidence has been shown."""
-    return lambda observation, info: env.gold_reply() if env.evidence_shown else env.noting(env.notes())
+    return reply
 
 
 def _gold_searcher(env: SearchQAEnv) -> Agent:
     """Searches for the question, and answers at the next turn."""
 
     def reply(observation: str, info: Info) -> str:
-        if env.episode.history or env.last_turn == 1:
+        if env.state.history or env.last_turn == 1:
             return env.gold_reply()
-        return env.opening + env.form.call(env.questions[env.episode.task].question)
+        return env.opening + env.form.call(env.questions[env.state.task].question)
 
     return reply
 
 
-class _Solution:
+def _solution(env: SokobanGridEnv) -> Agent:
     """Makes the moves of a shortest solution of the level, if one is known or soon found; then up."""
+    left = list[int]()
 
-    def __init__(self, env: SokobanGridEnv) -> None:
-        self._env, self._moves = env, list[int]()
-
-    def __call__(self, observation: Any, info: Info) -> int:
+    def move(observation: Any, info: Info) -> int:
         if info["steps"] == 0:
-            board, moves = self._env.levels[info["level"]]
-            self._moves = list(solve(board, **GOLD_BUDGET).moves if moves is None else moves)
-        return self._moves.pop(0) if self._moves else 0
+            board, moves = env.levels[info["level"]]
+            left[:] = solve(board, **GOLD_BUDGET).moves if moves is None else moves
+        return left.pop(0) if left else 0
+
+    return move
 
 
 def _random_moves(env: gym.Env[Any, Any], seed: int) -> Agent:
@@ -305,8 +265,8 @@ def _random_moves(env: gym.Env[Any, Any], seed: int) -> Agent:
 def _known_answer(env: TextEnv[Any, Any], answer_format: str, read: Sequence[str]) -> str:
     """The gold answer where what was read holds it, otherwise "unknown"."""
     privileged = env.privileged()
-    known, _ = holds_answer(read, privileged["answers"])
-    return wrap_answer(privileged["target"] if known else "unknown", answer_format)
+    is_read, _ = holds_answer(read, privileged["answers"])
+    return wrap_answer(privileged["target"] if is_read else "unknown", answer_format)
 
 
 def _inside(text: str, tag: str) -> str:
@@ -315,7 +275,7 @@ def _inside(text: str, tag: str) -> str:
     return rest.rpartition(f"\n</{tag}>")[0] if opened else ""
 
 
-def _sentences(title: str, text: str) -> list[str]:
+def _lines(title: str, text: str) -> list[str]:
     """Sentences of a text, each behind `title`."""
     return [title + sentence for sentence in split_sentences(" ".join(text.split()))]
 
@@ -325,14 +285,14 @@ def _rank(question: str, lines: Sequence[str], *, follow: float) -> list[str]:
     bags = [set(_words(line)) for line in lines]
     frequency = Counter(word for bag in bags for word in bag)
     rarity = {word: math.log((1 + len(lines)) / count) ** 2 for word, count in frequency.items()}
-    asked = set(_words(question))
-    named = {word for name in _names(question) for word in _words(name)}
+    in_question = set(_words(question))
+    in_names = {word for name in _names(question) for word in _words(name)}
     worth = [  # summed exactly, as a set has another order in each process
-        math.fsum(rarity[word] * (_NAME_WEIGHT if word in named else 1.0) for word in bag & asked)
+        math.fsum(rarity[word] * (_NAME_WEIGHT if word in in_names else 1.0) for word in bag & in_question)
         for bag in bags
     ]
     best = sorted(range(len(lines)), key=lambda i: -worth[i])[:_LINKING]
-    linked = {word for i in best for name in _names(lines[i]) for word in _words(name)} - asked
+    linked = {word for i in best for name in _names(lines[i]) for word in _words(name)} - in_question
     for i, bag in enumerate(bags):
         worth[i] += follow * math.fsum(rarity[word] for word in bag & linked)
     return [lines[i] for i in sorted(range(len(lines)), key=lambda i: -worth[i])]
@@ -343,11 +303,11 @@ def _answer(question: str, memory: Sequence[str]) -> str:
 
     Without any it is yes, and without lines nothing.
     """
-    asked = set(_words(question))
-    wants_number = not asked.isdisjoint(_NUMBER_ASKED)
+    in_question = set(_words(question))
+    wants_number = not in_question.isdisjoint(_NUMBER_ASKED)
     for line in _rank(question, memory, follow=0.0):
         for name in _names(line.partition(": ")[2] or line):
-            if asked.isdisjoint(_words(name)) and name[0].isdigit() == wants_number:
+            if in_question.isdisjoint(_words(name)) and name[0].isdigit() == wants_number:
                 return name
     return "yes" if memory else ""
 

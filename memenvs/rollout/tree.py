@@ -166,7 +166,8 @@ def collect_trees(
             if methods:
                 ended = [child.episode for child in children if child.episode.over]
                 assign_credit(ended, methods, scorer)
-        frontier, turn = [child for child in children if child.request], turn + 1
+        frontier = [child for child in children if child.request]
+        turn += 1
     return roots
 
 
@@ -186,6 +187,7 @@ def _root(
 def _branch(node: Node, stream: Sequence[int]) -> Request:
     """Another reply to a state: its request, with an environment, a record and a generator of its own."""
     request: Any = node.request
+    # The signals of earlier turns are kept, so that no turn is scored once a branch.
     turns = [replace(turn, signals=dict(turn.signals), credits={}) for turn in node.episode.turns]
     rng = np.random.default_rng([node.episode.group, *stream])
     measured = {name: list(numbers) for name, numbers in node.episode.measured.items()}

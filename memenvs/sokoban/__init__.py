@@ -1,13 +1,6 @@
-"""Sokoban without Gymnasium: rules, levels, solver, generator and pictures."""
+"""Sokoban: rules, levels, solver, generator, pictures; `environments` and `grid` are for Gymnasium."""
 
-from memenvs.sokoban.board import (
-    LETTERS,
-    XSB,
-    LevelError,
-    check_levels,
-    parse,
-    to_text,
-)
+from memenvs.sokoban.board import LETTERS, XSB, LevelError, check_levels, parse, to_text
 from memenvs.sokoban.engine import Board, BoardBatch, Step
 from memenvs.sokoban.generator import Generator
 from memenvs.sokoban.levels import Level, LevelSet

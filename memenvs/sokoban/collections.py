@@ -2,7 +2,8 @@
 
 A row is a line of board symbols alone, a wall among them. Every other line is a note: titles, numbers,
 comments, separators, saved solutions. Rows that follow each other are a board. In run-length encoding `3#2-`
-is `###--`, `2(#-)` is `#-#-`, and `|` ends a row.
+is `###--`, `2(#-)` is `#-#-`, and `|` ends a row. There may be blanks or tabs between all symbols. Boards of
+other games, such as Hexoban, are refused.
 
 The symbols of a file are those of the alphabet in which most of its boards are levels, so that a note with an
 O or an X changes nothing.
@@ -10,6 +11,8 @@ O or an X changes nothing.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -27,12 +30,14 @@ _ALPHABETS = tuple(
         (f"{XSB}oBbpP", ".*$@@"),  # P is the player
         (LETTERS.replace("_", " "), ""),
         ("X .&*@+", ""),  # the original game's levels, as they were extracted from its files
+        ("+ X$@*%", ""),  # Reasoning Gym's
     )
 )
 """For each alphabet, XSB by symbol; "-" and "_" are floor in all of them."""
 
 _NOT_TEXT = str.maketrans({"\xa0": " ", **dict.fromkeys("\0\v\f\x1a\u200b\ufeff")})  # \x1a ended files of DOS
 _RUN, _GROUP = re.compile(r"(\d{1,3})([^\d|()])"), re.compile(r"(\d{1,3})\(([^()]*)\)")
+_VARIANT = re.compile(r"(?im)^(?:\W*|.*<.*\W)(?:variant|tessellation)\s*[:=>]\s*[\"']?([^\n<>\"']+)")
 
 
 def read_collection(data: bytes) -> tuple[list[Grid], list[str]]:
@@ -45,9 +50,12 @@ def read_collection(data: bytes) -> tuple[list[Grid], list[str]]:
         why.
 
     Raises:
-        LevelError: nothing in the file looks like a board, or its XML is broken.
+        LevelError: nothing in the file looks like a board, its XML is broken, or it is of another game.
     """
     text = _decode(data)
+    for variant in map(str.strip, _VARIANT.findall(text)):
+        if variant.lower() not in ("", "sokoban"):
+            raise LevelError(f"it has levels of the variant {variant!r}; give levels of Sokoban alone")
     lines = re.split(r"\r*\n|\r", text)
     xml = _xml_levels(data) if "<SokobanLevels" in text else None
     used, results = set(text), list[tuple[list[Grid], list[str]]]()
@@ -57,7 +65,7 @@ def read_collection(data: bytes) -> tuple[list[Grid], list[str]]:
         boards, faults = list[Grid](), list[str]()
         for place, rows in _boards(lines, alphabet) if xml is None else xml:
             try:
-                boards.append(_level(tuple(row.translate(alphabet) for row in rows)))
+                boards.append(_level(tuple(row.translate(alphabet) for row in _together(rows))))
             except LevelError as error:
                 faults.append(f"{place}: {error}")
         results.append((boards, faults))
@@ -121,7 +129,7 @@ def _block(start: int, rows: list[str], alphabet: dict[int, int]) -> Iterator[tu
     has_player = [any(alphabet[ord(c)] in map(ord, "@+") for c in row) for row in rows]
     first = 0
     for i in range(1, len(rows)):
-        walls = set(rows[i - 1].strip()) == set(rows[i].strip()) == {wall}
+        walls = {*rows[i - 1], *rows[i]} - {" "} == {wall}
         if walls and any(has_player[first:i]) and any(has_player[i:]):
             yield f"line {start + first + 1}", rows[first:i]
             first = i
@@ -129,11 +137,29 @@ def _block(start: int, rows: list[str], alphabet: dict[int, int]) -> Iterator[tu
         yield f"line {start + first + 1}", rows[first:]
 
 
+def _together(rows: Sequence[str]) -> list[str]:
+    """The rows without the blanks that stand between all symbols of a board; tabs have become blanks.
+
+    Raises:
+        LevelError: symbols stand apart but not in columns, as those of Hexoban do.
+    """
+    places = [[place for place, symbol in enumerate(row) if symbol != " "] for row in rows]
+    if min((b - a for row in places for a, b in itertools.pairwise(row)), default=1) == 1:
+        return list(rows)
+    first = min(place for row in places for place in row)
+    width = math.gcd(*(place - first for row in places for place in row))
+    if width == 1:
+        raise LevelError(
+            "its symbols stand apart but not in columns, as in Hexoban; give Sokoban, one symbol a square"
+        )
+    return [row[first::width] for row in rows]
+
+
 def _expanded(line: str) -> str:
-    """A line with its runs written out."""
-    word = line.strip()
-    if not any(c in "0123456789|" for c in word) or any(c.isspace() for c in word):
+    """A line with its runs written out; a blank in it is floor, or with others around every bar nothing."""
+    if not any(c in "0123456789|" for c in line):
         return line
+    word = line.strip().replace(" | ", "|") if 0 < line.count("|") == line.count(" | ") else line.rstrip()
     word = _GROUP.sub(lambda group: int(group[1]) * group[2], word)
     return _RUN.sub(lambda run: int(run[1]) * run[2], word)
 

@@ -92,8 +92,7 @@ class Board:
         placed: boxes on targets.
         targets: targets on the board, empty or not.
 
-    Args:
-        board: (H, W) uint8, bordered, with one player; copied.
+    The `board` (H, W) uint8 that it is made from has a border and one player, and is copied.
     """
 
     __slots__ = ("_delta", "cells", "placed", "player", "shape", "targets")
@@ -156,8 +155,7 @@ class BoardBatch:
         cells: the boards now, (N, H, W) uint8: a view, which `step` and `replace` change in place.
         empty: targets without a box, (N,).
 
-    Args:
-        boards: (N, H, W) uint8, each bordered, with one player; copied.
+    The `boards` (N, H, W) uint8 that it is made from have a border and one player, and are copied.
     """
 
     def __init__(self, boards: Grid) -> None:
@@ -216,5 +214,5 @@ def planes(cells: Grid, channels_first: bool = False) -> Grid:
 
 
 def _planes(words: Words, channels_first: bool) -> Grid:
-    shown = words.view(np.uint8).reshape(*words.shape, 8)[..., :7]  # without the cell codes
-    return np.moveaxis(shown, -1, -3) if channels_first else shown
+    planes = words.view(np.uint8).reshape(*words.shape, 8)[..., :7]  # without the cell codes
+    return np.moveaxis(planes, -1, -3) if channels_first else planes

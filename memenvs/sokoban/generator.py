@@ -113,13 +113,13 @@ class Generator:
         barren = 0
         with (
             closing(map_jobs(make, numbers, workers) if workers != 1 else in_turn) as chunks,
-            Progress(count, f"{split} levels") as shown,
+            Progress(count, f"{split} levels") as progress,
         ):
             for item in chain.from_iterable(chunks):
                 barren += 1 if item is not None else _EMPTY
                 if item is not None and item[0] not in levels_by_key:
                     levels_by_key[item[0]] = item[1]
-                    shown.add()
+                    progress.add()
                     barren = 0
                 if len(levels_by_key) == count:
                     break

@@ -16,10 +16,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from memenvs.core.data import decode
+from memenvs.core.errors import unknown_name
 from memenvs.core.files import whole_file
+from memenvs.core.inputs import NPZ, PAGE, UTF16, RefusedFile, ending, read_input
+from memenvs.data import bundled_names
 from memenvs.sokoban.board import BOX, TARGET, WALL, XSB, Grid, LevelError, check_levels, to_text
 from memenvs.sokoban.collections import read_collection
 from memenvs.sokoban.solver import is_deadlocked
@@ -103,7 +108,7 @@ class LevelSet:
     def split(self, name: str) -> LevelSet:
         """The levels of one split."""
         if name not in self.splits:
-            raise LevelError(f"no split {name!r} among these levels; choose one of {', '.join(self.splits)}")
+            raise LevelError(unknown_name("these levels have no split", name, self.splits))
         start = sum(list(self.splits.values())[: list(self.splits).index(name)])
         boards, moves = zip(*[self[start + i] for i in range(self.splits[name])], strict=True)
         return LevelSet(boards, moves, {name: self.splits[name]}, self.card)
@@ -121,12 +126,16 @@ class LevelSet:
         """
         path = Path(path)
         if not path.is_file():
-            raise FileNotFoundError(
-                f"no level file at {path}; build one with `memenvs build sokoban --out {path}`"
-            )
-        data = path.read_bytes()
+            sets = [name.removesuffix(".npz") for name in bundled_names() if name.endswith(".npz")]
+            more = f", or build a file with `memenvs build sokoban --out {path}`"
+            raise FileNotFoundError(unknown_name("no level set", str(path), sets, more))
         try:
+            if game := {".hsb": "Hexoban", ".tsb": "Trioban"}.get(ending(path)):
+                raise LevelError(f"the ending says that its levels are of {game}; give levels of Sokoban")
+            data = read_input(path, NPZ, PAGE, UTF16)
             levels = _unpack(data) if data[:2] == b"PK" else cls._read(data, path)
+        except RefusedFile as error:
+            raise LevelError(str(error)) from error
         except LevelError as error:
             raise LevelError(f"{path}: {error}") from error
         return levels if split is None else levels.split(split)
@@ -185,6 +194,11 @@ def _pack(levels: LevelSet) -> bytes:
     return file.getvalue()
 
 
+class _About(msgspec.Struct):
+    splits: dict[str, int]
+    card: dict[str, Any]
+
+
 def _unpack(data: bytes) -> LevelSet:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
@@ -192,7 +206,7 @@ def _unpack(data: bytes) -> LevelSet:
             if written != f"{FORMAT} {VERSION}":
                 raise LevelError(f"the format is {written!r}, not '{FORMAT} {VERSION}'; build the file again")
             boards, lengths, joined = file["boards"], file["lengths"], file["moves"].tolist()
-            about = json.loads(file["card"].tobytes())
+            about = decode(file["card"].tobytes(), _About, "its card")
             if "shapes" in file:  # of boards of different sizes
                 shapes = file["shapes"].tolist()
                 boards = [b[:height, :width] for b, (height, width) in zip(boards, shapes, strict=True)]
@@ -205,4 +219,4 @@ def _unpack(data: bytes) -> LevelSet:
         None if length < 0 else joined[end - length : end]
         for length, end in zip(lengths.tolist(), ends, strict=True)
     ]
-    return LevelSet(boards, moves, about["splits"], about["card"])
+    return LevelSet(boards, moves, about.splits, about.card)

@@ -47,14 +47,9 @@ def solve(
 ) -> Solution:
     """A solution of a bordered board (H, W) with the fewest moves, within a budget; None is no limit.
 
-    A limit in nodes gives the same result on every machine.
-
-    Args:
-        board: cell codes (`memenvs.sokoban.board`).
-        nodes: search nodes to expand.
-        seconds: seconds of the wall clock.
-        max_moves: the search ends once a solution must take more moves.
-        budget: in place of `nodes` and `seconds`; several searches may share one.
+    `nodes` are search nodes to expand, `seconds` those of the wall clock. A limit in nodes gives the same
+    result on every machine. `budget`, which several searches may share, takes the place of `nodes` and
+    `seconds`. The search ends once a solution must take more than `max_moves`.
     """
     layout, boxes, player = read_masks(board)
     return solve_masks(layout, boxes, player, budget or Budget(nodes, seconds), max_moves)
@@ -261,8 +256,8 @@ class MoveSearch:
 
     def _spread(self, boxes: int, wave: int, f: int) -> None:
         """Open what one more move leads to: squares walked to, and boxes pushed."""
-        layout, known = self._layout, self._bound.known
-        width, room, moves = layout.width, layout.live & ~boxes, f - known[boxes] + 1
+        layout, bounds = self._layout, self._bound.known
+        width, room, moves = layout.width, layout.live & ~boxes, f - bounds[boxes] + 1
         walked = wave << 1 | wave >> 1 | wave << width | wave >> width
         walked &= layout.floor & ~boxes & ~self._seen[boxes]
         if walked:
@@ -275,7 +270,7 @@ class MoveSearch:
                 landing ^= to
                 left = _shift(to, -delta)  # the box left this square, and the player is there now
                 pushed = boxes ^ left ^ to
-                bound = known.get(pushed)
+                bound = bounds.get(pushed)
                 if bound is None:
                     bound = self._bound(pushed)
                 if bound < FAR:

@@ -85,7 +85,7 @@ class Reader:
 
     def context(self, documents: Sequence[int]) -> Context:
         """The text of the numbered documents, in that order."""
-        bodies = self.tasks.shown(documents)
+        bodies = self.tasks.document_texts(documents)
         parts = _parts(self.tokenizer, self.tasks.card.layout, len(bodies))
         texts, gaps = [text for text, _ in parts], [gaps for _, gaps in parts]
         texts[1::3] = bodies
@@ -106,7 +106,7 @@ class Reader:
 @functools.lru_cache(maxsize=4096)
 def _document_gaps(reader: Reader, number: int) -> Gaps:
     """Where a document may be cut by another tokenizer than its card's, remembered."""
-    (gaps,) = reader.tokenizer.gaps(reader.tasks.shown([number]))
+    (gaps,) = reader.tokenizer.gaps(reader.tasks.document_texts([number]))
     return gaps
 
 

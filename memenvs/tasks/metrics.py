@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import regex
 
+from memenvs.core.errors import unknown_name
 from memenvs.core.words import UNSPACED, fold_digits
-from memenvs.tasks.movies import Movies, read_movies
 
 BOXED = "\\boxed"
 
@@ -376,22 +376,24 @@ def locomo_f1(prediction: str, answers: Sequence[str]) -> float:
     if tuple(answers) == LOCOMO_ABSENT:
         return float(any(answer in prediction.lower() for answer in answers))
     parts = [prediction] if len(answers) == 1 else prediction.split(",")
-    bags = [Counter(_stems(part)) for part in parts]
-    scores = [max(_bag_f1(bag, Counter(_stems(answer))) for bag in bags) for answer in answers]
+    bags = [Counter(_stems(part)) for part in dict.fromkeys(parts)]
+    wanted = [Counter(_stems(answer)) for answer in answers]
+    scores = [max(_bag_f1(bag, answer) for bag in bags) for answer in wanted]
     return sum(scores) / len(scores) if scores else 0.0
 
 
 def _stems(text: str) -> list[str]:
     bare = text.lower().translate(_WITHOUT_PUNCTUATION)
     words = _ARTICLE_OR_AND.sub(" ", bare).split() or as_written(text).split()
-    return list(map(_porter().stem, words))
+    return list(map(_porter(), words))
 
 
 @functools.cache
 def _porter() -> Any:
     from nltk.stem.porter import PorterStemmer  # slow, and one metric needs it
 
-    return PorterStemmer()  # with NLTK's extensions, as LoCoMo's evaluation has it
+    # With NLTK's extensions, as LoCoMo's evaluation has it; a long reply repeats most of its words.
+    return functools.lru_cache(2**16)(PorterStemmer().stem)
 
 
 def mrcr_ratio(prediction: str, answers: Sequence[str]) -> float:
@@ -407,6 +409,81 @@ def mrcr_ratio(prediction: str, answers: Sequence[str]) -> float:
         if prediction.startswith(answer[:MRCR_PREFIX])
     )
     return max(ratios, default=0.0)
+
+
+def rouge_l(prediction: str, answers: Sequence[str]) -> float:
+    """ROUGE-L: F of the longest common subsequence of words, recall weighted by 1.2 squared.
+
+    Precision and recall are each the best of all answers. Source: COCO's evaluation of captions, which is
+    NarrativeQA's too; words are split at punctuation.
+    """
+    predicted, beta = _plain_words(prediction), 1.2
+    wanted = [words for words in map(_plain_words, answers) if words]
+    common = [_common_length(predicted, words) for words in wanted]
+    if not any(common):
+        return 0.0
+    precision = max(common) / len(predicted)
+    recall = max(length / len(words) for length, words in zip(common, wanted, strict=True))
+    return (1 + beta**2) * precision * recall / (recall + beta**2 * precision)
+
+
+def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """The length of the longest common subsequence, by the bits of a row (Hyyrö, 2004)."""
+    if len(first) > len(second):  # the time grows with the square of the first, a bit for each of its words
+        first, second = second, first
+    places: dict[str, int] = {}
+    for place, word in enumerate(first):
+        places[word] = places.get(word, 0) | 1 << place
+    row = whole = (1 << len(first)) - 1
+    for word in second:
+        matches = row & places.get(word, 0)
+        row = (row + matches | row - matches) & whole
+    return len(first) - row.bit_count()
+
+
+def choice(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 for the letter of the right choice, or for its text.
+
+    The letter is that of "The correct answer is (B)", otherwise the last of A to D that stands alone.
+    Sources: LongBench v2, InfiniteBench.
+    """
+    text = prediction.replace("*", "")
+    letters = re.findall(r"The correct answer is \(?([A-D])", text)[:1] or re.findall(r"\b[A-D]\b", text)
+    return float(letters[-1] in answers if letters else prediction.strip() in answers)
+
+
+def first_number(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 if the first number, or all of it, is an accepted answer. Source: InfiniteBench."""
+    number = re.search(r"\d+\.\d+|\d+", prediction)
+    return float((number[0] if number else prediction) in answers)
+
+
+_BABILONG = """bathroom bedroom garden hallway kitchen office
+bill fred jeff mary apple football milk
+apple football milk nothing
+none one three two
+maybe no yes
+bedroom cinema kitchen office park school
+cat mouse sheep wolf
+gray green white yellow
+e,e e,n e,s n,e n,n n,w s,e s,s s,w w,n w,s w,w
+bedroom bored garden hungry kitchen thirsty tired"""
+
+
+def babilong(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 if the first sentence has the target, or all of its parts, and no other label of its tasks.
+
+    Labels are whole words, while BABILong's code finds "one" in "none"; one that the question names counts,
+    too. Source: BABILong's compare_answers.
+    """
+    tasks = [set(line.split()) for line in _BABILONG.splitlines()]
+    words = set(re.findall(r"[\w,]*\w", prediction.lower().partition(".")[0].replace(", ", " ")))
+    for answer in map(str.lower, answers):
+        wanted = set(answer.split(",")) if len(answer) > 3 else {answer}
+        labels = wanted.union(*(task for task in tasks if wanted <= task))
+        if prediction.lower() == answer or words & labels == wanted:
+            return 1.0
+    return 0.0
 
 
 def multi_objective(reply_or_answer: str, ground_truths: Sequence[Sequence[str]]) -> Objectives:
@@ -447,6 +524,10 @@ METRICS: dict[str, Metric] = {
     "string_match_all": string_match_all,
     "needle_exact": needle_exact,
     "string_match_part": string_match_part,
+    "rouge_l": rouge_l,
+    "choice": choice,
+    "first_number": first_number,
+    "babilong": babilong,
 }
 BOX_METRICS = frozenset({"boxed_em", "math_em"})  # look for a box themselves
 ALL_ANSWERS = frozenset({"string_match_all", "needle_exact"})  # want every answer
@@ -454,28 +535,15 @@ ALL_ANSWERS = frozenset({"string_match_all", "needle_exact"})  # want every answ
 REPLY_METRICS = BOX_METRICS | frozenset({"string_match_all", "string_match_part"})
 
 
-MOVIES = "movie_recall:"
-"""How the metric of recommended movies begins; the path of the data set's entity2id.json follows."""
-
-
 def get_metric(name: str) -> Metric:
     """The metric of that name.
 
     Raises:
-        ValueError: there is none, or the file of movies is not valid.
-        OSError: the file of movies cannot be read.
+        ValueError: there is none.
     """
-    if name.startswith(MOVIES):
-        return functools.partial(movie_recall, read_movies(name.removeprefix(MOVIES)))
     if name not in METRICS:
-        raise ValueError(f"no metric {name!r}; choose one of {', '.join(METRICS)}, {MOVIES}FILE")
+        raise ValueError(unknown_name("no metric", name, METRICS))
     return METRICS[name]
-
-
-def movie_recall(movies: Movies, reply: str, answers: Sequence[str]) -> float:
-    """Recall at 5 of the movies that a reply recommends, in its box or `<answer>` where it has one."""
-    listed = extract_answer(reply, "boxed") or extract_answer(reply, "tag") or reply
-    return movies.recall(listed, answers)
 
 
 def extract_answer(reply: str, answer_format: str) -> str | None:
@@ -532,7 +600,9 @@ def score(metric: str, prediction: str, answers: Sequence[str]) -> float:
         return get_metric(metric)(prediction, answers)
     others = [answer for answer in answers if answer not in as_is]
     scores = [_WRITTEN[metric](prediction, answer) for answer in as_is]
-    return float(max(scores + [METRICS[metric](prediction, others)] * bool(others)))
+    if others:
+        scores.append(METRICS[metric](prediction, others))
+    return float(max(scores))
 
 
 def _equals(prediction: str, answer: str) -> bool:
@@ -583,7 +653,7 @@ def grade(reply: str, answers: Answers, *, metric: str = "em", answer_format: st
     graded = grade_answer(plain, answers, metric=metric)
     if metric in BOX_METRICS and len(answers) > 1:  # which have rules of their own for what is in a box
         return graded._replace(outcome=_mean(metric, answer, answers))
-    if metric in REPLY_METRICS or metric.startswith(MOVIES):
+    if metric in REPLY_METRICS:
         outcome = sum(get_metric(metric)(reply, accepted) for accepted in answers) / len(answers)
         return graded._replace(outcome=outcome)
     return graded
@@ -627,10 +697,6 @@ def gold_answer(answers: Answers, metric: str) -> str:
     """The text that scores 1.0: the preferred answers, or all where the metric wants every one contained."""
     if metric in ALL_ANSWERS:
         return "; ".join(", ".join(accepted) for accepted in answers)
-    if metric.startswith(MOVIES):
-        known = read_movies(metric.removeprefix(MOVIES))
-        lists = (enumerate(known.right(accepted), 1) for accepted in answers)
-        return "; ".join("\n".join(f"{place}. {name}" for place, name in names) for names in lists)
     if metric == "locomo_f1":
         return "; ".join(
             accepted[0] if tuple(accepted) == LOCOMO_ABSENT else ", ".join(dict.fromkeys(accepted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,15 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from memenvs.core.data import convert, decode
-from memenvs.core.errors import one_line
+from memenvs.core.errors import one_line, unknown_name
 from memenvs.core.files import (
+    CARD,
+    DOCUMENTS,
+    TASKS,
     check_file,
+    json_sha256,
     read_sealed,
     resolved,
     sha256,
     verifying,
     write_sealed,
 )
+from memenvs.core.inputs import input_files
 from memenvs.data import bundled, bundled_names
 from memenvs.tasks.records import QUESTIONS, QuestionRecord, check_question, read_questions
 from memenvs.tasks.tokens import GENERAL, Gaps, TextTokenizer, load_tokenizer
@@ -30,7 +36,6 @@ FORMAT = 2
 BUILD_AGAIN = "build it again"
 SEPARATOR = "; "
 """Between the questions of a task with several objectives."""
-CARD, DOCUMENTS, TASKS = "card.json", "documents.arrow", "tasks.arrow"
 HOLDOUT = "-holdout"  # ends the name of a set of questions that were set aside (`memenvs build --holdout`)
 
 
@@ -124,7 +129,7 @@ class TaskSet(Sequence[Task]):
         name: name of the folder.
         card: what the set is.
         hash: hash of the card, which identifies the set.
-        file: the card's, whose hash tells the set from others.
+        files: the card's, whose hash tells the set from others.
         metric, environment, layout: as the card gives them.
     """
 
@@ -135,7 +140,7 @@ class TaskSet(Sequence[Task]):
             )
         self.path, self.name = path, path.name
         self.card, self.hash = Card.read(path / CARD), sha256(path / CARD)[:16]
-        self.file, self.metric = path / CARD, self.card.metric
+        self.files, self.metric = [path / CARD], self.card.metric
         self.environment, self.layout = self.card.environment, self.card.layout
         self._documents = _read_table(path, DOCUMENTS, self.card)
         self._tasks = _read_table(path, TASKS, self.card)
@@ -170,7 +175,11 @@ class TaskSet(Sequence[Task]):
     def __getitem__(self, index: int) -> Task:  # type: ignore[override]  # a slice has no use here
         if not -len(self) <= index < len(self):
             raise IndexError(f"there is no task {index}; this set has the tasks 0 to {len(self) - 1}")
-        row = {name: self._tasks[name][index % len(self)].as_py() for name in self._tasks.schema.names}
+        return self._task(index % len(self))
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019  # the rollouts of a group share a task, which may be long
+    def _task(self, index: int) -> Task:
+        row = {name: self._tasks[name][index].as_py() for name in self._tasks.schema.names}
         return Task(
             row["id"],
             row["question"],
@@ -191,9 +200,9 @@ class TaskSet(Sequence[Task]):
         """Texts of the numbered documents, without their titles."""
         return self._documents["text"].take(pa.array(documents, pa.int64())).to_pylist()
 
-    def shown(self, documents: Sequence[int]) -> list[str]:
-        """The numbered documents as they are read (`shown`)."""
-        return list(map(shown, self.titles(documents), self.texts(documents)))
+    def document_texts(self, documents: Sequence[int]) -> list[str]:
+        """The numbered documents as they are read (`document_text`)."""
+        return list(map(document_text, self.titles(documents), self.texts(documents)))
 
     def needed_sentences(self, task: Task) -> list[tuple[str, str]]:
         """The sentences that a task's answer needs, each after the title of its document.
@@ -218,7 +227,7 @@ class TaskSet(Sequence[Task]):
         return [values[start:end] for start, end in pairs]
 
 
-def shown(title: str, text: str) -> str:
+def document_text(title: str, text: str) -> str:
     """A document as it is read: title, newline, text; the text alone where it has no title."""
     return f"{title}\n{text}" if title else text
 
@@ -232,47 +241,51 @@ def open_tasks(name: str | Path = "world-train") -> TaskSet:
             built (`memenvs.core.files`; MEMENVS_VERIFY=0 reads them unchecked).
     """
     path = Path(name).expanduser()
-    if not (path / CARD).is_file() and path.name == str(name):
-        try:
-            path = bundled(str(name))
-        except FileNotFoundError as error:
-            sets = ", ".join(folder for folder in bundled_names() if (bundled(folder) / CARD).is_file())
-            raise FileNotFoundError(
-                f"no task set named {name!r}; there are {sets}, and folders by their paths; "
-                f"if it is a source, build it first: `memenvs build {name}`"
-            ) from error
+    if not (path / CARD).is_file() and (not path.is_dir() or path.name in bundled_names()):
+        if str(name) not in bundled_names() or not (bundled(str(name)) / CARD).is_file():
+            sets = [folder for folder in bundled_names() if (bundled(folder) / CARD).is_file()]
+            beside = [str(card.parent) for card in path.parent.glob(f"*/{CARD}")]
+            more = ", or another folder that `memenvs build` wrote"
+            raise FileNotFoundError(unknown_name("no task set", str(name), [*sets, *beside], more))
+        path = bundled(str(name))
     path = resolved(path)
     card = path / CARD
     return _open_set(path, card.stat().st_mtime_ns if card.is_file() else 0)
 
 
 class Questions(list[Task]):
-    """The questions of a file, without documents; attributes are those of a `TaskSet`.
+    """The questions of one or more files, without documents; attributes are those of a `TaskSet`.
 
     Attributes:
-        left_out: questions of the file that cannot be scored, as their answers are blank.
+        left_out: questions of the files that cannot be scored, as their answers are blank.
     """
 
     metric, environment, layout, n_documents = "em", "MemSearchQA-v0", Layout(), 0
 
-    def __init__(self, tasks: Iterable[Task], path: Path, left_out: int = 0) -> None:
+    def __init__(self, tasks: Iterable[Task], path: Path, files: Sequence[Path], left_out: int = 0) -> None:
         super().__init__(tasks)
         self.left_out = left_out
-        self.path = self.file = path
-        self.name, self.hash = path.name, sha256(path)[:16]
+        self.path, self.files = path, list(files)
+        hashes = [sha256(file) for file in files]
+        self.name, self.hash = path.name, (hashes[0] if len(hashes) == 1 else json_sha256(hashes))[:16]
 
 
 def open_questions(source: str) -> TaskSet | Questions:
-    """Questions of a task set (by name or folder), or of a file as NQ-open's (`QuestionRecord`).
+    """Questions of a task set (by name or folder), or of files as NQ-open's (`QuestionRecord`).
 
     Raises:
         FileNotFoundError: there is no such set or file.
         ValueError: a record of the file holds no question with answers.
     """
     path = Path(source).expanduser()
-    if path.is_file():
-        return _open_file(path.resolve(), path.stat().st_mtime_ns)
-    return open_tasks(source)
+    if not path.is_file():
+        try:
+            return open_tasks(source)
+        except FileNotFoundError:
+            if not path.is_dir() and not glob.has_magic(source):
+                raise
+    files = tuple(input_files(path, QUESTIONS))
+    return _open_files(path.resolve(), files, tuple(file.stat().st_mtime_ns for file in files))
 
 
 def tokenizer_of(tasks: TaskSet | Questions, name: str | None = None) -> TextTokenizer:
@@ -303,9 +316,9 @@ def _open_set(path: Path, changed: int) -> TaskSet:
 
 
 @functools.lru_cache(maxsize=8)
-def _open_file(path: Path, changed: int) -> Questions:
+def _open_files(path: Path, files: tuple[Path, ...], changed: tuple[int, ...]) -> Questions:
     source, seen, tasks, left_out = str(path), set[str](), list[Task](), 0
-    for task in read_open(source):
+    for task in read_open(source, split=""):  # a folder of several splits is refused
         if not task.answers[0]:
             left_out += 1
             continue
@@ -313,7 +326,7 @@ def _open_file(path: Path, changed: int) -> Questions:
         tasks.append(task)
     if not tasks:
         raise ValueError(f"{path} holds no question that can be scored; give {QUESTIONS}")
-    return Questions(tasks, path, left_out)
+    return Questions(tasks, path, files, left_out)
 
 
 def read_open(source: str, split: str = "train") -> Iterator[Task]:
@@ -326,8 +339,9 @@ def read_open(source: str, split: str = "train") -> Iterator[Task]:
         ValueError: it is not such a file, or a record has no question or no answers.
     """
     stem = re.split(r"[/:]", source)[-1].partition(".")[0]
-    for number, (where, record) in enumerate(read_questions(source, split, QuestionRecord, QUESTIONS)):
-        answers, meta = record.accepted(where), {"metadata": record.metadata} if record.metadata else {}
+    questions = read_questions(source, split, QuestionRecord, QUESTIONS)
+    for number, (_, record, answers) in enumerate(questions):
+        meta = {"metadata": record.metadata} if record.metadata else {}
         yield Task(record.named(f"{stem}-{number}"), record.question or "", (answers,), (), (), meta)
 
 

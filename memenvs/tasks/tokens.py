@@ -112,20 +112,34 @@ class TextTokenizer:
         kept = text[: MAX_TOKEN_CHARS * max_tokens]
         if self._byte_level and len(kept) < max_tokens and kept.isascii():
             return kept, len(kept) < len(text)
-        tokens = self.count(kept)
+        # A text far too long mostly shows that in so many characters, which are counted faster.
+        beginning = kept[: 6 * max_tokens + 256]
+        tokens = self.count(beginning)
+        if tokens <= max_tokens and len(beginning) < len(kept):
+            beginning, tokens = kept, self.count(kept)
         if tokens > max_tokens:
-            kept = self._shortened(kept, tokens, max_tokens)
+            kept = self._shortened(beginning, tokens, max_tokens)
         return kept, len(kept) < len(text)
 
     def _shortened(self, text: str, tokens: int, max_tokens: int) -> str:
         """The beginning of a text of too many tokens, cut so that it has no more of them alone."""
         # Offsets cost much: ask for those of little more than the end, behind words that fit.
         near, words = len(text) * max_tokens // tokens, ""
+        end = near * 5 // 4 + 16
         space = text.rfind(" ", 0, near * 9 // 10) if self._splits_at_spaces else -1
         if space > 0 and _SPACE.match(text, space) and self.count(text[:space]) < max_tokens:
             words = text[:space]
         left = max_tokens - self.count(words)
-        (gaps,) = self.gaps([text[len(words) : near * 5 // 4 + 16]])
+        if words:  # and of those that follow, the remembered ones
+            start = space
+            for word in _SPACE.split(text[space + 1 : end])[:-1]:
+                tokens = self._words.get(word, left + 1)
+                if tokens > left:
+                    break
+                start, left = start + 1 + len(word), left - tokens
+            words = text[:start]
+            end = min(end, start + _WORD_CHARS + 8 * left)
+        (gaps,) = self.gaps([text[len(words) : end]])
         if len(gaps) <= left:
             (gaps,) = self.gaps([text[len(words) :]])
         ends = len(words) + np.cumsum(gaps, dtype=np.int64)

@@ -11,14 +11,13 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from memenvs.baselines.flags import RESUMABLE
-from memenvs.core.arguments import closest_first
-from memenvs.core.data import checked, decode
+from memenvs.baselines.args import RESUMABLE
+from memenvs.core.data import Step, checked, convert, decode
 from memenvs.core.episode import Floats
-from memenvs.core.files import names_apart, read_json
+from memenvs.core.errors import unknown_name
+from memenvs.core.files import ARGS, LOG, names_apart, read_json, whole_lines
 from memenvs.evaluation.plots import BAND, line_style, new_figure, plain_axis, save_figure
 
-LOG, ARGS = "log.jsonl", "args.json"
 METRICS = (
     *("return", "success", "eval_return", "eval_success", "informative", "evidence_kept"),
     *("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "kl_ref"),
@@ -112,8 +111,8 @@ def read_runs(paths: Sequence[str | Path]) -> list[TrainingRun]:
     runs = []
     for name, file in zip(names_apart([file.parent for file in files]), files, strict=True):
         args = file.with_name(ARGS)
-        known = read_json(args, "move it away to draw the run by its name") if args.exists() else {}
-        runs.append(TrainingRun(name, known, _read_log(file)))
+        arguments = read_json(args, "move it away to draw the run by its name") if args.exists() else {}
+        runs.append(TrainingRun(name, arguments, _read_log(file)))
     if not any(run.rows for run in runs):
         raise ValueError(f"no step has ended yet in {', '.join(map(str, files))}")
     return [run for run in runs if run.rows]
@@ -162,10 +161,10 @@ def moving_average(values: Sequence[float], smooth: float) -> list[float]:
 def _read_log(file: Path) -> dict[int, dict[str, float]]:
     """The rows of a log by step, without an incomplete last line."""
     rows = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n")[:-1], start=1):
-        row = decode(line, dict[str, float], f"{file}:{number}", "a line of a log holds numbers by name")
+    for place, line in whole_lines(file):
+        row = decode(line, dict[str, float], place, "a line of a log holds numbers by name")
         row.pop("time", None)
-        rows[int(row.pop("step", 0))] = row
+        rows[int(convert(row.pop("step", None), Step, f"{place}: step"))] = row
     return rows
 
 
@@ -188,14 +187,14 @@ def _labels(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     every = list(dict.fromkeys(name for line in lines for name in line))
     for names in ([name for name in every if all(name in line for line in lines)], every):
         differ = [name for name in names if len({json.dumps(line.get(name)) for line in lines}) > 1]
-        labels = [", ".join(_told(name, line[name]) for name in differ if name in line) for line in lines]
+        labels = [", ".join(_label(name, line[name]) for name in differ if name in line) for line in lines]
         labels = [label or "neither" for label in labels]
         if len(set(labels)) == len(lines):
             return labels
     return [f"{label} ({k})" for k, label in enumerate(labels, 1)]
 
 
-def _told(name: str, value: Any) -> str:
+def _label(name: str, value: Any) -> str:
     if name in ("learner", "run"):
         return str(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -211,8 +210,7 @@ def _choose_metrics(runs: Sequence[TrainingRun], metrics: Sequence[str] | None) 
     logged = sorted({name for run in runs for row in run.rows.values() for name in row})
     for name in metrics or ():
         if name not in logged:
-            close = ", ".join(closest_first(name, logged)[:12])
-            raise ValueError(f"no run has logged {name!r}; the closest of {len(logged)} names: {close}")
+            raise ValueError(unknown_name("no run has logged", name, logged))
     signals = (name for name in logged if name.startswith("signals/") and not name.endswith("_std"))
     default = [name for name in (*METRICS, *signals) if name in logged] or logged[:1]
     return default if metrics is None else list(dict.fromkeys(metrics))
@@ -231,34 +229,38 @@ def _plot(lines: Mapping[str, Sequence[TrainingRun]], metrics: Sequence[str], sm
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     handles: dict[str, Any] = {}
     for axis, metric in zip(axes, metrics, strict=False):
-        for k, (label, line) in enumerate(lines.items()):
-            steps, values = curve(line, metric, smooth)
-            if not len(steps):
-                continue
-            style, marker = line_style(k), "o" if len(steps) <= 20 else None
-            (handle,) = axis.plot(steps, values.mean(0), marker=marker, markersize=3, **style)
-            handles.setdefault(label, handle)
-            if len(values) > 1:
-                band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
-                axis.fill_between(steps, values.min(0), values.max(0), **band)
-        axis.set_title(metric, fontsize=10)
-        axis.xaxis.get_major_locator().set_params(integer=True)  # steps
-        plain_axis(axis)
+        handles = _draw_panel(axis, metric, lines, smooth) | handles
     for axis in axes[len(metrics) :]:
         axis.set_axis_off()
-    seeds = any(len(line) > 1 for line in lines.values())
-    how = [BAND] if seeds else []
-    how += [f"smoothed by a moving average of weight {smooth:g}"] if smooth else []
-    figure.supxlabel("\n".join(["training step", *(["; ".join(how)] if how else [])]), fontsize=9)
+    how = [BAND] if any(len(line) > 1 for line in lines.values()) else []
+    if smooth:
+        how.append(f"smoothed by a moving average of weight {smooth:g}")
+    figure.supxlabel("\n".join(filter(None, ["training step", "; ".join(how)])), fontsize=9)
     if len(lines) == 1:
         figure.suptitle(next(iter(legend_texts.values())), fontsize=10)
     else:
-        shown = [label for label in lines if label in handles]
-        figure.legend(
-            [handles[label] for label in shown],
-            [legend_texts[label] for label in shown],
-            loc="outside upper center",
-            fontsize=9,
-            frameon=False,
-        )
+        entries = {legend_texts[label]: handles[label] for label in lines if label in handles}
+        where = {"loc": "outside upper center", "fontsize": 9, "frameon": False}
+        figure.legend([*entries.values()], [*entries], **where)
     return figure
+
+
+def _draw_panel(
+    axis: Any, metric: str, lines: Mapping[str, Sequence[TrainingRun]], smooth: float
+) -> dict[str, Any]:
+    """Draw the lines of a metric; the handles of those that logged it, by label."""
+    handles = {}
+    for k, (label, line) in enumerate(lines.items()):
+        steps, values = curve(line, metric, smooth)
+        if not len(steps):
+            continue
+        style = line_style(k)
+        marker = "o" if len(steps) <= 20 else None
+        (handles[label],) = axis.plot(steps, values.mean(0), marker=marker, markersize=3, **style)
+        if len(values) > 1:
+            band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
+            axis.fill_between(steps, values.min(0), values.max(0), **band)
+    axis.set_title(metric, fontsize=10)
+    axis.xaxis.get_major_locator().set_params(integer=True)  # steps
+    plain_axis(axis)
+    return handles

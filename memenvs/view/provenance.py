@@ -11,10 +11,10 @@ from typing import Any
 import gymnasium as gym
 
 from memenvs.core.arguments import env_parameters
-from memenvs.core.files import read_json
-from memenvs.evaluation.log import COST, SETTING
-from memenvs.view.curves import ARGS
-from memenvs.wrappers.registry import METHODS, method_name
+from memenvs.core.files import ARGS, read_json
+from memenvs.evaluation.log import COST, COSTS, SETTING, RunFacts
+from memenvs.wrappers.names import METHODS
+from memenvs.wrappers.registry import method_name
 
 _FIX = "move it away to view the episodes without their settings"
 
@@ -33,7 +33,7 @@ def run_settings(file: Path) -> dict[str, str | float]:
     setting_file, args_file, cost_file = (file.with_name(name) for name in (SETTING, ARGS, COST))
     facts: dict[str, Any] = {}
     source = next((source for source in (setting_file, args_file) if source.exists()), None)
-    setting = read_json(source, _FIX) if source else {}
+    setting = read_json(source, _FIX, RunFacts) if source else {}
     who = [setting.pop(name, None) for name in ("policy", "learner", "model")]
     facts["policy"] = ", ".join(str(name) for name in who if name)
     env_args = setting.get("env_args")
@@ -46,7 +46,7 @@ def run_settings(file: Path) -> dict[str, str | float]:
     facts["reward"] = "" if reward in METHODS else reward
     facts["scorer"] = _plain(setting.pop("scorer", None))
     if cost_file.exists():
-        cost = read_json(cost_file, _FIX)
+        cost = read_json(cost_file, _FIX, COSTS)
         read, written = cost.get("prompt_tokens"), cost.get("reply_tokens")
         facts["tokens"] = None if read is None or written is None else read + written
         facts |= {"tokens read": read, "tokens written": written, "seconds": cost.get("seconds")}

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.episode import Episode
-from memenvs.core.episode_file import read_lines
+from memenvs.core.episode_file import EPISODES, read_lines
 from memenvs.core.files import names_apart, whole_folder, write_text
 from memenvs.evaluation.compare import paired_difference
+from memenvs.evaluation.log import task_means
 from memenvs.evaluation.summary import metric_interval
 from memenvs.tasks.metrics import extract_answer
 from memenvs.view.provenance import run_settings
 
-EPISODES = "episodes.jsonl"
 MAX_FILE = 32 * 2**20  # characters of episodes in one file, all read before the table is shown
 BLOCK = 20  # episodes that are loaded together
 
@@ -111,36 +111,30 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     """Read the episodes of paths; see `write_report`."""
     files = find_files(paths)
     runs = names_apart([path.parent if path.name == EPISODES else path for path in files])
-    lines: list[str] = []
-    facts: list[dict[str, Any]] = []
-    run_of: list[int] = []
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    tasks: dict[tuple[Any, ...], list[int]] = {}
+    lines, run_of = list[str](), list[int]()
+    facts = list[dict[str, Any]]()
+    groups, tasks = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for run, path in enumerate(files):
         for line, episode in read_lines(path):
-            here = len(lines)
-            lines.append(line.strip())
+            groups.append(_group_of(run, len(lines), episode))
+            tasks.append((episode.env, episode.task or len(lines), episode.number))
             facts.append(_facts(runs[run], episode))
             run_of.append(run)
-            by_group = episode.number is None or episode.step is not None  # a step may play a task twice
-            task: Any = episode.group if by_group else ("task", episode.number)
-            key: tuple[Any, ...] = (run, episode.step, episode.phase, task)
-            if episode.phase == "eval" or (episode.number is None and episode.step is None):
-                key = (*key, episode.task) if episode.group else (*key, here)
-            groups.setdefault(key, []).append(here)
-            tasks.setdefault((episode.env, episode.task or here, episode.number), []).append(here)
+            lines.append(line.strip())
     if not lines:
         raise ValueError(f"no episode has ended yet in {', '.join(map(str, files))}")
-    names = [name for name in _FIRST if any(fact.get(name) not in (None, "") for fact in facts)]
-    names += sorted({name for fact in facts for name in fact} - set(_FIRST))
-    if len(runs) == 1:
-        names.remove("run")
-    numbers = _numbered(tasks, len(lines))
-    means = _task_means(facts, run_of, numbers)
+    names = _columns(facts, with_run=len(runs) > 1)
+    numbers = _numbered(tasks)
+    means = []
+    for run in range(len(runs)):
+        ended = [k for k in range(len(lines)) if run_of[k] == run and facts[k]["end"] != "failed"]
+        ended.sort(key=lambda k: facts[k]["number"] or 0)
+        means.append(task_means((numbers[k], _scores(facts[k])) for k in ended))
+    # A training run's policy changes from step to step, so that its means say nothing beside another run's.
     trained = {run for fact, run in zip(facts, run_of, strict=True) if fact["step"] is not None}
     index = {
         "intervals": [
-            {name: [*metric_interval(name, [*by_task.values()])] for name, by_task in metrics.items()}
+            {name: [*metric_interval(name, [*by.values()])] for name, by in metrics.items()}
             for metrics in means
         ],
         "differences": _differences({run: means[run] for run in range(len(means)) if run not in trained}),
@@ -149,11 +143,24 @@ def make_report(paths: Sequence[str | Path]) -> Report:
         "runs": runs,
         "settings": [run_settings(file) for file in files],
         "run": run_of,
-        "groups": _numbered(groups, len(lines)),
+        "groups": _numbered(groups),
         "tasks": numbers,
         "block": BLOCK,
     }
     return Report(index, lines)
+
+
+def _group_of(run: int, here: int, episode: Episode) -> tuple[Any, ...]:
+    """A key that the episodes of one task that were played together share; `here` is the episode's own."""
+    of_evaluation = episode.step is None
+    if of_evaluation and episode.number is not None:
+        # The samples of a task; each is a group of its own to the loop that played them.
+        return run, "task", episode.number
+    key = (run, episode.step, episode.phase, episode.group)
+    if episode.phase == "eval" or of_evaluation:
+        # Without groups, as `RecordEpisodes` writes them, all have the number 0: each stands alone.
+        return (*key, episode.task) if episode.group else (*key, here)
+    return key
 
 
 def one_file(report: Report, out: str | Path) -> str:
@@ -226,38 +233,26 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
         yield "\n".join(lines[start : start + BLOCK])
 
 
-def _numbered(members: Mapping[Any, Sequence[int]], count: int) -> list[int]:
-    """For each of `count` episodes, the number of the set that it is a member of."""
-    numbers = [0] * count
-    for number, episodes in enumerate(members.values()):
-        for episode in episodes:
-            numbers[episode] = number
-    return numbers
+def _columns(facts: Sequence[Mapping[str, Any]], with_run: bool) -> list[str]:
+    """The names of the table's columns, those that are empty in every episode left out."""
+    filled = [name for name in _FIRST if any(fact.get(name) not in (None, "") for fact in facts)]
+    others = sorted({name for fact in facts for name in fact} - set(_FIRST))
+    return [name for name in (*filled, *others) if with_run or name != "run"]
 
 
-def _task_means(
-    facts: Sequence[Mapping[str, Any]], run_of: Sequence[int], tasks: Sequence[int]
-) -> list[dict[str, dict[int, float]]]:
-    """For each run the mean of each metric over the episodes of each task, by metric and number of the task.
+def _numbered(keys: Sequence[Any]) -> list[int]:
+    """For each key its number, equal for equal keys, from 0 in the order in which they come."""
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
-    Args:
-        facts: what the table shows of each episode; a failed one is in no mean.
-        run_of: the number of each episode's run.
-        tasks: the number of each episode's task.
-    """
-    values: list[dict[str, dict[int, list[float]]]] = [{} for _ in range(max(run_of) + 1)]
-    played = sorted(zip(facts, run_of, tasks, strict=True), key=lambda place: place[0]["number"] or 0)
-    for fact, run, task in played:
-        for name, value in fact.items() if fact["end"] != "failed" else ():
-            if name not in _FIRST[:-2] and isinstance(value, (int, float)):
-                values[run].setdefault(name, {}).setdefault(task, []).append(value)
-    return [
-        {
-            name: {task: sum(scores) / len(scores) for task, scores in by_task.items()}
-            for name, by_task in metrics.items()
-        }
-        for metrics in values
-    ]
+
+def _scores(facts: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of an episode that are averaged: its metrics, its return and its means of signals."""
+    return {
+        name: value
+        for name, value in facts.items()
+        if name not in _FIRST[:-2] and isinstance(value, (int, float))
+    }
 
 
 def _differences(runs: Mapping[int, dict[str, dict[int, float]]]) -> list[dict[str, Any]]:
@@ -284,13 +279,13 @@ def _differences(runs: Mapping[int, dict[str, dict[int, float]]]) -> list[dict[s
 
 def _texts(episode: Episode) -> dict[str, str]:
     """What was asked, expected and answered, each in at most `MAX_TEXT` characters."""
-    known = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
-    accepted = [" or ".join(map(str, answers)) for answers in known.get("answers", [])]
+    privileged = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
+    accepted = [" or ".join(map(str, answers)) for answers in privileged.get("answers", [])]
     reply = episode.turns[-1].action if episode.turns else ""
     answer = extract_answer(reply, "tag") or extract_answer(reply, "boxed")
     texts = {
-        "question": known.get("question", "").partition("\n\n#")[0],  # without a board
-        "target": "; ".join(accepted) or known.get("target", ""),
+        "question": privileged.get("question", "").partition("\n\n#")[0],  # without a board
+        "target": "; ".join(accepted) or privileged.get("target", ""),
         "answer": reply.rpartition("</think>")[2].strip() if answer is None else answer,
     }
     short = {name: text[: MAX_TEXT - 1] + "…" for name, text in texts.items() if len(text) > MAX_TEXT}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ class ReportServer(ThreadingHTTPServer):
         ValueError: as `memenvs.view.write_report`.
     """
 
+    request_queue_size = 128  # a browser with many tabs opens more connections at once than Python's 5
+
     def __init__(self, paths: Sequence[str | Path], port: int = 0) -> None:
         self._paths, self._stamps, self._lock = paths, list[Any](), threading.Lock()
         self._folder = tempfile.TemporaryDirectory(prefix="memenvs-view-")
@@ -53,6 +56,11 @@ class ReportServer(ThreadingHTTPServer):
                 write_report(self._paths, Path(self._folder.name, "report"))
                 self._stamps = stamps
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error, unless it is that a tab was closed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
     def server_close(self) -> None:
         """Close the socket, and remove the report."""
         super().server_close()
@@ -61,6 +69,7 @@ class ReportServer(ThreadingHTTPServer):
 
 class _Handler(SimpleHTTPRequestHandler):
     server: ReportServer
+    timeout = 60.0  # seconds
 
     def send_head(self) -> Any:
         """A file of the report; 403 for a request that names another host (DNS rebinding)."""
@@ -72,7 +81,10 @@ class _Handler(SimpleHTTPRequestHandler):
             except (ValueError, OSError) as error:
                 return self.send_error(500, explain=str(error))
         self.path = f"/report{'/report.html' if self.path == '/' else self.path}"
-        return super().send_head()
+        try:
+            return super().send_head()
+        except ValueError:  # a name that no file can have, as of `/%00`
+            return self.send_error(404)
 
     def end_headers(self) -> None:
         """Add what keeps the report on this machine."""

@@ -10,8 +10,9 @@ from typing import Any
 
 from memenvs.core.env import Info
 from memenvs.core.episode import OUTCOME, Episode, Turn, observation_text
+from memenvs.core.errors import printable
 from memenvs.core.terminal import BOLD, DIM, GREEN, RED, RESET, terminal_width
-from memenvs.envs.render import block, credits_of, earned_lines, printable
+from memenvs.envs.render import block, credits_of, earned_lines
 
 _ENTRY = re.compile(r"\[\d+\] ")
 
@@ -52,11 +53,12 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
         yield f"\n{BOLD}turn {number} of {len(turns)}{RESET}"
         before, after = _privileged(turn.before), _privileged(turn.info)
         if turn.observation and (turn.fresh or reads_feedback):
-            label, shown = "read", turn.text
+            label = "read"
+            text = turn.text
             if span := before.get("chunk_span"):
-                shown = observation_text(turn.observation)[slice(*span)]
-                label = f"chunk ({len(shown):,} characters)"
-            yield from block(label, shown, limit=limit)
+                text = observation_text(turn.observation)[slice(*span)]
+                label = f"chunk ({len(text):,} characters)"
+            yield from block(label, text, limit=limit)
             for part in before.get("evidence_in_chunk", ()):
                 yield from block("evidence inside it", part, limit=limit, colour=GREEN)
         yield from block("replied", turn.action, limit=limit)
@@ -69,7 +71,8 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
         total += reward
         yield from _earned(turn, number - 1, episode.replaces_outcome)
         yield f"  {reward:+.3f} in all, return so far {total:+.3f}"
-    yield f"\n{RED * bool(episode.error)}{BOLD}{printable(_end(episode))}{RESET}"
+    colour = RED if episode.error else ""
+    yield f"\n{colour}{BOLD}{printable(_end(episode))}{RESET}"
 
 
 def _privileged(info: Info) -> Mapping[str, Any]:
@@ -89,16 +92,16 @@ def _earned(turn: Turn, number: int, replaces_outcome: bool) -> Iterator[str]:
 def _memory(before: str, after: str, limit: int) -> Iterator[str]:
     """The lines removed from a memory and those added."""
     yield from block("memory", "", limit=limit)[:1]
-    shown = 0
+    length = 0
     for line in line_diff(before, after):
-        if shown > limit:
+        if length > limit:
             break
-        shown += len(line)
+        length += len(line)
         colour = {"+": GREEN, "-": RED}.get(line[0], DIM)
         text, width = printable(line)[: limit + 2], terminal_width() - 2
         for part in textwrap.wrap(text, width, subsequent_indent="  ") or [""]:
             yield f"  {colour}{part}{RESET}"
-    if shown > limit:
+    if length > limit:
         yield f"  {DIM}[…]{RESET}"
 
 

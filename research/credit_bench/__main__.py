@@ -4,7 +4,7 @@ python -m research.credit_bench OUT --smoke       two worlds, three methods, one
 python -m research.credit_bench OUT --core        three worlds, K = 2 and 5, all methods, ten seeds
 python -m research.credit_bench OUT               all worlds, K = 2, 3, 5 and 8, all methods, ten seeds
 python -m research.credit_bench OUT --report      report on the runs in OUT
-python -m research.credit_bench OUT --page        write research/'s record and tables; print the short tables
+python -m research.credit_bench OUT --page        write research/'s record and tables; print that of replies
 python -m research.credit_bench OUT --page --add  the same, but keep parts of the record that OUT lacks
 
 Runs found in OUT are not repeated.
@@ -15,15 +15,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from research.credit_bench.methods import METHODS
-from research.credit_bench.report import write_page, write_report
-from research.credit_bench.run import POLICIES, BenchJob, check_settings, compared, do_all
+from research.credit_bench.report import write_report
+from research.credit_bench.run import POLICIES, BenchJob, check_settings, compared, do
 from research.credit_bench.train import CHECKED
 from research.credit_bench.worlds import WORLDS
-from research.reproduce.runs import RESULTS
+from research.harness import RESULTS, spread
 
 STEPS = 300
 CORE = ("chain", "calling", "late")
@@ -34,17 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the selected jobs and report them."""
     args = _read_args(argv)
     try:
-        if args.page:
-            print(write_page(args.folder, RESULTS.parent, add=args.add))
-            return 0
-        if not args.report:
+        if not (args.report or args.page):
             check_settings(args.folder, args.steps, args.checked)
             jobs = [job for job in _jobs(args) if not job.file(args.folder).exists()]
-            made = do_all(jobs, args.folder, args.steps, args.checked, args.parallel)
-            for number, job in enumerate(made, start=1):
+            work = partial(do, folder=args.folder, steps=args.steps, checked=args.checked)
+            for number, job in enumerate(spread(work, jobs, args.parallel), start=1):
                 print(f"{number}/{len(jobs)} {' '.join(map(str, job))}", file=sys.stderr, flush=True)
-        for path in write_report(args.folder):
-            print(path)
+        paths, replies = write_report(args.folder, RESULTS.parent if args.page else None, add=args.add)
+        print(replies if args.page else "\n".join(map(str, paths)))
     except (ValueError, OSError, ImportError) as error:
         print(f"credit_bench: {error}", file=sys.stderr)
         return 1

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memenvs.baselines.advantages import group_advantages, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
-from memenvs.core.episode import Credit, Episode, Turn
+from memenvs.core.episode import Episode, Turn
 from memenvs.credit import gigpo, mt_grpo
 from memenvs.models import Reply
 from memenvs.rollout.tree import Node
@@ -54,27 +55,15 @@ _TOKEN = Reply("m", np.zeros(1, np.int64), np.zeros(1), finished=True)
 _STATE_NAMES = [f"observation {number}" for number in range(4096)]
 
 
-class OneToken:
-    """The tokenizer of spans: each reply is one token of one character."""
-
-    def spans(self, ids: Ints) -> Ints:
-        """[start, end) of the token."""
-        return np.array([[0, 1]])
-
-
-POLICY: Any = OneToken()
+# What compares asks a policy for the spans of tokens: each reply is one token of one character.
+POLICY: Any = SimpleNamespace(spans=lambda ids: np.array([[0, 1]]))
 
 
 class Rollouts(NamedTuple):
     """Episodes of a world; states after an episode's end are `END`.
 
-    Attributes:
-        states: (N, K).
-        actions: (N, K).
-        pay: (N, K) turn rewards without the outcome.
-        outcomes: (N, K).
-        lengths: (N,).
-        groups: (N,) equal for episodes of one task.
+    States, actions, turn rewards without the outcome and outcomes are (N, K); lengths (N,); groups (N,),
+    equal for episodes of one task.
     """
 
     states: Ints
@@ -86,14 +75,9 @@ class Rollouts(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a policy trains on: M replies, each with its advantage.
+    """What a policy trains on: M replies, each with its advantage, and a critic's targets if there is one.
 
-    Attributes:
-        states: (M,).
-        actions: (M,).
-        advantages: (M,).
-        full: (K,) number of replies of each turn if no episode ended early.
-        returns: (M,) targets of a critic; None without one.
+    `full` (K,) is the number of replies of each turn if no episode ended early.
     """
 
     states: Ints
@@ -105,14 +89,9 @@ class Batch(NamedTuple):
 
 @dataclass
 class Learner:
-    """What credit depends on besides the rollouts.
+    """What credit depends on besides the rollouts: a policy (O, A), its critic's values (O,), random draws.
 
-    Attributes:
-        world: the environment.
-        probs: (O, A) of the policy.
-        values: (O,) of its critic, if it has one.
-        rng: of the rollouts, and of a judge's mistakes.
-        kept: state of a method, such as a trained model.
+    `kept` is the state of a method, such as a trained model.
     """
 
     world: TabularWorld
@@ -129,10 +108,8 @@ def play(world: TabularWorld, probs: Array, starts: Ints, groups: Ints, rng: np.
     pay, outcomes = np.zeros((size, turns)), np.zeros((size, turns))
     now = starts.copy()
     for turn in range(turns):
-        draws, noise = (
-            rng.random(size),
-            rng.normal(size=size),
-        )  # always as many, so that later tasks are the same
+        draws = rng.random(size)  # always as many, so that later tasks are the same
+        noise = rng.normal(size=size)
         rows = np.flatnonzero(now != END)
         states[rows, turn] = now[rows]
         actions[rows, turn] = action = choose(world, probs, now[rows], draws[rows])
@@ -236,7 +213,8 @@ def rewarded(
     for group in range(GROUPS):
         members = [episode for episode in episodes if episode.group == group]
         for episode, credits in zip(members, method.assign_credit(members), strict=True):
-            _pay(episode, method.name, credits)
+            for number, turn in enumerate(episode.turns):
+                turn.credits[method.name] = [credit for credit in credits if credit.turn == number]
     return group_advantages(episodes, POLICY, reward or method)
 
 
@@ -250,7 +228,7 @@ def measured(learner: Learner, rollouts: Rollouts, method: RewardMethod) -> list
     return episodes
 
 
-def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRL, scale: str) -> list[Array]:
+def by_turn(learner: Learner, rollouts: Rollouts, method: TAMTRL, scale: str = "std") -> list[Array]:
     """TAMTRL's rewards, each compared only with its group's at the same turn (ours).
 
     Eq. 7 compares it with those of all turns. Min-max runs over all episodes, as in eq. 5, not over a group.
@@ -292,11 +270,6 @@ def answer_likelihood(learner: Learner) -> Array:
     """The answer's log-probability given each memory, from the policy's last turn."""
     memories = np.arange(EMPTY + 1)
     return np.log(learner.probs[observation_of(learner.world.turns - 1, NOTHING_SHOWN, memories), TRUTH])
-
-
-def _pay(episode: Episode, name: str, credits: list[Credit]) -> None:
-    for number, turn in enumerate(episode.turns):
-        turn.credits[name] = [credit for credit in credits if credit.turn == number]
 
 
 def stepsearch(learner: Learner, rollouts: Rollouts) -> list[Array]:
@@ -399,19 +372,15 @@ def ppo(learner: Learner, reward: Any) -> Batch:
     """A step of PPO with rewards placed by `reward`."""
     rollouts = sample(learner)
     episodes = records(learner.world, rollouts)
-    critic_values(learner, rollouts, episodes)
+    for i, episode in enumerate(episodes):
+        (sequence,) = episode.samples
+        observed = learner.world.observed[rollouts.states[i, : len(episode.turns)]]
+        sequence.values = learner.values[observed]
     advantages, returns = token_advantages(episodes, reward=reward)
     played = rollouts.states != END
     full = np.full(learner.world.turns, len(played))
     own, targets = np.concatenate(advantages), np.concatenate(returns)
     return Batch(rollouts.states[played], rollouts.actions[played], own, full, targets)
-
-
-def critic_values(learner: Learner, rollouts: Rollouts, episodes: Sequence[Episode]) -> None:
-    """Give each episode its single training sequence with the critic's values."""
-    for i, episode in enumerate(episodes):
-        (sample,) = episode.samples
-        sample.values = learner.values[learner.world.observed[rollouts.states[i, : len(episode.turns)]]]
 
 
 # Trees
@@ -464,13 +433,9 @@ def _grow(learner: Learner, parents: Sequence[Node], states_of: dict[int, int]) 
 
 
 class Method(NamedTuple):
-    """A method of the bench.
+    """A method: its title in tables, and how it samples a step's replies and assigns their credit.
 
-    Attributes:
-        title: in tables.
-        step: samples a step's replies and assigns their credit.
-        needs: what it needs of a world: `""`, `"memory"` or `"passages"`.
-        critic: whether a critic is trained with the policy.
+    `needs` is what it needs of a world: `""`, `"memory"` or `"passages"`.
     """
 
     title: str
@@ -491,56 +456,50 @@ MISSING = {
 }
 
 
-def _group(reward: str, **options: Any) -> Callable[[Learner], Batch]:
-    return partial(flat, assign=partial(compared, reward=reward, **options))
+def _flat(assign: Callable[..., list[Array]], **options: Any) -> Callable[[Learner], Batch]:
+    return partial(flat, assign=partial(assign, **options))
 
 
-def _method(method: RewardMethod) -> Callable[[Learner], Batch]:
-    return partial(flat, assign=partial(rewarded, method=method))
+_group, _states, _turns = (partial(_flat, assign) for assign in (compared, state_matched, by_turn))
+_method = partial(_flat, rewarded)
 
-
-def _states(scale: str) -> Callable[[Learner], Batch]:
-    return partial(flat, assign=partial(state_matched, scale=scale))
-
-
-def _turns(method: TAMTRL, scale: str) -> Callable[[Learner], Batch]:
-    return partial(flat, assign=partial(by_turn, method=method, scale=scale))
-
-
+PLAIN, CHANGE, OWN_TURN = TAMTRL(), TAMTRL(change=True), IGPO(measure="log", gamma=0.0)
 METHODS: dict[str, Method] = {
-    "outcome": Method("GRPO-OR", _group("outcome")),
-    "merged": Method("GRPO-MR", _group("merged")),
-    "turn": Method("MT-GRPO", _group("turn")),
-    "turn-skip": Method("MT-GRPO, skip", _group("turn", ended="skip")),
-    "turn-noscale": Method("MT-GRPO, no std", _group("turn", scale="none")),
+    "outcome": Method("GRPO-OR", _group(reward="outcome")),
+    "merged": Method("GRPO-MR", _group(reward="merged")),
+    "turn": Method("MT-GRPO", _group(reward="turn")),
+    "turn-skip": Method("MT-GRPO, skip", _group(reward="turn", ended="skip")),
+    "turn-noscale": Method("MT-GRPO, no std", _group(reward="turn", scale="none")),
     "tree": Method("MT-GRPO, tree", partial(trees, scale="std")),
     "tree-noscale": Method("MT-GRPO, tree, no std", partial(trees, scale="none")),
-    "states": Method("state matching", _states("none")),
-    "states-std": Method("state matching, std", _states("std")),
-    "rloo": Method("RLOO", _group("merged", estimator="rloo")),
-    "turn-rloo": Method("MT-RLOO", _group("turn", estimator="rloo")),
-    "reinforce": Method("REINFORCE", _group("turn", estimator="reinforce")),
+    "states": Method("state matching", _states(scale="none")),
+    "states-std": Method("state matching, std", _states(scale="std")),
+    "rloo": Method("RLOO", _group(reward="merged", estimator="rloo")),
+    "turn-rloo": Method("MT-RLOO", _group(reward="turn", estimator="rloo")),
+    "reinforce": Method("REINFORCE", _group(reward="turn", estimator="reinforce")),
     "ppo-outcome": Method("PPO-OR", partial(ppo, reward="outcome"), critic=True),
     "ppo-merged": Method("PPO-MR", partial(ppo, reward="merged"), critic=True),
     "ppo-turn": Method("MT-PPO", partial(ppo, reward="turn"), critic=True),
-    "gigpo": Method("GiGPO", _method(GiGPO())),
-    "tamtrl": Method("TAMTRL", _method(TAMTRL()), needs="memory"),
-    "tamtrl-change": Method("TAMTRL, change", _method(TAMTRL(change=True)), needs="memory"),
-    "tamtrl-turn": Method("TAMTRL, by turn", _turns(TAMTRL(), "std"), needs="memory"),
-    "tamtrl-turn-noscale": Method("TAMTRL, by turn, no std", _turns(TAMTRL(), "none"), needs="memory"),
+    "gigpo": Method("GiGPO", _method(method=GiGPO())),
+    "tamtrl": Method("TAMTRL", _method(method=PLAIN), "memory"),
+    "tamtrl-change": Method("TAMTRL, change", _method(method=CHANGE), "memory"),
+    "tamtrl-turn": Method("TAMTRL, by turn", _turns(method=PLAIN, scale="std"), "memory"),
+    "tamtrl-turn-noscale": Method(
+        "TAMTRL, by turn, no std", _turns(method=PLAIN, scale="none"), needs="memory"
+    ),
     "tamtrl-change-turn": Method(
-        "TAMTRL, change, by turn", _turns(TAMTRL(change=True), "std"), needs="memory"
+        "TAMTRL, change, by turn", _turns(method=CHANGE, scale="std"), needs="memory"
     ),
     "tamtrl-change-turn-noscale": Method(
-        "TAMTRL, change, by turn, no std", _turns(TAMTRL(change=True), "none"), needs="memory"
+        "TAMTRL, change, by turn, no std", _turns(method=CHANGE, scale="none"), needs="memory"
     ),
-    "infomem": Method("InfoMem", _method(InfoMem()), needs="memory"),
-    "infomem-telescoped": Method("InfoMem, telescoped", partial(flat, assign=telescoped), needs="memory"),
-    "mempo": Method("MemPO", _method(MemPO(trajectory="outcome")), needs="memory"),
-    "igpo": Method("IGPO", _method(IGPO()), needs="memory"),
-    "igpo-turn": Method("IGPO, log, own turn", _method(IGPO(measure="log", gamma=0.0)), needs="memory"),
-    "rememr1": Method("ReMemR1", _method(ReMemR1()), needs="memory"),
-    "stepsearch": Method("StepSearch", partial(flat, assign=stepsearch), needs="passages"),
-    "judge": Method("judge", partial(flat, assign=judged)),
-    "prm": Method("PRM", partial(flat, assign=process_rewards)),
+    "infomem": Method("InfoMem", _method(method=InfoMem()), "memory"),
+    "infomem-telescoped": Method("InfoMem, telescoped", _flat(telescoped), "memory"),
+    "mempo": Method("MemPO", _method(method=MemPO(trajectory="outcome")), "memory"),
+    "igpo": Method("IGPO", _method(method=IGPO()), "memory"),
+    "igpo-turn": Method("IGPO, log, own turn", _method(method=OWN_TURN), "memory"),
+    "rememr1": Method("ReMemR1", _method(method=ReMemR1()), "memory"),
+    "stepsearch": Method("StepSearch", _flat(stepsearch), "passages"),
+    "judge": Method("judge", _flat(judged)),
+    "prm": Method("PRM", _flat(process_rewards)),
 }

@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+from scipy.stats import spearmanr
 
-from memenvs.core.files import read_json, write_json, write_text
+from memenvs.core.files import read_json, write_text
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, save_figure
 from memenvs.evaluation.summary import Interval, bootstrap, markdown_table
 from research.credit_bench.methods import METHODS
 from research.credit_bench.run import POLICIES, different
-from research.credit_bench.worlds import WORLDS, Array
+from research.credit_bench.worlds import WORLDS
 
-JSON, TABLES, PICTURE = "credit_bench.json", "credit_bench.md", "credit_bench.png"
-PAGE = "credit_bench_tables.md"
-SHORT = 5  # K of the short tables
+JSON, PICTURE, PAGE = "credit_bench.json", "credit_bench.png", "credit_bench_tables.md"
+SHORT = 5  # K of the table of replies
 LEAST = 5  # fewest methods for a rank correlation
 TREES = ("tree", "tree-noscale", "states-std", "states", "turn", "turn-noscale", "gigpo")
 PLACE = ("world", "turns", "method")
@@ -36,6 +35,7 @@ class Cell(NamedTuple):
         replies: sampled replies, likewise.
         reached: number of runs that reached it.
         runs: number of runs.
+        by_seed: the steps of each run; empty in cells that were recorded without them.
     """
 
     steps: Interval
@@ -43,6 +43,7 @@ class Cell(NamedTuple):
     replies: Interval
     reached: int
     runs: int
+    by_seed: Sequence[int] = ()
 
     def show(self, measure: str = "steps") -> str:
         """The mean and its interval; if not all runs reached the goal, a lower bound and how many did."""
@@ -54,15 +55,11 @@ class Cell(NamedTuple):
 
 
 def read_runs(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The runs and the comparisons with exact advantages in a folder.
-
-    Raises:
-        ValueError: there are none.
-    """
-    runs = [read_json(path, "remove it and run again") for path in sorted((folder / "runs").glob("*.json"))]
-    checks = [
-        read_json(path, "remove it and run again") for path in sorted((folder / "accuracy").glob("*.json"))
-    ]
+    """The runs and the comparisons with exact advantages in a folder; a ValueError if there are none."""
+    runs, checks = (
+        [read_json(path, "remove it and run again") for path in sorted((folder / part).glob("*.json"))]
+        for part in ("runs", "accuracy")
+    )
     if not runs:
         raise ValueError(f"{folder} holds no runs; run without --report first")
     return runs, checks
@@ -78,83 +75,58 @@ def cells(runs: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], Cell]:
         steps = [run["steps"] if run["reached"] is None else run["reached"] for run in members]
         reached = sum(run["reached"] is not None for run in members)
         spent = [bootstrap([run[name] for run in members]) for name in ("seconds", "replies")]
-        found[key] = Cell(bootstrap(steps), *spent, reached, len(members))
+        found[key] = Cell(bootstrap(steps), *spent, reached, len(members), steps)
     return found
 
 
 def read_cells(record: dict[str, Any]) -> dict[tuple[str, int, str], Cell]:
-    """The cells of a record of `write_report` or `write_page`."""
+    """The cells of a record of `write_report`."""
     return {
         (one["world"], one["turns"], one["method"]): Cell(
-            *(Interval(**one[name]) for name in ("steps", "seconds", "replies")), one["reached"], one["runs"]
+            *(Interval(**one[name]) for name in ("steps", "seconds", "replies")),
+            one["reached"],
+            one["runs"],
+            one.get("by_seed", ()),
         )
         for one in record["cells"]
     }
 
 
-def write_report(folder: Path) -> list[Path]:
-    """Write the JSON, the tables and the picture of a folder.
+def write_report(folder: Path, pages: Path | None = None, *, add: bool = False) -> tuple[list[Path], str]:
+    """Write the record, the tables and the picture of a folder, into it or for the page.
 
-    Raises:
-        ValueError: there are no runs.
-        ImportError: matplotlib is not installed; nothing is written then.
-    """
-    runs, checks = read_runs(folder)
-    found = cells(runs)
-    figure = draw(found)
-    record = {**_record(folder, found, checks), "runs": runs}
-    paths = [folder / name for name in (JSON, TABLES, PICTURE)]
-    write_json(paths[0], record)
-    write_text(paths[1], tables(found, checks))
-    save_figure(figure, paths[2])
-    return paths
-
-
-def _record(
-    folder: Path, found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    return {
-        "settings": read_json(folder / "settings.json"),
-        "cells": [
-            {
-                **dict(zip(PLACE, key, strict=True)),
-                "steps": cell.steps._asdict(),
-                "seconds": cell.seconds._asdict(),
-                "replies": cell.replies._asdict(),
-                "reached": cell.reached,
-                "runs": cell.runs,
-            }
-            for key, cell in sorted(found.items())
-        ],
-        "accuracy": checks,
-    }
-
-
-def write_page(folder: Path, pages: Path, *, add: bool = False) -> str:
-    """Write the record, the picture and the page of all tables; return the short tables.
-
-    The record has all cells and comparisons, rounded to six digits, and no single runs.
+    The record has all cells and comparisons, rounded to six digits.
 
     Args:
         folder: of the bench.
         pages: folder of the page; its `results` has the record and the picture.
-        add: keep parts of the record that the folder lacks.
+        add: keep parts of the page's record that the folder lacks.
+
+    Returns:
+        The files' paths, and the table of replies.
 
     Raises:
         ValueError: there are no runs, or the record to keep has other settings.
         ImportError: matplotlib is not installed; nothing is written then.
     """
     runs, checks = read_runs(folder)
-    record = _record(folder, cells(runs), checks)
+    entries = []
+    for key, cell in sorted(cells(runs).items()):
+        spans = {name: getattr(cell, name)._asdict() for name in ("steps", "seconds", "replies")}
+        counts = {"reached": cell.reached, "runs": cell.runs, "by_seed": cell.by_seed}
+        entries.append({**dict(zip(PLACE, key, strict=True)), **spans, **counts})
+    record = {"settings": read_json(folder / "settings.json"), "cells": entries, "accuracy": checks}
     record = json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 6))
+    records = folder if pages is None else pages / "results"
     if add:
-        record = _added(read_json(pages / "results" / JSON), record)
+        record = _added(read_json(records / JSON), record)
     found = read_cells(record)
-    figure = draw(found)
-    write_text(pages / "results" / JSON, json.dumps(record) + "\n")
-    save_figure(figure, pages / "results" / PICTURE)
-    write_text(pages / PAGE, tables(found, record["accuracy"]))
-    return "\n\n".join(short_tables(record))
+    figure = draw(found)  # which needs matplotlib, so before anything is written
+    paths = [records / JSON, records / PICTURE, (pages or folder) / PAGE]
+    write_text(paths[0], json.dumps(record) + "\n")
+    save_figure(figure, paths[1])
+    write_text(paths[2], tables(found, record["accuracy"]))
+    return paths, replies_table(found)
 
 
 def _added(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -169,33 +141,13 @@ def _added(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def short_tables(record: dict[str, Any]) -> list[str]:
-    """Markdown tables of a record at K = 5: steps and processor time, credit, and the replies of trees."""
-    found = read_cells(record)
-    measured = {(one["world"], one["turns"], one["method"], one["policy"]): one for one in record["accuracy"]}
-    steps, credit = [], []
-
-    def cells_of(name: str) -> list[Cell | None]:
-        return [found.get((world, SHORT, name)) for world in WORLDS]
-
-    for name, method in METHODS.items():
-        own = cells_of(name)
-        # A run that did not reach the goal counts with all its steps in both.
-        spent = [cell.seconds.mean / cell.steps.mean for cell in own if cell]
-        shown = [cell.show() if cell else "n/a" for cell in own]
-        steps.append([method.title, *shown, f"{1000 * sum(spent) / len(spent):.1f}" if spent else ""])
-        checked = [measured.get((world, SHORT, name, "halfway")) for world in WORLDS]
-        credit.append([method.title, *(_credit(one) if one else "n/a" for one in checked)])
-    replies = [
-        [METHODS[name].title, *(cell.show("replies") if cell else "not run" for cell in cells_of(name))]
-        for name in TREES
-    ]
-    parts = [
-        markdown_table([f"steps, K = {SHORT}", *WORLDS, "ms a step"], steps),
-        markdown_table([f"credit, K = {SHORT}", *WORLDS], credit),
-        markdown_table([f"replies, K = {SHORT}", *WORLDS], replies),
-    ]
-    return ["\n".join(part) for part in parts]
+def replies_table(found: dict[tuple[str, int, str], Cell]) -> str:
+    """A Markdown table of the replies sampled at K = 5 with trees and with other comparisons."""
+    rows = []
+    for name in TREES:
+        entries = [found.get((world, SHORT, name)) for world in WORLDS]
+        rows.append([METHODS[name].title, *(cell.show("replies") if cell else "not run" for cell in entries)])
+    return "\n".join(markdown_table([f"replies, K = {SHORT}", *WORLDS], rows))
 
 
 def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, Any]]) -> str:
@@ -222,6 +174,9 @@ def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, A
 
         return show
 
+    def missing(method: str, world: str, turns: int) -> str:
+        return METHODS[method].missing(WORLDS[world](turns))
+
     parts = [
         ("Steps to 90% of the best return", trained("steps")),
         ("Processor seconds to 90% of the best return", trained("seconds")),
@@ -238,7 +193,10 @@ def tables(found: dict[tuple[str, int, str], Cell], checks: Sequence[dict[str, A
         for worlds in TOGETHER:
             own = [place for place in columns if place[0] in worlds]
             heads = ["method", *(f"{world}, K = {turns}" for world, turns in own)]
-            rows = [[METHODS[method].title, *_row(method, own, show)] for method in METHODS]
+            rows = [
+                [METHODS[name].title, *("n/a" if missing(name, *p) else show(*p, name) for p in own)]
+                for name in METHODS
+            ]
             rows = [row for row in rows if {*row[1:]} - {"n/a"}]
             if own:
                 lines += [*markdown_table(heads, rows), ""]
@@ -268,14 +226,6 @@ def _cosine(check: dict[str, Any] | None) -> str:
     return "noise" if check["cosine"] is None else f"{check['cosine']:.2f} ± {check['error']:.2f}"
 
 
-def _credit(check: dict[str, Any]) -> str:
-    """Cosine, bias and standard deviation, the last two over all turns."""
-    cosine = "noise" if check["cosine"] is None else f"{check['cosine']:.2f}"
-    if check["bias"] is None:
-        return f"{cosine}; no scale"
-    return "; ".join([cosine, *(f"{length:.2f}" for length in _lengths(check))])
-
-
 def _lengths(check: dict[str, Any]) -> list[float]:
     """Bias and standard deviation over all turns."""
     return [sum(value**2 for value in check[key]) ** 0.5 for key in ("bias", "noise")]
@@ -296,17 +246,10 @@ def _rank_correlations(
         if len(known) < LEAST:
             shown.append("too few" if known else "not run")
             continue
-        steps = _ranks([found[world, turns, method].steps.mean for method, _ in known])
+        steps = [found[world, turns, method].steps.mean for method, _ in known]
         both = zip(*(_lengths(check) for _, check in known), strict=True)
-        shown.append(", ".join(f"{np.corrcoef(steps, _ranks(values))[0, 1]:.2f}" for values in both))
+        shown.append(", ".join(f"{spearmanr(steps, values).statistic:.2f}" for values in both))
     return "; ".join(shown)
-
-
-def _ranks(values: Sequence[float]) -> Array:
-    """Ranks from 1; equal values share their mean rank."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Array = (count.cumsum() - (count - 1) / 2)[place]
-    return ranks
 
 
 def reasons(columns: Sequence[tuple[str, int]]) -> list[str]:
@@ -320,13 +263,6 @@ def reasons(columns: Sequence[tuple[str, int]]) -> list[str]:
                 why.setdefault(missing, []).append(method.title)
         lines += [f"- {world}: {'; '.join(titles)}: {reason}" for reason, titles in why.items()]
     return lines
-
-
-def _row(method: str, columns: Sequence[tuple[str, int]], show: Callable[[str, int, str], str]) -> list[str]:
-    return [
-        "n/a" if METHODS[method].missing(WORLDS[world](turns)) else show(world, turns, method)
-        for world, turns in columns
-    ]
 
 
 def draw(found: dict[tuple[str, int, str], Cell]) -> Any:

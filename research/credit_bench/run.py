@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
 
 from memenvs.core.files import read_json, write_json
 from research.credit_bench.methods import (
@@ -28,15 +24,7 @@ POLICIES = ("start", "halfway")
 
 
 class BenchJob(NamedTuple):
-    """A training run, or with `policy` a comparison with exact advantages under that policy.
-
-    Attributes:
-        world: name of the world.
-        turns: K.
-        method: name of the method.
-        seed: of the run.
-        policy: one of `POLICIES`, or empty.
-    """
+    """A training run, or with one of `POLICIES` a comparison with exact advantages under that policy."""
 
     world: str
     turns: int
@@ -51,15 +39,7 @@ class BenchJob(NamedTuple):
 
 
 def do(job: BenchJob, folder: Path, steps: int, checked: int) -> BenchJob:
-    """Do one job and write its file.
-
-    Args:
-        job: the job.
-        folder: of the bench.
-        steps: maximum steps of a training run.
-        checked: steps of credit to compare with exact advantages.
-    """
-    torch.set_num_threads(1)
+    """Do one job and write its file; `checked` steps of credit are compared with exact advantages."""
     world = WORLDS[job.world](job.turns)
     if job.policy:
         probs = compared(job.world, job.turns, job.policy)
@@ -79,19 +59,6 @@ def compared(name: str, turns: int, policy: str) -> Array | None:
     """The probabilities under which methods are compared; None if no policy is halfway."""
     world = WORLDS[name](turns)
     return halfway(world) if policy == "halfway" else probabilities(world.features, world.initial)
-
-
-def do_all(
-    jobs: Sequence[BenchJob], folder: Path, steps: int, checked: int, parallel: int
-) -> Iterator[BenchJob]:
-    """Do all jobs in several processes; yield each when it is done."""
-    if parallel == 1:
-        yield from (do(job, folder, steps, checked) for job in jobs)
-        return
-    with ProcessPoolExecutor(parallel, get_context("spawn")) as pool:
-        waiting = [pool.submit(do, job, folder, steps, checked) for job in jobs]
-        for done in as_completed(waiting):
-            yield done.result()
 
 
 def check_settings(folder: Path, steps: int, checked: int) -> None:

@@ -32,10 +32,6 @@ class LogLinearPolicy:
     A step moves a constant length along the batch's gradient (and not at all if it is 0), so that no method
     benefits from the scale of its advantages. Adam does not depend on that scale either, but after many steps
     without a gradient, as with the outcome alone, one success moves it for dozens of steps.
-
-    Args:
-        world: whose features it reads.
-        critic: whether it is trained with one.
     """
 
     def __init__(self, world: TabularWorld, critic: bool) -> None:

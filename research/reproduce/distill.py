@@ -10,17 +10,9 @@ from __future__ import annotations
 
 import sys
 
+from research.harness import LearnerJob, curve, env_flags, options, run_all, seeded_jobs, steps_flags
 from research.reproduce.reading import ReadingSetting, warm_up
 from research.reproduce.reading_memory import ENV, REPLY
-from research.reproduce.runs import (
-    LearnerJob,
-    curve,
-    env_flags,
-    make_parser,
-    run_all,
-    seeded_jobs,
-    steps_flags,
-)
 
 METHODS = {
     "warmed up": ["distill", *steps_flags(1, 1), "--lr", "0"],
@@ -40,17 +32,17 @@ def row(job: LearnerJob) -> str:
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=1, parallel=1, steps=80).parse_args()
+    args = options(__doc__, seeds=1, parallel=1, steps=80).parse_args()
     setting = ReadingSetting(args.folder)
     warm = warm_up(setting, answers=True)
     two_chunks = {**setting.env_args("train"), "n_documents": 8}
-    sizes = {"episodes": 256, "reply": REPLY, "num_envs": 64}
-    flags = [*env_flags(ENV, two_chunks, args.folder / "test", **sizes), *FLAGS]
-    flags += steps_flags(args.steps, every=max(1, args.steps // 4))
-    made = seeded_jobs(setting.folder, warm, METHODS, args.seeds, flags)
-    run_all(made, args.parallel)
+    sizes = {"eval_episodes": 256, "num_envs": 64}
+    shared = [*env_flags(ENV, two_chunks, args.folder / "test", reply=REPLY, **sizes), *FLAGS]
+    shared += steps_flags(args.steps, every=max(1, args.steps // 4))
+    planned = seeded_jobs(setting.folder, warm, METHODS, args.seeds, shared)
+    run_all(planned, args.parallel)
     print("| method | seed | divergence, first | last | success | evidence kept |\n| --- |" + " --- |" * 5)
-    print("\n".join(map(row, made)))
+    print("\n".join(map(row, planned)))
     return 0
 
 

@@ -9,42 +9,22 @@ and writes `research/results/`. A model without a memory goes through the same s
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 
 from memenvs.core.episode import Episode
 from memenvs.core.files import read_json, write_json
 from memenvs.tasks.taskset import open_tasks
+from research import harness
 from research.demonstrations import write_demonstrations
+from research.harness import LearnerJob, flags
 from research.reproduce import tool_use
-from research.reproduce.runs import (
-    GROUPS,
-    RESULTS,
-    UNCHANGED,
-    LearnerJob,
-    clone,
-    env_flags,
-    finish,
-    kept_record,
-    last_policy,
-    make_parser,
-    markdown,
-    run_all,
-    seeded_jobs,
-    shares_table,
-    shown,
-    steps_flags,
-)
 from research.reproduce.search_memory import ENV, likely, means, search, shares
 from research.reproduce.search_teacher import (
     BARE_TEMPLATE,
@@ -62,16 +42,15 @@ from research.reproduce.world_tasks import ENTITIES, save_joined
 TARGET = {"target": "wrapped"}  # models trained from scratch know an answer only in its tag
 REWARD = {"trajectory": "outcome", **TARGET}  # half right is half a reward, in any form
 METHODS: dict[str, list[str]] = {
-    "GRPO": ["--reward", "outcome"],
-    "MemPO": ["--reward", "mempo", "--reward-args", json.dumps(REWARD)],
-    "MemPO, b = 0": ["--reward", "mempo", "--reward-args", json.dumps({**REWARD, "bias": "none"})],
+    "GRPO": flags(reward="outcome"),
+    "MemPO": flags(reward="mempo", reward_args=REWARD),
+    "MemPO, b = 0": flags(reward="mempo", reward_args={**REWARD, "bias": "none"}),
     # 1 if all answers are right and all replies in form, else 0
-    "GRPO, strict": ["--reward", "outcome", "--methods", json.dumps([["MemPO", TARGET]])],
-    "MemPO, strict": ["--reward", "mempo", "--reward-args", json.dumps(TARGET)],
+    "GRPO, strict": flags(reward="outcome", methods=[["MemPO", TARGET]]),
+    "MemPO, strict": flags(reward="mempo", reward_args=TARGET),
 }
 BARE_METHODS = {"GRPO, no memory": METHODS["GRPO"]}
 METRICS = ("eval_em", "eval_f1", "eval_prompt_tokens", "eval_prompt_tokens_peak", "eval_format")
-BASELINES = {"MemPO": "GRPO", "MemPO, b = 0": "GRPO", "MemPO, strict": "GRPO, strict"}  # of the same reward
 EVALUATED = 256  # episodes of a test set
 ALL = 1024  # tasks of a test set, and episodes of a last policy with as many questions as in training
 MEASURED = 128  # episodes of a last policy with more questions, or with more turns in the prompt
@@ -91,15 +70,10 @@ class MemorySetting:
 
     Attributes:
         start: the row of the policy that all runs start from.
-        methods: flags of the runs.
         remembers: whether it writes memories that can be measured.
         contexts: turns in the prompt, in its tests.
         batch: sequences per step of training on the forgetful searcher's episodes.
         kind: suffix of its own files and folders.
-
-    Args:
-        folder: for all files; what is missing is made.
-        entities: of the world.
     """
 
     start = "warmed up"
@@ -160,15 +134,17 @@ class MemorySetting:
 
     def flags(self, part: str) -> list[str]:
         """Flags of every learner."""
-        sizes = {"episodes": EVALUATED, "reply": reply_tokens(LEARNED), "num_envs": 64}
-        return env_flags(ENV, self.env_args(part), self.folder / f"test-{LEARNED}", **sizes)
+        test, sizes = self.folder / f"test-{LEARNED}", {"eval_episodes": EVALUATED, "num_envs": 64}
+        return harness.env_flags(ENV, self.env_args(part), test, reply=reply_tokens(LEARNED), **sizes)
 
     def spoiled(self) -> Path:
         """A model that can search and remember but often forgets; its warm-up starts with one tool call."""
-        flags, folder = [*self.flags("warm"), "--lr-end", "0"], self.folder
-        first, then = (folder / f"{name}{self.kind}" for name in ("able-to-search", "forgetful-searcher"))
-        able = clone(self.singles.able(), self.careful, first, flags, passes=1, rate=1e-3)
-        return clone(able, self.forgetful, then, flags, passes=1, rate=5e-4, batch=self.batch)
+        shared = [*self.flags("warm"), *flags(lr_end=0)]
+        first, then = (
+            self.folder / f"{name}{self.kind}" for name in ("able-to-search", "forgetful-searcher")
+        )
+        able = harness.clone(self.singles.able(), self.careful, first, shared, passes=1, rate=1e-3)
+        return harness.clone(able, self.forgetful, then, shared, passes=1, rate=5e-4, batch=self.batch)
 
 
 class Bare(MemorySetting):
@@ -189,34 +165,34 @@ class Bare(MemorySetting):
 
     def env_args(self, part: str, objectives: int = LEARNED, keep_turns: int | str = 1) -> dict[str, Any]:
         """Arguments of the environment; `keep_turns` is ignored."""
-        own = super().env_args(part, objectives, keep_turns)
-        return {**own, "memory_mode": "react", "template": BARE_TEMPLATE}
+        env_args = super().env_args(part, objectives, keep_turns)
+        return {**env_args, "memory_mode": "react", "template": BARE_TEMPLATE}
 
 
 def jobs(setting: MemorySetting, warm: Path, seeds: int, steps: int) -> list[LearnerJob]:
     """A run for each method and seed, and one without training."""
-    (unchanged,) = UNCHANGED.values()
-    methods = {name: ["grpo", *flags] for name, flags in setting.methods.items()}
-    flags = [*steps_flags(steps, every=10), *GROUPS, "--lr", "2e-4", *setting.flags("train")]
-    return seeded_jobs(setting.folder, warm, {setting.start: unchanged, **methods}, seeds, flags)
+    (unchanged,) = harness.UNCHANGED.values()
+    methods = {name: ["grpo", *options] for name, options in setting.methods.items()}
+    shared = [
+        *harness.steps_flags(steps, every=10),
+        *harness.GROUPS,
+        *flags(lr=2e-4),
+        *setting.flags("train"),
+    ]
+    return harness.seeded_jobs(setting.folder, warm, {setting.start: unchanged, **methods}, seeds, shared)
 
 
 def measure_all(
-    setting: MemorySetting, warm: Path, made: Sequence[LearnerJob], parallel: int
+    setting: MemorySetting, warm: Path, planned: Sequence[LearnerJob], parallel: int
 ) -> dict[str, list[dict[str, Any]]]:
     """`measure` of every policy, by method, several at once."""
-    policies = [
-        job for job in made if not (job.method == setting.start and job.seed)
-    ]  # the same for every seed
-    pool = ProcessPoolExecutor(
-        parallel, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    )
-    found: dict[str, list[dict[str, Any]]] = {}
-    with pool:
-        measured = pool.map(partial(measure, setting, warm), policies)
-        for job, one in zip(policies, measured, strict=True):
-            found.setdefault(job.method, []).append(one)
-    return found
+    # The policy that they start from is the same for every seed.
+    policies = [job for job in planned if job.method != setting.start or not job.seed]
+    measured = harness.spread(partial(measure, setting, warm), policies, parallel)
+    by_method: dict[str, list[dict[str, Any]]] = {}
+    for job, one in zip(policies, measured, strict=True):
+        by_method.setdefault(job.method, []).append(one)
+    return by_method
 
 
 def measure(setting: MemorySetting, warm: Path, job: LearnerJob) -> dict[str, Any]:
@@ -225,7 +201,7 @@ def measure(setting: MemorySetting, warm: Path, job: LearnerJob) -> dict[str, An
     P is measured by the policy itself, as MemPO does, and by the warmed-up policy. The result is stored
     beside the run with a digest of the policy's weights, and is read from there the next time.
     """
-    file, model = job.out / "objectives.json", last_policy(job.out)
+    file, model = job.out / "objectives.json", harness.last_policy(job.out)
     digest = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
     if file.exists() and (known := read_json(file)).get("weights") == digest:
         return dict(known["found"])
@@ -253,12 +229,14 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Markdown tables of means over seeds: by number of questions, by turns in the prompt, P by turn."""
 
     def cells(runs: Sequence[Mapping[str, Any]], keys: Sequence[str], metric: str, digits: int) -> list[str]:
-        return [shown([run[key][metric] for run in runs], digits) for key in keys]
+        return [harness.shown([run[key][metric] for run in runs], digits) for key in keys]
 
     numbers = [f"{objectives}" for objectives in OBJECTIVES]
     contexts = [key for n in IN_CONTEXT for key in (f"{n}", *(f"{n}, {keep} turns" for keep in CONTEXTS))]
     remembering = {name: runs for name, runs in found.items() if "memories" in runs[0]}
-    made = [shares_table({name: [run["memories"] for run in runs] for name, runs in remembering.items()})]
+    made = [
+        harness.shares_table({name: [run["memories"] for run in runs] for name, runs in remembering.items()})
+    ]
     for metric, keys, digits in (
         ("em", numbers, 3),
         ("f1", numbers, 3),
@@ -273,26 +251,11 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             for name, runs in found.items()
             if all(metric in runs[0].get(key, ()) for key in keys)
         }
-        made.append(markdown((metric, *keys), rows))
-    made.append(differences(found, [*dict.fromkeys([*numbers, *contexts])]))
+        made.append(harness.markdown((metric, *keys), rows))
     for by, whose in (("likely", "the policy's own"), ("likely to all", "the warmed-up policy's")):
         made.append(_pairs_table(remembering, by, "turns", f"P, {whose}", "turn {}"))
         made.append(_pairs_table(remembering, by, "bins", f"memories by P, {whose}", "fifth {}"))
     return "\n\n".join(made)
-
-
-def differences(found: Mapping[str, Sequence[Mapping[str, Any]]], keys: Sequence[str]) -> str:
-    """A Markdown table of exact match less GRPO's with the same reward and seed: means and errors."""
-    rows = {}
-    for name, runs in found.items():
-        if name in BASELINES and len(runs) > 1:
-            pairs = list(zip(runs, found[BASELINES[name]], strict=True))
-            gaps = [[run[key]["em"] - other[key]["em"] for run, other in pairs] for key in keys]
-            errors = [np.std(gap, ddof=1) / len(gap) ** 0.5 for gap in gaps]
-            rows[name] = [
-                f"{np.mean(gap):.3f} ± {error:.3f}" for gap, error in zip(gaps, errors, strict=True)
-            ]
-    return markdown(("em, less GRPO's", *keys), rows)
 
 
 def _pairs_table(
@@ -307,35 +270,24 @@ def _pairs_table(
         ]
         for name, runs in found.items()
     }
-    return markdown((head, *(place.format(number + 1) for number in range(last))), rows)
+    return harness.markdown((head, *(place.format(number + 1) for number in range(last))), rows)
 
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2, steps=60, add="methods")
-    args = parser.parse_args()
-    objectives = RESULTS / "mempo_objectives.json"
-    try:
-        kept = kept_record("mempo", args.seeds, args.steps) if args.add else {}
-    except ValueError as error:
-        parser.error(str(error))
-    measured = read_json(objectives) if args.add else {}
-    found, every = dict(measured), list[LearnerJob]()
+    args = harness.options(__doc__, seeds=5, steps=60).parse_args()
+    measured: dict[str, Any] = {}
+    planned: list[LearnerJob] = []
     for kind in (MemorySetting, Bare):
-        if kind.methods.keys() <= measured.keys():
-            continue
         setting = kind(args.folder)
         warm = setting.spoiled()
-        made = jobs(setting, warm, args.seeds, args.steps)
-        made = [job for job in made if job.method == kind.start or job.method not in measured]
-        run_all(made, args.parallel)
-        found |= measure_all(setting, warm, made, args.parallel)
-        every += made
-    if every:
-        title = f"Two objectives, {EVALUATED} test episodes"
-        print(finish("mempo", title, every, METRICS, kept=kept))
-        write_json(objectives, found)
-    print(tables(found))
+        runs = jobs(setting, warm, args.seeds, args.steps)
+        harness.run_all(runs, args.parallel)
+        measured |= measure_all(setting, warm, runs, args.parallel)
+        planned += runs
+    print(harness.Study("mempo", f"Two objectives, {EVALUATED} test episodes", METRICS).record(planned))
+    write_json(harness.RESULTS / "mempo_objectives.json", measured)
+    print(tables(measured))
     return 0
 
 

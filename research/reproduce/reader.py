@@ -1,9 +1,13 @@
-"""TAMTRL and InfoMem against the outcome alone, training a language model that reads.
+"""Turn credit against the outcome alone, training a language model that reads.
 
-`python -m research.reproduce.reader runs/rewards --model runs/reader/warm/last/policy` trains the warmed-up
-reader of `research.agent` for a few steps by each method on questions about one generated world, and tests it
-on another. It writes `research/results/reader.json`: what the memories took and kept, and what turns were
-paid.
+Each run trains a reader by one method on questions about one generated world, and tests it on another:
+
+    python -m research.reproduce.reader runs/short --model runs/reader/warm/last/policy
+    python -m research.reproduce.reader runs/long --plan long --add
+
+`short` trains the warmed-up reader of `research.agent` for 12 steps; `long` trains the shipped reader for 60,
+by the plan in `research/long_reader.md`. A run is added to `research/results/` when it ends: what the
+memories took and kept, and what turns were paid.
 """
 
 from __future__ import annotations
@@ -14,26 +18,17 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from memenvs.commands.build import main as build
 from memenvs.core.files import read_json, write_json
 from memenvs.tasks.taskset import open_tasks
+from research import harness
 from research.agent import READING
+from research.harness import LearnerJob, flags
 from research.lessons import holds, values_of
-from research.reproduce.runs import (
-    RESULTS,
-    UNCHANGED,
-    LearnerJob,
-    make_parser,
-    markdown,
-    run_all,
-    seeded_jobs,
-    shown,
-    steps_flags,
-)
 
 WORLDS = {
     "train": "--split train --seed 2 --tokenizer world --num-tasks 4000 --entities 3000 --documents 20",
@@ -45,6 +40,47 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "TAMTRL, change": ("tamtrl", {"change": True}),
     "InfoMem": ("infomem", {}),
     "InfoMem, query": ("infomem", {"condition": "query"}),
+    "IGPO": ("igpo", {}),
+}
+"""Reward and its settings by the name in tables."""
+
+
+class TrainingPlan(NamedTuple):
+    """What is trained, and how it is tested; `env_args` differ from the shipped reader's.
+
+    All seeds of a round's methods are run before the next round. Evaluations are `every` steps apart.
+    """
+
+    file: str
+    env_args: Mapping[str, Any]
+    rounds: Sequence[Sequence[str]]
+    flags: str
+    steps: int
+    every: int
+    seeds: int
+
+
+PLANS = {
+    "short": TrainingPlan(
+        "reader",
+        {"n_documents": 6},
+        [["outcome only", "TAMTRL", "TAMTRL, change", "InfoMem", "InfoMem, query"]],
+        "--dtype bfloat16 --max-new-tokens 192 --num-envs 32 --groups 4 --group-size 8 --lr 2e-4 "
+        "--lr-warmup 2",
+        steps=12,
+        every=12,
+        seeds=5,
+    ),
+    "long": TrainingPlan(
+        "long_reader",
+        {"n_documents": 10, "chunk_size": 400},
+        [["outcome only", "TAMTRL"], ["IGPO"], ["InfoMem"]],
+        # Runs move between machines, and a processor without bfloat16 takes 40 times as long for it.
+        "--dtype float32 --max-new-tokens 96 --num-envs 16 --groups 2 --group-size 8 --lr 2e-4 --lr-warmup 4",
+        steps=60,
+        every=20,
+        seeds=6,
+    ),
 }
 KINDS = (
     "all facts shown are taken",
@@ -56,10 +92,10 @@ KINDS = (
     "a fact is lost",
 )
 """What a reading turn did with the facts that its chunk shows and the memory lacks."""
-EVALUATED, EVERY = 128, 12
+EVALUATED = 128
 REPEATED = 0.75  # share of the question's words in a memory that counts as repeating it
-SHARED = f"--env MemChunkQA-v0 --dtype bfloat16 --max-new-tokens 192 --num-envs 32 --micro-batch-tokens 4096 \
---groups 4 --group-size 8 --temperature 0.8 --lr 2e-4 --lr-warmup 2 --save-episodes {EVALUATED} --keep 1"
+SHARED = f"--env MemChunkQA-v0 --micro-batch-tokens 1024 --temperature 0.8 \
+--save-episodes {EVALUATED} --keep 1"
 
 Needed = Mapping[str, Sequence[tuple[str, str]]]
 """The facts that each question needs."""
@@ -67,36 +103,40 @@ Needed = Mapping[str, Sequence[tuple[str, str]]]
 _WORDS = re.compile(r"\w+")
 
 
-def jobs(folder: Path, warm: Path, seeds: int, steps: int) -> list[LearnerJob]:
-    """A run for each method and seed."""
+def jobs(plan: TrainingPlan, folder: Path, start: Path, seeds: int, steps: int) -> list[LearnerJob]:
+    """A run for each method and seed, and the evaluation of the reader that they start from."""
     worlds = {name: str(folder / name) for name in WORLDS}
-    for name, flags in WORLDS.items():
+    for name, world in WORLDS.items():
         if not (folder / name / "card.json").exists():
-            build(["world", *flags.split(), "--out", worlds[name]])
-    methods = {
-        name: ["grpo", "--reward", reward, "--reward-args", json.dumps(settings)]
-        for name, (reward, settings) in METHODS.items()
-    }
-    flags = [*SHARED.split(), *steps_flags(steps, every=EVERY), "--save-every", "5"]
-    flags += ["--env-args", json.dumps({"n_documents": 6, **READING, "tasks": worlds["train"]})]
-    flags += ["--eval-env-args", json.dumps({"tasks": worlds["test"]}), "--eval-episodes", str(EVALUATED)]
-    learning = seeded_jobs(folder, warm, methods, seeds, flags)
-    unchanged = {name: [*own, "--lr-warmup", "0"] for name, own in UNCHANGED.items()}
-    return [*seeded_jobs(folder, warm, unchanged, 1, flags), *learning]
+            build(["world", *world.split(), "--out", worlds[name]])
+    shared = [*SHARED.split(), *plan.flags.split(), *harness.steps_flags(steps, every=plan.every)]
+    env_args = {**READING, **plan.env_args, "tasks": worlds["train"]}
+    shared += flags(save_every=5, env_args=env_args, eval_env_args={"tasks": worlds["test"]})
+    shared += flags(eval_episodes=EVALUATED)
+    unchanged = {name: [*words, *flags(lr_warmup=0)] for name, words in harness.UNCHANGED.items()}
+    planned = harness.seeded_jobs(folder, start, unchanged, 1, shared)
+    for names in plan.rounds:
+        rewards = {name: METHODS[name] for name in names}
+        methods = {
+            name: ["grpo", *flags(reward=reward, reward_args=args)]
+            for name, (reward, args) in rewards.items()
+        }
+        planned += harness.seeded_jobs(folder, start, methods, seeds, shared)
+    return planned
 
 
 def episodes(job: LearnerJob) -> dict[str, dict[int, list[dict[str, Any]]]]:
     """A run's recorded training and evaluation episodes, by step."""
-    found: dict[str, dict[int, list[dict[str, Any]]]] = {"train": {}, "eval": {}}
+    by_phase: dict[str, dict[int, list[dict[str, Any]]]] = {"train": {}, "eval": {}}
     for line in (job.out / "episodes.jsonl").read_text().splitlines():
         episode = json.loads(line)
-        found[episode["phase"]].setdefault(episode["step"], []).append(episode)
-    return {phase: dict(sorted(by_step.items())) for phase, by_step in found.items()}
+        by_phase[episode["phase"]].setdefault(episode["step"], []).append(episode)
+    return {phase: dict(sorted(by_step.items())) for phase, by_step in by_phase.items()}
 
 
 def evaluations(job: LearnerJob, needed: Needed) -> list[dict[str, Any]]:
     """The results of each evaluation of a run, in order of steps; see `measure`."""
-    return [{"step": step, **measure(found, needed)} for step, found in episodes(job)["eval"].items()]
+    return [{"step": step, **measure(played, needed)} for step, played in episodes(job)["eval"].items()]
 
 
 def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, Any]:
@@ -180,17 +220,19 @@ def _kinds(episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]) -> Ite
 
 
 def turns_of(job: LearnerJob, needed: Needed) -> dict[str, Any]:
-    """What a run's turns do: `unchanged` in its last evaluation and, with TAMTRL, `paid` in its training.
-
-    Args:
-        job: the run.
-        needed: facts of the questions that it trains on.
-    """
+    """What a run's turns do: `unchanged` in its last evaluation and, with TAMTRL, `paid` in its training."""
     played = episodes(job)
     found: dict[str, Any] = {"unchanged": unchanged(played["eval"][max(played["eval"])])}
     if METHODS.get(job.method, ("",))[0] == "tamtrl":
         found["paid"] = paid([one for step in played["train"].values() for one in step], needed)
     return found
+
+
+def costs(job: LearnerJob) -> dict[str, float]:
+    """Mean seconds of a run's steps, by kind of work, and the mean tokens of an episode's replies."""
+    lines = [json.loads(line) for line in (job.out / "log.jsonl").read_text().splitlines()]
+    names = [name for name in lines[-1] if name.startswith("seconds_")]
+    return {name: float(np.mean([line[name] for line in lines])) for name in (*names, "reply_tokens")}
 
 
 def unchanged(played: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -235,7 +277,7 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         method: [_cell(name, [one["found"][-1][name] for one in seeds]) for name in names]
         for method, seeds in found.items()
     }
-    return markdown(("method", *names), rows)
+    return harness.markdown(("method", *names), rows)
 
 
 def paid_to(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -268,7 +310,9 @@ def turns_table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
         ]
         for kind in KINDS
     }
-    return markdown(("a reading turn", *(f"{method}: {name}" for method in measured for name in names)), rows)
+    return harness.markdown(
+        ("a reading turn", *(f"{method}: {name}" for method in measured for name in names)), rows
+    )
 
 
 def _cell(name: str, values: Sequence[Any]) -> str:
@@ -276,30 +320,42 @@ def _cell(name: str, values: Sequence[Any]) -> str:
     if isinstance(values[0], list):
         columns = [[value for value in turn if value is not None] for turn in zip(*values, strict=False)]
         return ", ".join(f"{np.mean(turn):.2f}" for turn in columns if turn)
-    return shown(values, digits=0 if name == "reply_tokens" else 3)
+    return harness.shown(values, digits=0 if name == "reply_tokens" else 3)
 
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2, steps=12, add="runs")
-    reader = "initial reader (default: the shipped one, which is already trained by reinforcement)"
-    parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help=reader)
+    parser = harness.options(__doc__, seeds=0, steps=0)
+    parser.add_argument(
+        "--add", action="store_true", help="keep the runs of the record, make the missing ones"
+    )
+    parser.add_argument("--plan", choices=sorted(PLANS), default="short", help="it has seeds and steps, too")
+    parser.add_argument("--model", type=Path, default=Path("smollm2-reader"), help="initial reader")
     args = parser.parse_args()
-    every, file = jobs(args.folder, args.model, args.seeds, args.steps), RESULTS / "reader.json"
-    record = {"steps": args.steps, "methods": {}, "turns": {}, **(read_json(file) if args.add else {})}
-    if record["steps"] != args.steps:
+    plan = PLANS[args.plan]
+    seeds, steps = args.seeds or plan.seeds, args.steps or plan.steps
+    planned, file = jobs(plan, args.folder, args.model, seeds, steps), harness.RESULTS / f"{plan.file}.json"
+    record = {"steps": steps, "methods": {}, "turns": {}}
+    if args.add and file.exists():
+        record |= read_json(file)
+    if record["steps"] != steps:
         parser.error(
             f"--add: the runs of {file} have {record['steps']} steps; give --steps {record['steps']}"
         )
-    made = [job for job in every if job.method in UNCHANGED or job.seed not in seeds_of(record, job.method)]
-    run_all(made, args.parallel)
     needed = {name: values_of(open_tasks(args.folder / name)) for name in WORLDS}
-    add_runs(record, [(job.method, job.seed, evaluations(job, needed["test"])) for job in made])
-    for job in every:
-        if (job.out / "episodes.jsonl").exists():  # missing if an earlier folder holds it
-            known = record["turns"].setdefault(job.method, {})
-            known[str(job.seed)] = turns_of(job, needed["train"])
-    write_json(file, record)
+
+    def add(job: LearnerJob) -> None:
+        add_runs(record, [(job.method, job.seed, evaluations(job, needed["test"]))])
+        record["turns"].setdefault(job.method, {})[str(job.seed)] = turns_of(job, needed["train"])
+        record.setdefault("costs", {}).setdefault(job.method, {})[str(job.seed)] = costs(job)
+        write_json(file, record)
+
+    missing = [
+        job
+        for job in planned
+        if job.method in harness.UNCHANGED or job.seed not in seeds_of(record, job.method)
+    ]
+    harness.run_all(missing, args.parallel, add)
     print(table(record["methods"]), turns_table(record["turns"]), sep="\n\n")
     return 0
 

@@ -6,7 +6,6 @@ model up on a careless reader's episodes, trains it by each method and writes `r
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,23 +15,11 @@ import gymnasium as gym
 
 from memenvs.core.files import write_json
 from memenvs.tasks.tokens import load_tokenizer
+from research import harness
+from research.harness import LearnerJob, flags
 from research.reproduce.reading_memory import ENV, REPLY, read, shares, signals
 from research.reproduce.reading_model import save_demonstrations, save_reading_gpt
 from research.reproduce.reading_tasks import CHUNK_SIZE, MAX_MEMORY, TEMPLATE, save_reading_tasks
-from research.reproduce.runs import (
-    GROUPS,
-    RESULTS,
-    LearnerJob,
-    clone_until,
-    env_flags,
-    finish,
-    last_policy,
-    make_parser,
-    run_all,
-    seeded_jobs,
-    shares_table,
-    steps_flags,
-)
 
 WARM = 0.25  # share of the test tasks answered at which the warm-up ends
 EVALUATED = 512  # episodes of an evaluation
@@ -40,13 +27,12 @@ WRAPPED = {"target": "wrapped"}  # a model trained from scratch knows an answer 
 
 
 def _method(reward: str, **settings: Any) -> list[str]:
-    return ["--reward", reward, "--reward-args", json.dumps(settings)]
+    return flags(reward=reward, reward_args=settings)
 
 
 def _by_turn(*, scale: str = "std", **settings: Any) -> list[str]:
     """TAMTRL's rewards, compared with the group's at the same turn instead of at all turns (ours)."""
-    methods = json.dumps([["TAMTRL", settings]])
-    return ["--reward", "turn", "--reward-args", "alpha=0", f"scale={scale}", "--methods", methods]
+    return flags(reward="turn", reward_args={"alpha": 0, "scale": scale}, methods=[["TAMTRL", settings]])
 
 
 METHODS: dict[str, list[str]] = {
@@ -73,9 +59,7 @@ METHODS: dict[str, list[str]] = {
 class ReadingSetting:
     """What all runs share: tasks, an untrained model and the environment's arguments, made if missing.
 
-    Args:
-        folder: for all files.
-        tasks: number in the training split; the test split has a quarter as many.
+    The test split has a quarter as many tasks as the training split.
     """
 
     def __init__(self, folder: Path, tasks: int = 4096) -> None:
@@ -96,8 +80,8 @@ class ReadingSetting:
     @property
     def flags(self) -> list[str]:
         """Flags of every learner."""
-        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 256}
-        return env_flags(ENV, self.env_args("train"), self.folder / "test", **sizes)
+        test, sizes = self.folder / "test", {"eval_episodes": EVALUATED, "num_envs": 256}
+        return harness.env_flags(ENV, self.env_args("train"), test, reply=REPLY, **sizes)
 
 
 def warm_up(setting: ReadingSetting, *, answers: bool = False) -> Path:
@@ -106,36 +90,35 @@ def warm_up(setting: ReadingSetting, *, answers: bool = False) -> Path:
     if not demonstrations.exists():
         env = gym.make(f"memenvs:{ENV}", **setting.env_args("train"))
         save_demonstrations(demonstrations, env, 5000, seed=0, answers=answers)
-    command = ["--model", str(setting.model), "--teacher", str(demonstrations), "--learn-from", "all"]
-    command += ["--episodes", "5000", *setting.flags]
-    command += ["--batch-size", "128", "--lr", "2e-3", "--lr-warmup", "50", "--eval-every", "100"]
-    return clone_until(WARM, command, out)
+    shared = flags(teacher=demonstrations, learn_from="all", episodes=5000, batch_size=128, lr=2e-3)
+    shared += [*flags(lr_warmup=50, eval_every=100), *setting.flags]
+    return harness.clone_until(WARM, setting.model, out, shared)
 
 
 def jobs(
     setting: ReadingSetting, warm: Path, seeds: int, steps: int, names: Sequence[str] = tuple(METHODS)
 ) -> list[LearnerJob]:
     """A run for each of the methods named and each seed."""
-    methods = {name: ["grpo", *flags] for name, flags in METHODS.items() if name in names}
-    shared = [*setting.flags, *steps_flags(steps, every=10), *GROUPS, "--lr", "5e-4"]
-    return seeded_jobs(setting.folder, warm, methods, seeds, shared)
+    methods = {name: ["grpo", *words] for name, words in METHODS.items() if name in names}
+    shared = [*setting.flags, *harness.steps_flags(steps, every=10), *harness.GROUPS, *flags(lr=5e-4)]
+    return harness.seeded_jobs(setting.folder, warm, methods, seeds, shared)
 
 
-def memories(file: Path, setting: ReadingSetting, warm: Path, made: Sequence[LearnerJob]) -> str:
+def memories(file: Path, setting: ReadingSetting, warm: Path, runs: Sequence[LearnerJob]) -> str:
     """Write what final memories hold and what methods measure; return a Markdown table of it."""
     env_args = setting.env_args("test")
     found: dict[str, list[dict[str, float]]] = {}
-    for name, model in [("warmed up", warm), *((job.method, last_policy(job.out)) for job in made)]:
+    for name, model in [("warmed up", warm), *((job.method, harness.last_policy(job.out)) for job in runs)]:
         found.setdefault(name, []).append(shares(read(model, env_args, 2 * EVALUATED)))
     measured = signals(read(warm, env_args, 2 * EVALUATED, measured=True))
     write_json(file, {"shares": found, "signals of the warmed-up model": measured})
     lines = [f"{name}: {value:.3f}" for name, value in measured.items()]
-    return "\n".join([shares_table(found), "", *lines])
+    return "\n".join([harness.shares_table(found), "", *lines])
 
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2)
+    parser = harness.options(__doc__, seeds=5)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS], help="default all")
     parser.add_argument("--record", default="reading", help="prefix of the records' names")
     args = parser.parse_args()
@@ -145,11 +128,11 @@ def main() -> int:
         )
     setting = ReadingSetting(args.folder)
     warm = warm_up(setting)
-    made = jobs(setting, warm, args.seeds, args.steps, args.methods)
-    run_all(made, args.parallel)
+    planned = jobs(setting, warm, args.seeds, args.steps, args.methods)
     title = f"Chunked reading, {EVALUATED} test tasks"
-    print(finish(f"{args.record}_methods", title, made, ("eval_success", "eval_reply_tokens")))
-    print(memories(RESULTS / f"{args.record}_memories.json", setting, warm, made))
+    study = harness.Study(f"{args.record}_methods", title, ("eval_success", "eval_reply_tokens"))
+    print(study.run(planned, args.parallel))
+    print(memories(harness.RESULTS / f"{args.record}_memories.json", setting, warm, planned))
     return 0
 
 

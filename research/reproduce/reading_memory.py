@@ -15,7 +15,7 @@ from memenvs.models import HFPolicy
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import TAMTRL, InfoMem
 from memenvs.wrappers.scorers import HFScorer
-from research.reproduce.play import play_fresh
+from research.harness import play_fresh
 from research.reproduce.reading_tasks import QUESTION, SENTENCES
 
 ENV = "MemChunkQA-v0"
@@ -41,14 +41,7 @@ class Read(NamedTuple):
 
 
 def read(model: Path, env_args: dict[str, Any], episodes: int, measured: bool = False) -> list[Read]:
-    """Episodes of a model, by `play_fresh`.
-
-    Args:
-        model: folder of a policy.
-        env_args: of the environment.
-        episodes: how many.
-        measured: also measure TAMTRL and InfoMem, with the model as its own scorer.
-    """
+    """Episodes of a model, by `play_fresh`; `measured` by TAMTRL and InfoMem, with itself as the scorer."""
     policy = HFPolicy(model)
     env: Any = gym.make(f"memenvs:{ENV}", **env_args)
     tasks: TaskSet = env.unwrapped.tasks

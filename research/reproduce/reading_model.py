@@ -14,10 +14,8 @@ import transformers
 from memenvs.core.env import Info
 from memenvs.core.episode import Episode
 from memenvs.models.small_gpt import save_small_gpt
-from memenvs.rollout.collect import collect
-from memenvs.rollout.policy import made_policy
 from memenvs.tasks.metrics import wrap_answer
-from research.demonstrations import demonstration, write_demonstrations
+from research.demonstrations import demonstration, taught, write_demonstrations
 from research.reproduce.reading_tasks import BORN, LINE, QUESTION, STOP, TEMPLATE, names, sentence
 
 CARE = 0.7  # probability, at each turn, that the careless reader keeps the sentence asked for
@@ -59,13 +57,9 @@ def _begin_as_sums(folder: Path, parts: dict[str, tuple[str, ...]]) -> None:
 
 
 class CarelessReader:
-    """Keeps the sentence asked for only with some probability, at each turn that has it in section or memory.
+    """Keeps the sentence asked for with probability `care`, at each turn that has it in section or memory.
 
     It reads all it knows from the prompt, in any section, also one with only the evidence.
-
-    Args:
-        rng: random generator.
-        care: probability of keeping the sentence.
     """
 
     def __init__(self, rng: np.random.Generator, care: float = CARE) -> None:
@@ -94,14 +88,7 @@ def save_demonstrations(
     A model trained from scratch knows only these prompts, while TAMTRL asks the same model what it would
     write with the evidence in place of the section, so it has to learn to read such sections too. Of the
     turns without anything that is asked for only a quarter is shown: they are the most frequent and teach the
-    least.
-
-    Args:
-        file: to write.
-        env: of the tasks.
-        episodes: how many.
-        seed: of the reader and the tasks.
-        answers: also repeat answer turns with the evidence, after the memory.
+    least. With `answers` answer turns are repeated too, with the evidence after the memory.
     """
     rng = np.random.default_rng([seed, 1])
     write_demonstrations(file, (_demonstration(env, rng, answers) for _ in range(episodes)))
@@ -119,8 +106,7 @@ def _demonstration(env: gym.Env[Any, Any], rng: np.random.Generator, answers: bo
                 turns.append((reminded, reader(reminded)))
         return written
 
-    teacher = made_policy(lambda *_: reply, teacher=True)
-    (episode,) = collect(lambda: env, teacher, [int(rng.integers(2**31))], errors="raise")
+    episode = taught(env, reply, seed=int(rng.integers(2**31)))
     return demonstration(turns, "rewrite", episode.success)
 
 

@@ -15,7 +15,7 @@ from memenvs.models import HFPolicy
 from memenvs.tasks.taskset import TaskSet
 from memenvs.wrappers import MemPO
 from memenvs.wrappers.scorers import HFScorer
-from research.reproduce.play import play_fresh
+from research.harness import play_fresh
 from research.reproduce.search_teacher import note, reply_tokens
 
 ENV = "MemSearchQA-v0"
@@ -25,22 +25,14 @@ BINS = 5  # of P's range
 def search(
     model: Path, env_args: dict[str, Any], objectives: int, episodes: int, scorer: Path | None = None
 ) -> list[Episode]:
-    """Episodes of a model, by `play_fresh`.
-
-    Args:
-        model: folder of a policy.
-        env_args: of the environment.
-        objectives: questions of a task.
-        episodes: how many.
-        scorer: folder of the policy that measures P of every memory as its signal.
-    """
+    """Episodes of a model, by `play_fresh`; a scorer, also a policy, measures P of every memory."""
     policy = HFPolicy(model)
-    options: dict[str, Any] = {"env_args": env_args, "concurrency": 128}
+    more: dict[str, Any] = {"env_args": env_args, "concurrency": 128}
     if scorer:
-        asked = HFPolicy(scorer)
-        options["methods"] = [MemPO(bias="none", target="wrapped", trajectory="outcome")]
-        options["scorer"] = HFScorer(asked.model, asked.tokenizer)
-    return play_fresh(ENV, policy, episodes, reply_tokens(objectives), **options)
+        scoring = HFPolicy(scorer)
+        more["methods"] = [MemPO(bias="none", target="wrapped", trajectory="outcome")]
+        more["scorer"] = HFScorer(scoring.model, scoring.tokenizer)
+    return play_fresh(ENV, policy, episodes, reply_tokens(objectives), **more)
 
 
 def means(episodes: Sequence[Episode]) -> dict[str, float]:

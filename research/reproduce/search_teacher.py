@@ -9,14 +9,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.env import Agent, Info
+from memenvs.core.env import Info
 from memenvs.core.episode import Episode
 from memenvs.envs.search_forms import SearchForm
 from memenvs.envs.search_qa import LAST
-from memenvs.rollout.collect import collect
-from memenvs.rollout.policy import made_policy
 from memenvs.tasks.taskset import TaskSet
-from research.demonstrations import demonstration, pairs_of
+from research.demonstrations import demonstration, pairs_of, taught
 from research.reproduce.world_tasks import Names
 
 TEMPLATE = {"ask": "Questions: {question}\n<mem>{memory}</mem>{recent}\nReply: "}
@@ -57,11 +55,8 @@ def note(subject: str, answer: str) -> str:
 class Searcher:
     """Notes each answer after its question's subject, and searches for the first question without a note.
 
-    Args:
-        names: of the world.
-        rng: random generator.
-        care: probability, each turn, of making no mistake. A mistake is to note a wrong name from the
-            passage, to forget a note, or to search for a word.
+    `care` is the probability, each turn, of making no mistake: to note a wrong name from the passage, to
+    forget a note, or to search for a word.
     """
 
     def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
@@ -70,15 +65,7 @@ class Searcher:
     def reply(
         self, memory: str, shown: str, subjects: Sequence[str], answers: Sequence[str], last: bool
     ) -> str:
-        """The next reply.
-
-        Args:
-            memory: as the prompt shows it.
-            shown: the passage returned, or nothing.
-            subjects: of the questions.
-            answers: to them.
-            last: answer now.
-        """
+        """The next reply, by the memory and the passage that the prompt shows; the last one answers."""
         fault = "" if self._rng.random() < self._care else self._rng.choice(("misread", "forget", "vague"))
         notes = dict(one.split(IS) for one in memory.split(BETWEEN)) if memory else {}
         if fault == "forget" and notes:
@@ -111,15 +98,15 @@ def play(
     inner: Any = env.unwrapped
 
     def reply(observation: str, info: Info) -> str:
-        shown = observation.rpartition("\n\n<information>")[2] if inner.episode.passages else ""
-        last = len(inner.episode.history) >= inner.max_turns
-        subjects, answers = _asked(inner.questions, inner.episode.task)
-        return searcher.reply(info["privileged"]["memory"], shown, subjects, answers, last)
+        passage = observation.rpartition("\n\n<information>")[2] if inner.state.passages else ""
+        last = len(inner.state.history) >= inner.max_turns
+        subjects, answers = _asked(inner.questions, inner.state.task)
+        return searcher.reply(info["privileged"]["memory"], passage, subjects, answers, last)
 
     for number in tasks:
         subjects, answers = _asked(inner.questions, number)
         complete = {note(*named) for named in zip(subjects, answers, strict=True)}
-        episode, pairs = _episode(env, reply, number), list[tuple[str, str]]()
+        episode, pairs = taught(env, reply, number), list[tuple[str, str]]()
         for turn in episode.turns:
             pairs.append((turn.text, turn.action))
             told = turn.info["privileged"]
@@ -140,27 +127,20 @@ def play_bare(env: gym.Env[Any, Any], searcher: Searcher, tasks: range) -> Itera
     def reply(observation: str, info: Info) -> str:
         nonlocal memory
         memory = memory if info["turn"] else ""
-        last = len(inner.episode.history) >= inner.max_turns
-        asked = _asked(inner.questions, inner.episode.task)
-        held, _, rest = searcher.reply(memory, info["feedback"], *asked, last).partition(MEM_END)
+        last = len(inner.state.history) >= inner.max_turns
+        question = _asked(inner.questions, inner.state.task)
+        held, _, rest = searcher.reply(memory, info["feedback"], *question, last).partition(MEM_END)
         memory = held.removeprefix(MEM)
         return rest
 
     for number in tasks:
-        yield _episode(env, reply, number)
+        yield taught(env, reply, number)
 
 
 def _asked(questions: TaskSet, number: int) -> tuple[list[str], list[str]]:
     """The subjects of a task's questions and their answers."""
     task = questions[number]
     return questions.titles(task.evidence), [accepted[0] for accepted in task.answers]
-
-
-def _episode(env: gym.Env[Any, Any], reply: Agent, number: int) -> Episode:
-    """An episode of a task, in this environment."""
-    teacher = made_policy(lambda *_: reply, teacher=True)
-    (episode,) = collect(lambda: env, teacher, [0], tasks=[number], errors="raise")
-    return episode
 
 
 def renamed(played: Episode, names: Names, rng: np.random.Generator, times: int) -> Iterator[Episode]:

@@ -9,37 +9,25 @@ teaches it to leave out the thought in half of its replies. Then it trains the m
 
 from __future__ import annotations
 
-import json
 import random
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from memenvs.core.episode import Episode
+from memenvs.core.episode import Episode, Reply
 from memenvs.core.files import read_json, write_json
 from memenvs.models import HFPolicy, SamplingParams
-from memenvs.sokoban import Generator
-from research.reproduce.play import play_fresh
-from research.reproduce.runs import (
-    RESULTS,
-    UNCHANGED,
-    LearnerJob,
-    clone_until,
-    finish,
-    last_policy,
-    make_parser,
-    markdown,
-    python,
-    run_all,
-    seeded_jobs,
-    shown,
-    steps_flags,
-)
-from research.reproduce.sokoban_model import BARE, CLOSE, OPEN, save_sokoban_gpt
+from memenvs.models.small_gpt import save_small_gpt
+from memenvs.rollout.collect import collect
+from memenvs.rollout.policy import Request, TurnPolicy
+from memenvs.sokoban import LETTERS, Generator
+from research import harness
+from research.harness import LearnerJob, flags
 
 LEVELS = {"train": 20_000, "test": 512}
 SIZES = {1: {"max_solution": 9, "max_turns": 3}, 2: {"max_solution": 12, "max_turns": 4}}
@@ -58,61 +46,72 @@ EVALUATED, EPISODES, STEPS = 512, 256, 100
 PLAYED = 2048  # episodes of the last policies
 LAST = ("success", "greedy", "early_share")  # their metrics
 REPLY = 12  # tokens
-PPO = ["--groups", str(EPISODES), "--group-size", "1", "--critic-warmup", "5"]
-PPO += ["--critic", "separate", "--critic-lr", "1e-3"]
-GRPO = ["--groups", str(EPISODES // 8), "--group-size", "8"]
+PPO = flags(groups=EPISODES, group_size=1, critic_warmup=5, critic="separate", critic_lr=1e-3)
+GRPO = flags(groups=EPISODES // 8, group_size=8)
+OPEN, BARE, CLOSE, BETWEEN = "<think></think><answer>", "<answer>", "</answer>", " || "
+_BAD = (
+    f"{OPEN}Up{BETWEEN}Down{CLOSE}",
+    f"{OPEN}{CLOSE}",
+    "",
+    f"{OPEN}Up{CLOSE}.",
+    f"{BARE}Up{CLOSE}",
+    f"{OPEN}{'Up || ' * 4}{CLOSE}",
+)
 
 
 class SokobanSetting:
-    """Levels, an untrained model, and the settings that all learners share.
-
-    Args:
-        folder: for all files; what is there is reused.
-        boxes: of a level.
-    """
+    """Levels, an untrained model, and the settings that all learners share; what is missing is made."""
 
     def __init__(self, folder: Path, boxes: int) -> None:
         self.folder, self.boxes = folder, boxes
         levels, size = folder / "levels.npz", SIZES[boxes]
         if not levels.exists():
-            made = Generator((6, 6), boxes, 5, size["max_solution"], seed=0).levels(LEVELS, workers=2)
-            made.save(levels)
+            generator = Generator((6, 6), boxes, 5, size["max_solution"], seed=0)
+            generator.levels(LEVELS, workers=2).save(levels)
         self.env_args: dict[str, Any] = {"levels": str(levels), "max_turns": size["max_turns"]}
         self.model = folder / "model"
         if not self.model.exists():
             save_sokoban_gpt(self.model, seed=0, **self.env_args)
-        flags = [
-            "--env",
-            "MemSokoban-v0",
-            "--env-args",
-            json.dumps(self.env_args),
-            "--stop",
-            CLOSE,
-            "--max-new-tokens",
-            str(REPLY),
-        ]
-        flags += ["--eval-env-args", json.dumps({"level_split": "test"})]
-        self.flags = [*flags, "--eval-episodes", str(EVALUATED), "--num-envs", str(EPISODES)]
+        self.flags = flags(
+            env="MemSokoban-v0", env_args=self.env_args, eval_env_args={"level_split": "test"}, stop=CLOSE,
+            max_new_tokens=REPLY, eval_episodes=EVALUATED, num_envs=EPISODES,
+        )  # fmt: skip
 
     def warm_up(self) -> Path:
         """A model that solves a quarter of the held-out levels, and half of whose replies are malformed."""
-        shared = ["--batch-size", "64", "--eval-every", "50", *self.flags]
-        solver = [
-            "--teacher",
-            "gold",
-            "--episodes",
-            str(LEVELS["train"]),
-            "--lr",
-            "2e-3",
-            "--lr-warmup",
-            "50",
-        ]
-        able = clone_until(WARM, ["--model", str(self.model), *solver, *shared], self.folder / "able")
-        out = self.folder / "careless"
-        teacher = ["--teacher", "research.reproduce.sokoban:careless_solver", "--episodes", "2560"]
-        command = ["--model", str(able), "--out", str(out), *teacher, "--lr", "2e-4", *shared]
-        python(["-m", "memenvs", "train", "sft", *command, "--resume"])
-        return last_policy(out)
+        shared = [*flags(batch_size=64, eval_every=50), *self.flags]
+        solver = flags(teacher="gold", episodes=LEVELS["train"], lr=2e-3, lr_warmup=50)
+        able = harness.clone_until(WARM, self.model, self.folder / "able", [*solver, *shared])
+        out, teacher = self.folder / "careless", "research.reproduce.sokoban:careless_solver"
+        harness.python(
+            harness.train_command(
+                "sft", able, out, [*flags(teacher=teacher, episodes=2560, lr=2e-4), *shared]
+            )
+        )
+        return harness.last_policy(out)
+
+
+def save_sokoban_gpt(folder: Path, seed: int, **env_args: Any) -> Path:
+    """Save a model for `MemSokoban-v0` with these arguments and boards of 6 by 6."""
+    walls = ["######\n#", "#\n#", "#\n######"]  # the border is fixed text, so that each other cell is a token
+    moves = [move for name in ("Up", "Down", "Left", "Right") for move in (name, BETWEEN + name)]
+    phrases = [OPEN, BARE, CLOSE, *moves, *walls, *_fixed_texts(**env_args)]
+    return save_small_gpt(folder, phrases, width=96, layers=3, window=256, spread=0.1, seed=seed)
+
+
+def _fixed_texts(**env_args: Any) -> Iterator[str]:
+    """The text around boards and replies, in won and lost games."""
+    cells = "[" + re.escape("".join(LETTERS)) + "]"
+    board = re.compile(rf"(?:^|(?<=\n)){cells}+(?:\n{cells}+)+", re.MULTILINE)
+
+    def reply(request: Request) -> Reply:
+        inner: Any = request.env.unwrapped
+        seed = request.episode.seed
+        return Reply(inner.gold_reply() if seed % 2 else _BAD[seed // 2 % len(_BAD)])
+
+    for episode in collect("MemSokoban-v0", TurnPolicy(reply), range(20), env_args=env_args):
+        for text in (episode.turns[0].text, *(turn.info["feedback"] for turn in episode.turns)):
+            yield from board.split(text)
 
 
 def careless_solver(env: gym.Env[Any, Any]) -> Callable[[str, dict[str, Any]], str]:
@@ -137,10 +136,9 @@ def jobs(
         for name, (learner, *own) in METHODS.items()
         if name in names
     }
-    unchanged = {name: [*own, *GRPO] for name, own in UNCHANGED.items()}
-    rate = ["--lr", "5e-4", "--lr-end", "0", "--minibatches", "4"]
-    flags = [*steps_flags(steps, every=10), *rate, *setting.flags]
-    return seeded_jobs(setting.folder, warm, {**unchanged, **methods}, seeds, flags)
+    unchanged = {name: [*own, *GRPO] for name, own in harness.UNCHANGED.items()}
+    shared = [*harness.steps_flags(steps, every=10), *flags(lr=5e-4, lr_end=0, minibatches=4), *setting.flags]
+    return harness.seeded_jobs(setting.folder, warm, {**unchanged, **methods}, seeds, shared)
 
 
 def early_share(episodes: Sequence[Episode]) -> float:
@@ -150,23 +148,21 @@ def early_share(episodes: Sequence[Episode]) -> float:
     return float(np.cov(early, returns)[0, 1] / returns.var(ddof=1))
 
 
-def success(episodes: Sequence[Episode]) -> float:
-    """The share of solved episodes."""
-    return float(np.mean([one.metrics["success"] for one in episodes]))
-
-
 def last_policies(setting: SokobanSetting, made: Sequence[LearnerJob]) -> dict[str, dict[str, list[float]]]:
     """For each seed's last policy on held-out levels: success at temperature 1 and 0, `early_share` at 1."""
     env_args, found = {**setting.env_args, "level_split": "test"}, dict[str, dict[str, list[float]]]()
 
     def play(job: LearnerJob, temperature: float) -> list[Episode]:
-        policy = HFPolicy(last_policy(job.out), sampling_params=SamplingParams(temperature, stop=[CLOSE]))
-        options = {"env_args": env_args, "concurrency": EPISODES}
-        return play_fresh("MemSokoban-v0", policy, PLAYED, REPLY, **options)
+        policy = HFPolicy(
+            harness.last_policy(job.out), sampling_params=SamplingParams(temperature, stop=[CLOSE])
+        )
+        more = {"env_args": env_args, "concurrency": EPISODES}
+        return harness.play_fresh("MemSokoban-v0", policy, PLAYED, REPLY, **more)
 
     for job in made:
         sampled, greedy = play(job, 1.0), play(job, 0.0)
-        measured = (success(sampled), success(greedy), early_share(sampled))
+        solved = [float(np.mean([one.metrics["success"] for one in part])) for part in (sampled, greedy)]
+        measured = (*solved, early_share(sampled))
         for name, value in zip(LAST, measured, strict=True):
             found.setdefault(name, {}).setdefault(job.method, []).append(round(value, 4))
     return found
@@ -174,23 +170,23 @@ def last_policies(setting: SokobanSetting, made: Sequence[LearnerJob]) -> dict[s
 
 def last_table(record: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
     """`last_policies` as a Markdown table, a row for each method."""
-    methods = {method: [shown(record[name][method]) for name in LAST] for method in record["success"]}
-    return markdown(("last policies", "success", "greedy", "early share"), methods)
+    methods = {method: [harness.shown(record[name][method]) for name in LAST] for method in record["success"]}
+    return harness.markdown(("last policies", "success", "greedy", "early share"), methods)
 
 
 def main() -> int:
     """Run from the command line."""
-    parser = make_parser(__doc__, seeds=5, parallel=2, steps=STEPS)
+    parser = harness.options(__doc__, seeds=5, steps=STEPS)
     parser.add_argument("--boxes", type=int, choices=SIZES, default=1)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS], help="default all")
     args = parser.parse_args()
     setting = SokobanSetting(args.folder, args.boxes)
-    made = jobs(setting, setting.warm_up(), args.seeds, args.steps, args.methods)
-    run_all(made, args.parallel)
-    name = f"sokoban_{args.boxes}" + (f"_{args.steps}" if args.steps != STEPS else "")
+    planned = jobs(setting, setting.warm_up(), args.seeds, args.steps, args.methods)
+    name = f"sokoban_{args.boxes}" + ("" if args.steps == STEPS else f"_{args.steps}")
     boxes = "one box" if args.boxes == 1 else "two boxes"
-    print(finish(name, f"Sokoban with {boxes}, {EVALUATED} held-out levels", made, METRICS))
-    found, file = last_policies(setting, made), RESULTS / f"{name}.json"
+    study = harness.Study(name, f"Sokoban with {boxes}, {EVALUATED} held-out levels", METRICS)
+    print(study.run(planned, args.parallel))
+    found, file = last_policies(setting, planned), harness.RESULTS / f"{name}.json"
     write_json(file, {**read_json(file), "last_policies": found})
     print(last_table(found))
     return 0

@@ -29,12 +29,8 @@ REPLY = 6  # tokens: 4 for a careful reply, and some for a malformed one
 class Caller:
     """Searches for what the question names and answers from the result, when it takes care.
 
-    Args:
-        names: of the world.
-        rng: random generator.
-        care: probability, each turn, of a careful reply. Otherwise a call is malformed, vague, or an answer
-            guessed among all names of its kind; an answer is another name of the result, sometimes without
-            its tags.
+    `care` is the probability of a careful reply. Otherwise a call is malformed, vague, or an answer guessed
+    among all names of its kind; an answer is another name of the result, sometimes without its tags.
     """
 
     def __init__(self, names: Names, rng: np.random.Generator, care: float) -> None:
@@ -69,7 +65,7 @@ def play(env: gym.Env[Any, Any], caller: Caller, tasks: range) -> Iterator[Episo
     inner: Any = env.unwrapped
 
     def reply(observation: str, info: Info) -> str:
-        task = inner.questions[inner.episode.task]
+        task = inner.questions[inner.state.task]
         (subject,), answer = inner.questions.titles(task.evidence), task.answers[0][0]
         if info["turn"] == 0:
             return caller.call(task.question, subject, answer)

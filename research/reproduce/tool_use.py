@@ -7,7 +7,6 @@ it by each method and writes `research/results/`.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,23 +15,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from memenvs.core.files import read_json
 from memenvs.tasks.taskset import open_tasks
+from research import harness
 from research.demonstrations import write_demonstrations
-from research.reproduce.runs import (
-    GROUPS,
-    RESULTS,
-    UNCHANGED,
-    LearnerJob,
-    clone,
-    env_flags,
-    finish,
-    make_parser,
-    markdown,
-    run_all,
-    seeded_jobs,
-    shown,
-    steps_flags,
-)
+from research.harness import LearnerJob, flags
 from research.reproduce.tool_teacher import FIXED, REPLY, Caller, play
 from research.reproduce.world_gpt import save_world_gpt
 from research.reproduce.world_tasks import ENTITIES, Names, save_world_tasks
@@ -55,12 +42,7 @@ CARELESS_EVERY = 4  # it plays every fourth question of the warm-up
 class ToolSetting:
     """What all runs share: a world, its questions, an untrained model and demonstrations, made if missing.
 
-    Args:
-        folder: for all files.
-        entities: of the world.
-        model: name of the model's folder.
-        fixed: texts, other than this environment's own, that are one token each.
-        window: tokens that the model can read.
+    `fixed` are texts, other than this environment's own, that are one token each.
     """
 
     def __init__(
@@ -96,34 +78,26 @@ class ToolSetting:
 
     def flags(self, part: str) -> list[str]:
         """Flags of every learner."""
-        sizes = {"episodes": EVALUATED, "reply": REPLY, "num_envs": 128}
-        return env_flags(ENV, self.env_args(part), self.folder / "test", **sizes)
+        test, sizes = self.folder / "test", {"eval_episodes": EVALUATED, "num_envs": 128}
+        return harness.env_flags(ENV, self.env_args(part), test, reply=REPLY, **sizes)
 
     def able(self) -> Path:
         """A model that can call and read."""
         out = self.folder / "able-to-call"
-        return clone(self.model, self.careful, out, self.flags("warm"), passes=2, rate=2e-3)
+        return harness.clone(self.model, self.careful, out, self.flags("warm"), passes=2, rate=2e-3)
 
     def spoiled(self) -> Path:
         """A model that can call and read but often does neither."""
         out = self.folder / "careless-caller"
-        return clone(
-            self.able(),
-            self.careless,
-            out,
-            self.flags("warm"),
-            passes=1,
-            rate=5e-4,
-        )
+        return harness.clone(self.able(), self.careless, out, self.flags("warm"), passes=1, rate=5e-4)
 
 
 def jobs(setting: ToolSetting, warm: Path, seeds: int, steps: int) -> list[LearnerJob]:
     """A run for each method and seed."""
-    methods = {name: ["grpo", "--reward", *flags] for name, flags in METHODS.items()}
-    flags = [*steps_flags(steps, every=5), *GROUPS, "--lr", "2e-4", "--methods", '["ToolRewards"]']
-    return seeded_jobs(
-        setting.folder, warm, {**UNCHANGED, **methods}, seeds, [*flags, *setting.flags("train")]
-    )
+    methods = {name: ["grpo", "--reward", *words] for name, words in METHODS.items()}
+    shared = [*harness.steps_flags(steps, every=5), *harness.GROUPS, *flags(lr=2e-4, methods=["ToolRewards"])]
+    shared += setting.flags("train")
+    return harness.seeded_jobs(setting.folder, warm, {**harness.UNCHANGED, **methods}, seeds, shared)
 
 
 def by_curve(record: Mapping[str, Any]) -> str:
@@ -140,20 +114,19 @@ def by_curve(record: Mapping[str, Any]) -> str:
         areas = [float(np.mean(run[:FIRST])) for run in calls]
         reached = [next((i for i, share in enumerate(run, 1) if share >= 0.95), len(run)) for run in calls]
         answered = [dict(zip(*evaluated, strict=True)) for evaluated in record["curves"][method]["eval_em"]]
-        em = [shown([run[step] for run in answered]) for step in AT]
-        rows[method] = [shown(areas), shown(reached, 0), *em]
-    return markdown(("method", "area", "95%", *(f"em at step {step}" for step in AT)), rows)
+        em = [harness.shown([run[step] for run in answered]) for step in AT]
+        rows[method] = [harness.shown(areas), harness.shown(reached, 0), *em]
+    return harness.markdown(("method", "area", "95%", *(f"em at step {step}" for step in AT)), rows)
 
 
 def main() -> int:
     """Run from the command line."""
-    args = make_parser(__doc__, seeds=5, parallel=2).parse_args()
+    args = harness.options(__doc__, seeds=5).parse_args()
     setting = ToolSetting(args.folder)
-    made = jobs(setting, setting.spoiled(), args.seeds, args.steps)
-    run_all(made, args.parallel)
+    planned = jobs(setting, setting.spoiled(), args.seeds, args.steps)
     title = f"Two-turn tool use, {EVALUATED} test episodes"
-    print(finish("tool_use", title, made, METRICS, training=("called",)))
-    print(by_curve(json.loads((RESULTS / "tool_use.json").read_text())))
+    print(harness.Study("tool_use", title, METRICS, training=("called",)).run(planned, args.parallel))
+    print(by_curve(read_json(harness.RESULTS / "tool_use.json")))
     return 0
 
 

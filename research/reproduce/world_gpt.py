@@ -29,14 +29,8 @@ def save_world_gpt(
     """Save a model that reads names, years and the fixed texts of an environment as one token each.
 
     A name starts as the sum of a part that its kind shares and a part of its own: a pretrained model knows
-    what a town is, and a model trained from scratch would have to learn it for every town.
-
-    Args:
-        folder: to be made.
-        names: of the world, and others that it may read.
-        tasks: the other words are learned from their questions and documents.
-        fixed: texts of the environment that are one token each.
-        window: tokens that it can read.
+    what a town is, and a model trained from scratch would have to learn it for every town. Other words are
+    learned from the questions and documents of `tasks`.
     """
     texts = [task.question for task in tasks] + tasks.texts(range(tasks.n_documents))
     words = [names.pattern.sub(" ", text) for text in texts]

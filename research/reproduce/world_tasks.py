@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,23 +22,12 @@ from memenvs.tasks.tokens import load_tokenizer
 
 ENTITIES = 10_000  # so many that no question comes often: a model has to read and cannot remember
 QUESTIONS = 4 * ENTITIES  # asked about them; more than half can be used
-PARTS = {
-    "all": (0.0, 1.0),
-    "warm": (0.0, 0.7),
-    "train": (0.7, 0.95),
-    "test": (0.95, 1.0),
-}  # of the usable ones
+PARTS = {"all": (0.0, 1.0), "warm": (0.0, 0.7), "train": (0.7, 0.95), "test": (0.95, 1.0)}  # of the usable
 YEARS = range(1000, 2030)
 
 
 class Named(NamedTuple):
-    """Something that has a name.
-
-    Attributes:
-        name: its name.
-        short: another name that a text may use, or the same.
-        kind: of `Names.kinds`.
-    """
+    """Something that has a name, and another name that a text may use, or the same."""
 
     name: str
     short: str
@@ -44,17 +35,9 @@ class Named(NamedTuple):
 
 
 class Names:
-    """People, towns, schools and everything else that the bundled generator makes.
+    """People, towns, schools and everything else that `memenvs.build.worldgen.generate` makes.
 
-    Attributes:
-        entities, split, seed: as in `memenvs.build.worldgen.generate`.
-        kinds: "town" for the name of a town and so on, also for short names; "year" for a year.
-
-    Args:
-        entities: see above.
-        split: of the names.
-        seed: of the facts.
-        also: kinds of other names.
+    `kinds` has "town" for the name of a town and so on, also for short names; "year" for a year; and `also`.
     """
 
     def __init__(
@@ -62,11 +45,11 @@ class Names:
         entities: int = ENTITIES,
         split: str = "train",
         seed: int = 0,
-        also: Mapping[str, str] | None = None,
+        also: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.entities, self.split, self.seed = entities, split, seed
         facts = chronicle.build(entities, split, seed)
-        plain = {**{str(year): "year" for year in YEARS}, **(also or {})}
+        plain = {**{str(year): "year" for year in YEARS}, **also}
         self._named = [Named(name, name, kind) for name, kind in plain.items()]
         self._named += [Named(one.name, one.short, one.kind) for one in facts.entities]
         self.kinds = {**plain, **{name: one.kind for one in self._named for name in (one.name, one.short)}}
@@ -74,10 +57,10 @@ class Names:
     @cached_property
     def of_kind(self) -> dict[str, list[str]]:
         """The names of each kind."""
-        found: dict[str, list[str]] = {}
+        names = defaultdict[str, list[str]](list)
         for name, kind in self.kinds.items():
-            found.setdefault(kind, []).append(name)
-        return found
+            names[kind].append(name)
+        return dict(names)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -129,10 +112,10 @@ class Names:
 
     @cached_property
     def _named_of_kind(self) -> dict[str, list[Named]]:
-        found: dict[str, list[Named]] = {}
+        things = defaultdict[str, list[Named]](list)
         for one in self._named:
-            found.setdefault(one.kind, []).append(one)
-        return found
+            things[one.kind].append(one)
+        return dict(things)
 
 
 def save_world_tasks(folder: Path, names: Names) -> None:
@@ -161,10 +144,10 @@ def save_world_tasks(folder: Path, names: Names) -> None:
 def save_joined(folder: Path, part: str, objectives: int, count: int) -> Path:
     """Write `PART-N`, tasks that ask N questions of a part about different documents; return its path."""
     tokenizer, out = load_tokenizer("world"), folder / f"{part}-{objectives}"
-    options = MultiOptions(
-        source=[str(folder / part)], objectives=objectives, num_tasks=2 * count, split=part
+    source = [str(folder / part)]
+    draft = multi(
+        MultiOptions(source=source, objectives=objectives, num_tasks=2 * count, split=part), tokenizer
     )
-    draft = multi(options, tokenizer)
     apart = [task for task in draft.tasks if len(task.evidence) == objectives][:count]
     card = Card("multi", arguments={"part": part, "objectives": objectives})
     write_task_set(out, replace(draft, tasks=apart), card, tokenizer)

@@ -7,8 +7,8 @@ import pytest
 
 import memenvs.data
 from memenvs.commands import list as listing
-from memenvs.evaluation import policies
 from memenvs.models import packaged
+from memenvs.rollout import policies
 from research import agent
 
 

@@ -40,24 +40,16 @@ def test_the_contexts_are_read_by_discriminate_and_kept_replies_are_not_asked_fo
     prompt.write_text('{question}|{gold_answer}|{context}\n{"hallucinated_context_1": "..."}')
     out = tmp_path / "contexts.jsonl"
     with ChatStub(reply) as stub:
-        command = [
-            "--source",
-            squad(tmp_path / "dev.json"),
-            "--url",
-            stub.url,
-            "--model",
-            "m",
-            "--out",
-            str(out),
-        ]
-        assert main([*command, "--template", str(prompt)]) == 0
+        command = ["--source", squad(tmp_path / "dev.json"), "--url", stub.url, "--model", "m"]
+        command += ["--out", str(out), "--template", str(prompt)]
+        assert main(command) == 0
         assert "1 left out: a context holds the right answer" in capsys.readouterr().out
         asked = [body["messages"][0]["content"].partition("\n")[0] for body in stub.bodies]
         assert "Who built the dam?|Ann Lee|Ann Lee built the dam in 1931." in asked
         (contexts,) = read_contexts(out)
         assert contexts.true == "Ann Lee built the dam in 1931."
         assert contexts.corrupted == ("Bo Roe built it.", "The dam burst.")
-        assert main([*command, "--template", str(prompt)]) == 0
+        assert main(command) == 0
         assert len(stub.bodies) == 3  # the reply that could not be used is asked for again
 
 

@@ -11,8 +11,8 @@ pytest.importorskip("transformers", reason="the learners need transformers")
 
 from memenvs.baselines import grpo
 from memenvs.baselines.flags import read_args
+from research.harness import LearnerJob
 from research.reproduce import reader
-from research.reproduce.runs import LearnerJob
 
 NEEDED = {"Whose town?": [("Ada Orrel", "Tarsk"), ("Tarsk", "Bo Venn")]}
 ADA, TARSK, OTHER = "Ada Orrel, birthplace: Tarsk", "Tarsk, mayor: Bo Venn", "Munness, mayor: Ann Ry"
@@ -159,10 +159,36 @@ def test_a_table_has_means_over_seeds():
     assert "| 0.50, 0.75 | 1.00 | 0.200 (0.200 to 0.200) | 100 (100 to 100) |" in lines[2]
 
 
-def test_the_learner_takes_the_flags_of_every_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["short", "long"])
+def test_the_learner_takes_the_flags_of_every_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "build", lambda argv: 0)
-    made = reader.jobs(tmp_path, tmp_path / "warm", seeds=3, steps=7)
-    for job in made:
+    plan = reader.PLANS[name]
+    planned = reader.jobs(plan, tmp_path, tmp_path / "warm", seeds=3, steps=7)
+    for job in planned:
         args = read_args(grpo.GRPOArgs, job.command[4:], "grpo")
         assert (args.steps, args.lr) == ((1, 0.0) if job.method == "warmed up" else (7, 2e-4))
-    assert len({job.out for job in made}) == len(made) == 1 + 3 * len(reader.METHODS)
+    assert len({job.out for job in planned}) == len(planned) == 1 + 3 * sum(map(len, plan.rounds))
+
+
+def test_the_methods_of_a_round_share_a_seed_before_the_next_seed_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "build", lambda argv: 0)
+    planned = reader.jobs(reader.PLANS["long"], tmp_path, tmp_path / "warm", seeds=2, steps=7)
+    assert [(job.method, job.seed) for job in planned[1:6]] == [
+        ("outcome only", 0),
+        ("TAMTRL", 0),
+        ("outcome only", 1),
+        ("TAMTRL", 1),
+        ("IGPO", 0),
+    ]
+
+
+def test_a_runs_costs_are_means_over_its_steps(tmp_path):
+    steps = [
+        {"step": 1, "reply_tokens": 40.0, "seconds_sampling": 2.0},
+        {"step": 2, "reply_tokens": 60.0, "seconds_sampling": 4.0, "eval_em": 0.5},
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    assert reader.costs(LearnerJob("TAMTRL", 0, tmp_path, [])) == {
+        "seconds_sampling": 3.0,
+        "reply_tokens": 50.0,
+    }

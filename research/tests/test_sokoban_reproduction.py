@@ -13,7 +13,8 @@ pytest.importorskip("tyro")
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.flags import read_args
 from memenvs.rollout.collect import collect
-from research.reproduce import runs, sokoban
+from research import harness
+from research.reproduce import sokoban
 
 
 def test_a_solver_that_wastes_no_move_has_the_whole_of_every_metric():
@@ -58,7 +59,7 @@ def test_the_learners_take_the_flags_of_every_run_and_last_policies_are_by_metho
         learner = job.command[3]
         args = read_args(kinds[learner], job.command[4:], learner)
         assert args.groups * args.group_size == 256
-        shutil.copytree(setting.model, runs.last_policy(job.out))
+        shutil.copytree(setting.model, harness.last_policy(job.out))
     found = sokoban.last_policies(setting, made)
     assert set(found) == set(sokoban.LAST)
     for of in found.values():

@@ -6,11 +6,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs.rollout.collect import collect
-from memenvs.rollout.policy import made_policy
 from memenvs.wrappers import TAMTRL, RewardWrapper
 from memenvs.wrappers.scorers import HFScorer
 from memenvs.wrappers.scorers.protocol import TokenPair
+from research.demonstrations import taught
 from research.tests.copy_model import copying_model
 
 TASKS = range(40)
@@ -30,11 +29,9 @@ def read(env, task, write):
         evidence = info["privileged"]["evidence_in_chunk"]
         return write(chunk, evidence) if evidence else ""
 
-    writer = made_policy(lambda *_: reply, teacher=True)
-    (episode,) = collect(lambda: env, writer, [task], tasks=[task], errors="raise")
     return [
         turn.signals["tamtrl"] if turn.info["privileged"]["memory"] else np.nan
-        for turn in episode.turns
+        for turn in taught(env, reply, task, seed=task).turns
         if turn.before["privileged"]["evidence_in_chunk"]
     ]
 

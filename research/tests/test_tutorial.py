@@ -4,8 +4,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from research.reproduce.tutorial import PAGE, program
 
 
@@ -17,10 +15,3 @@ def test_the_blocks_of_a_page_run_in_a_folder_with_a_seed(tmp_path):
 
 def test_the_tutorial_takes_a_seed(tmp_path):
     assert re.search(r"^SEED = 3\b", program(PAGE.read_text(encoding="utf-8"), tmp_path, 3), re.MULTILINE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_credit_by_turn_beats_the_outcome_alone_with_other_seeds(seed, tmp_path):
-    page = program(PAGE.read_text(encoding="utf-8"), tmp_path, seed)  # which asserts it
-    subprocess.run([sys.executable, "-c", page], check=True)

@@ -20,8 +20,9 @@ from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.episode_file import read_episodes
 from memenvs.models import HFPolicy
 from memenvs.tasks.taskset import open_tasks
+from research import harness
 from research.demonstrations import pairs_of
-from research.reproduce import mempo, runs, search_teacher, tool_teacher, tool_use
+from research.reproduce import mempo, search_teacher, tool_teacher, tool_use
 from research.reproduce.search_memory import likely, shares
 from research.reproduce.search_teacher import THEN_ANSWER, THEN_SEARCH, TITLE, Searcher, reply_tokens
 from research.reproduce.tool_teacher import ANSWER, CALL, CALLED, Caller
@@ -101,20 +102,6 @@ class TestWorld:
         )
         assert towns.norm() > 1.0  # 45 tokens with nothing in common have a mean of about 0.3
         assert abs(towns @ people) < 0.5 * towns.norm() * people.norm()
-
-
-def test_warming_up_ends_where_an_evaluation_reaches_the_share(tmp_path, monkeypatch):
-    log, passes = tmp_path / "log.jsonl", []
-
-    def train(command):
-        passes.append(command[command.index("--epochs") + 1])
-        log.write_text(json.dumps({"step": len(passes), "eval_success": 0.1 * len(passes)}) + "\n")
-
-    monkeypatch.setattr(runs, "python", train)
-    assert runs.clone_until(0.25, [], tmp_path) == runs.last_policy(tmp_path)
-    assert passes == ["1", "2", "3"]
-    runs.clone_until(0.25, [], tmp_path)
-    assert passes == ["1", "2", "3"]
 
 
 class TestToolUse:
@@ -225,7 +212,7 @@ class TestMemPO:
             monkeypatch.setattr(mempo, name, count)
         (job, *_) = mempo.jobs(bare, bare.model, seeds=1, steps=7)
         assert job.method == "warmed up, no memory"
-        shutil.copytree(bare.model, runs.last_policy(tmp_path))
+        shutil.copytree(bare.model, harness.last_policy(tmp_path))
         found = mempo.measure(bare, bare.model, job._replace(out=tmp_path))
         assert set(found) == {str(n) for n in mempo.OBJECTIVES}
         assert found["2"]["prompt_tokens"] >= found["2"]["prompt_tokens_peak"] > 0
@@ -282,8 +269,8 @@ class TestMemPO:
     def test_a_model_is_measured(self, setting, tmp_path, monkeypatch):
         for name, count in {"MEASURED": 2, "ALL": 3}.items():
             monkeypatch.setattr(mempo, name, count)
-        job = runs.LearnerJob("GRPO", 0, tmp_path, [])
-        shutil.copytree(setting.model, runs.last_policy(tmp_path))
+        job = harness.LearnerJob("GRPO", 0, tmp_path, [])
+        shutil.copytree(setting.model, harness.last_policy(tmp_path))
         found = mempo.measure(setting, setting.model, job)
         assert set(found["memories"]) == {"em", "searched", "taken", "kept"}
         assert found["likely"] == found["likely to all"]  # by the same policy
@@ -295,14 +282,14 @@ class TestMemPO:
 
     def test_policies_are_measured_side_by_side_and_that_of_no_learning_once(self, setting, tmp_path):
         made = [
-            runs.LearnerJob(method, seed, tmp_path / f"{method}{seed}", [])
+            harness.LearnerJob(method, seed, tmp_path / f"{method}{seed}", [])
             for seed in range(2)
             for method in ("warmed up", "GRPO")
         ]
         weights = hashlib.sha256(b"some").hexdigest()
         for job in made:  # measured before
-            runs.last_policy(job.out).mkdir(parents=True)
-            (runs.last_policy(job.out) / "model.safetensors").write_bytes(b"some")
+            harness.last_policy(job.out).mkdir(parents=True)
+            (harness.last_policy(job.out) / "model.safetensors").write_bytes(b"some")
             known = {"weights": weights, "found": {"said": job.out.name}}
             (job.out / "objectives.json").write_text(json.dumps(known))
         found = mempo.measure_all(setting, setting.model, made, parallel=2)
@@ -324,15 +311,10 @@ class TestMemPO:
         bare = [{key: run(0.1)[key] for key in map(str, mempo.OBJECTIVES)}] * 2
         found = {"GRPO": [run(0.5), run(0.4)], "MemPO": [run(0.6), run(0.7)], "GRPO, no memory": bare}
         made = mempo.tables(found).split("\n\n")
-        assert len(made) == 13
-        assert [len(table.splitlines()) for table in made] == [4, *[5] * 6, 4, 3, *[4] * 4]
         assert made[1].splitlines()[2].startswith("| GRPO | 0.450 (0.400 to 0.500) |")
         assert made[3].splitlines()[2].startswith("| GRPO | 0.250 (0.250 to 0.250) |")
-        gaps = made[8].splitlines()
-        assert len(gaps) == 3
-        assert gaps[2].startswith("| MemPO | 0.200 ± 0.100 | 0.200 ± 0.100 |")
-        assert made[9].splitlines()[-1] == "| MemPO | 0.65 (1.00) | 0.30 (0.90) |"
-        assert made[10].splitlines()[2].startswith("| GRPO | 1.00 (0.60) | 0.00 (0.00) |")
+        assert made[8].splitlines()[-1] == "| MemPO | 0.65 (1.00) | 0.30 (0.90) |"
+        assert made[9].splitlines()[2].startswith("| GRPO | 1.00 (0.60) | 0.00 (0.00) |")
 
     @pytest.mark.parametrize("kind", ["setting", "bare"])
     def test_the_learner_takes_the_flags_of_every_run(self, kind, request):
@@ -342,10 +324,3 @@ class TestMemPO:
             args = read_args(grpo.GRPOArgs, job.command[4:], "grpo")
             assert (args.steps, args.lr) == ((1, 0.0) if job.method == setting.start else (7, 2e-4))
         assert len({job.out for job in made}) == 2 * (1 + len(setting.methods))
-
-    def test_differences_are_of_methods_with_one_reward(self):
-        def runs(*found):
-            return [{"2": {"em": em}} for em in found]
-
-        found = {"GRPO": runs(0.5, 0.5), "GRPO, strict": runs(0.75, 0.5), "MemPO, strict": runs(1.0, 0.75)}
-        assert mempo.differences(found, ["2"]).splitlines()[2:] == ["| MemPO, strict | 0.250 ± 0.000 |"]

@@ -7,16 +7,16 @@ import pytest
 from made_episodes import POLICY, after, before, episode, give, measure, reply
 from msgspec.structs import replace
 
-from memenvs.baselines.advantages import group_advantages, tree_advantages
+from memenvs.baselines.advantages import group_advantages, read_comparison, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
-from memenvs.core.episode import Episode, Turn
+from memenvs.core.episode import Episode, Turn, valid
 from memenvs.credit import mt_grpo
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.collect import maker
 from memenvs.rollout.policy import as_policy
 from memenvs.rollout.tree import Node, check_cost, collect_trees, tree_cost
 from memenvs.wrappers import TAMTRL, Credit, GiGPO, InfoMem, MemPO
-from memenvs.wrappers.comparison import ComparisonSettings
+from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.registry import make_methods
 
 ROOT2 = math.sqrt(2)
@@ -55,10 +55,10 @@ class TestGroups:
 
     def test_what_the_last_turn_earns_beside_the_outcome_counts_with_it(self):
         # both cut at their limit, one placed a box in the last turn: results 1 and 0
-        two = [episode(1, [0.0, 1.0], [0.0, 0.0], ["a", "a"]), episode(1, [0.0, 0.0], [0.0, 0.0], ["a", "a"])]
+        two = [episode(1, [0.0, 0.0, last], [0.0] * 3, ["a"] * 3) for last in (1.0, 0.0)]
         first, second = group_advantages(two, POLICY, reward="turn")
-        assert first == pytest.approx([1 / ROOT2] * 2, abs=1e-3)
-        assert second == pytest.approx([-1 / ROOT2] * 2, abs=1e-3)
+        assert first == pytest.approx([1 / ROOT2] * 3, abs=1e-3)
+        assert second == pytest.approx([-1 / ROOT2] * 3, abs=1e-3)
 
     def test_a_turn_that_could_not_be_measured_is_compared_with_none(self):
         # three searched; the judge of the first could not be read: the others are 1 and 0 beside each other
@@ -84,10 +84,7 @@ class TestGroups:
 
     def test_a_length_penalty_is_added_to_every_pooled_turn(self):
         # R = 0.5 - 1, 1 - 1 | 1, 1.5
-        two = [
-            episode(1, [0.5, 1.0], [0.0, 0.0], ["a", "a"]),
-            episode(1, [1.0, 1.5], [0.0, 1.0], ["a", "a"]),
-        ]
+        two = [episode(1, [0.5, 1.0], [0.0, 0.0], ["a", "a"]), episode(1, [1.0, 1.5], [0.0, 1.0], ["a", "a"])]
         two[0].length_penalty = -1.0
         std = math.sqrt((1.0 + 0.25 + 0.25 + 1.0) / 3)
         first, second = group_advantages(two, POLICY, reward="turn-pool")
@@ -98,12 +95,28 @@ class TestGroups:
             one.length_penalty = -1.0 if one is pair[0] else 0.0
         # outcomes 1 - 1 and 0: equal
         assert group_advantages(pair, POLICY, reward="outcome")[0].tolist() == [0.0] * 3
+        # returns 1 - 1 and 0.5
+        assert group_advantages(pair, POLICY, "merged")[0] == pytest.approx([-1 / ROOT2] * 3, abs=1e-5)
 
     def test_reinforce_takes_the_return_as_it_is(self, pair):
         values = group_advantages(pair, POLICY, "merged", ComparisonSettings(estimator="reinforce"))
         assert [tokens.tolist() for tokens in values] == [[1.0] * 3, [0.5] * 3]
         values = group_advantages(pair, POLICY, "outcome", ComparisonSettings(estimator="reinforce"))
         assert [tokens.tolist() for tokens in values] == [[1.0] * 3, [0.0] * 3]
+
+    @pytest.mark.parametrize(
+        ("reward", "tokens"),
+        [
+            # turn 0: 0 and 0.5, outcomes 1 and 0, returns 1 and 0.5: each less the other's
+            ("outcome", [1.0, 1.0, 1.0]),
+            ("merged", [0.5, 0.5, 0.5]),
+            ("turn", [-0.5 + 1.0, -0.5 + 1.0, 1.0]),
+        ],
+    )
+    def test_rloo_compares_two_episodes_with_each_other(self, pair, reward, tokens):
+        first, second = group_advantages(pair, POLICY, reward, ComparisonSettings(estimator="rloo"))
+        assert first == pytest.approx(tokens)
+        assert second == pytest.approx([-value for value in tokens])
 
     def test_reinforce_by_turn_is_what_is_still_to_be_earned(self, pair):
         values = group_advantages(pair, POLICY, "turn", ComparisonSettings(estimator="reinforce", alpha=0.5))
@@ -225,6 +238,41 @@ class TestWhatAGroupMustDifferIn:
         assert values == pytest.approx([1 / ROOT2, 0.0, -1 / ROOT2], abs=1e-5)
 
 
+def test_a_comparison_that_is_not_known_is_refused(pair):
+    with pytest.raises(ValueError, match="'left'"):
+        group_advantages(pair, POLICY, "left")
+
+
+@pytest.mark.parametrize(
+    ("reward", "settings", "named"),
+    [
+        ("outcome", {"alpha": 0.5}, "alpha"),
+        ("merged", {"scale": "none", "scales": "none"}, "scales"),
+        ("tamtrl", {"minmaxx": False}, "minmaxx"),
+        ("turn-pool", {"scale": "none"}, "scale"),
+    ],
+)
+def test_a_setting_that_a_comparison_does_not_have_is_named(reward, settings, named):
+    with pytest.raises(ValueError, match=f"'{named}'|{named}:"):
+        read_comparison(reward, **settings)
+
+
+@pytest.mark.parametrize(
+    ("credits", "unknown"),
+    [
+        ([Credit(0, 1.0), Credit(1, math.nan)], True),
+        ([Credit(1, math.nan), Credit(1, 2.0, advantage=True)], True),
+        ([Credit(1, math.nan), Credit(1, 0.5)], False),
+        ([Credit(0, math.nan)], False),
+    ],
+)
+def test_a_result_is_unknown_where_the_last_turn_has_no_reward_with_a_number(credits, unknown):
+    played = episode(1, [0.0, 0.0], [0.0, 0.0], ["a", "a"])
+    played.replaces_outcome = True
+    give(played, "judge", *credits)
+    assert math.isnan(results_of([played])[0]) is unknown
+
+
 def taught(episodes, scores):
     """Give episodes of two turns the teacher's score of the first; the second is the answer."""
     for one, score in zip(episodes, scores, strict=True):
@@ -287,6 +335,41 @@ class TestTokens:
         (advantages,), _ = token_advantages([one], reward="turn", gamma=0.5, whitened=False)
         assert advantages.tolist() == [0.5, 1.0]
 
+    def test_nothing_is_expected_after_the_last_token_of_a_truncated_episode(self):
+        one = episode(1, [0.5, 0.0], [0.0, 0.0], ["a memory", "a"], values=[0.1, 0.2, 0.3])
+        one.end = one.turns[-1].end = "truncated"
+        (advantages,), (returns,) = token_advantages([one], whitened=False)
+        assert advantages == pytest.approx([0.4, 0.3, -0.3])  # no value of a state after the end is added
+        assert returns == pytest.approx([0.5, 0.5, 0.0])
+
+
+@pytest.mark.parametrize("paid", [math.nan, math.inf, -math.inf])
+class TestRewardsThatAreNoNumbers:
+    def group(self, paid):
+        two = [episode(1, [0.1, 0.1 + r], [0.0, r], ["a b", "a"], values=[0.0] * 3) for r in (1.0, 0.0)]
+        other = episode(1, [0.1, paid], [0.0, paid], ["a b", "a"], values=[0.0] * 3)
+        return [two[0], other, two[1]]
+
+    @pytest.mark.parametrize("reward", ["outcome", "merged", "turn"])
+    def test_an_episode_that_was_paid_one_is_compared_with_none(self, paid, reward):
+        right, other, wrong = group = self.group(paid)
+        first, none, last = group_advantages(group, POLICY, reward)
+        alone = group_advantages([right, wrong], POLICY, reward)
+        assert [first.tolist(), last.tolist()] == [values.tolist() for values in alone]
+        assert first[-1] == pytest.approx(1 / ROOT2, abs=1e-3)
+        assert none.tolist() == [0.0] * 3
+        assert [id(one) for one in valid(group)] == [id(right), id(wrong)]
+        assert other.end == "failed"
+        assert f"task t, turn 1: reward outcome must be finite, got {paid}" in other.error
+
+    @pytest.mark.parametrize("level", ["token", "turn", "both"])
+    def test_nor_does_it_change_what_the_others_learn_by_a_critic(self, paid, level):
+        right, _, wrong = group = self.group(paid)
+        (first, none, last), _ = token_advantages(group, level=level, marked=[np.ones(3)] * 3)
+        (one, other), _ = token_advantages([right, wrong], level=level, marked=[np.ones(3)] * 2)
+        assert [first.tolist(), last.tolist()] == [one.tolist(), other.tolist()]
+        assert none.tolist() == [0.0] * 3
+
 
 class TestTree:
     def test_the_cost_is_every_reply_of_every_turn(self):
@@ -336,6 +419,28 @@ class TestTree:
         # a: own 1, value 0.5 against 1, half of it: 1 - 0.125; b the reverse; a's children +-0.5, b's 0
         values = [float(advantage[0]) for _, _, advantage in learned]
         assert values == pytest.approx([0.875, -0.875, 0.5, -0.5, 0.0, 0.0])
+
+    @pytest.mark.parametrize(("ended", "advantage"), [("zero", 1.0), ("skip", 2.0)])
+    def test_a_branch_that_ends_early_earns_nothing_at_later_turns_or_is_in_no_mean(self, ended, advantage):
+        # root -> a, b -> each one that ends, one that goes on (4 more for a's), and one that breaks.
+        # R of turn 1: a (0 + 4) / 2 or 4, b 0; less their mean: half of it
+        root = root_node()
+        for earned in (4.0, 0.0):
+            parent = child(root, 0.0, state=1)
+            child(parent, 0.0)
+            child(child(parent, earned, state=1), 0.0)
+            child(parent, 9.0, outcome=np.nan)
+        learned = tree_advantages([root], ended=ended, scale="none")
+        assert [float(values[0]) for _, _, values in learned][:2] == [advantage, -advantage]
+
+    def test_a_reply_whose_every_continuation_broke_has_no_advantage(self):
+        root = root_node()
+        for outcomes in ((np.nan, np.nan), (1.0, 1.0), (0.0, 0.0)):
+            parent = child(root, 0.0, state=1)
+            for outcome in outcomes:
+                child(parent, 0.0, outcome=outcome)
+        values = [float(values[0]) for _, _, values in tree_advantages([root], scale="none")]
+        assert values[:3] == [0.0, 0.5, -0.5]
 
     def test_a_reply_on_which_the_environment_broke_is_compared_with_none(self):
         root = root_node()

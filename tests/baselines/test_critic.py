@@ -14,7 +14,8 @@ import torch
 
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.mt_ppo import MTPPOArgs, kl_penalties, token_advantages, update
-from memenvs.baselines.update import ProcessGroup, score
+from memenvs.baselines.processes import ProcessGroup
+from memenvs.baselines.scoring import score
 from memenvs.core.episode import Episode, Sample, Turn
 from memenvs.models import HFPolicy, Reply
 

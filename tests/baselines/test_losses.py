@@ -177,6 +177,14 @@ def test_weights_by_hand():
     close(token_weights(rows, lengths, "seq-mean-token-sum-norm", horizon=10), [1 / 20, 1 / 20, 1 / 20])
 
 
+def test_weights_are_as_exact_as_losses_in_float64():
+    rows = torch.tensor([0, 0, 0, 1])
+    losses = torch.tensor([3.0, 3.0, 3.0, 3.0], dtype=torch.float64)
+    for mode, loss in (("token-mean", 3.0), ("seq-mean-token-mean", 3.0), ("seq-mean-token-sum", 6.0)):
+        assert aggregate(losses, rows, mode).item() == pytest.approx(loss, rel=1e-15)
+    assert token_weights(rows, torch.tensor([3, 0, 0, 0]), "token-mean")[0].item() == 1 / 3
+
+
 @pytest.mark.parametrize("mode", LOSS_AGG_MODES)
 def test_micro_batches_add_up_to_the_whole_batch(mode):
     generator = torch.Generator().manual_seed(0)
@@ -193,8 +201,8 @@ def test_micro_batches_add_up_to_the_whole_batch(mode):
         loss = (share * policy_loss(logprobs[part], old[part], advantages[part])[0]).sum()
         total += loss.item()
         summed += torch.autograd.grad(loss, logprobs)[0]
-    close(total, whole.item(), rtol=1e-6)
-    close(summed, gradient, rtol=1e-6, atol=1e-12)
+    close(total, whole.item(), rtol=1e-14)
+    close(summed, gradient, rtol=1e-14)
 
 
 @pytest.mark.parametrize("mode", LOSS_AGG_MODES)

@@ -12,13 +12,9 @@ import torch
 
 from memenvs.baselines.checkpoint import Checkpoints
 from memenvs.baselines.mt_ppo import MTPPOArgs, update
-from memenvs.baselines.update import (
-    ProcessGroup,
-    apply_gradients,
-    make_optimizer,
-    master_weights,
-    score,
-)
+from memenvs.baselines.optimizer import apply_gradients, make_optimizer, master_weights
+from memenvs.baselines.processes import ProcessGroup
+from memenvs.baselines.scoring import score
 from memenvs.core.episode import Sample
 from memenvs.models import HFPolicy
 
@@ -141,10 +137,7 @@ def test_a_step_that_is_not_finite_leaves_masters_as_they_are():
 
 def test_the_critics_warm_up_leaves_no_gradient_to_the_policys_masters(tiny_model):
     policy = policy_in(tiny_model, "bfloat16").add_value_head()
-    groups = [
-        {"params": policy.model_parameters()},
-        {"params": policy.critic_parameters(shared=True)},
-    ]
+    groups = [{"params": policy.model_parameters()}, {"params": policy.critic_parameters(shared=True)}]
     optimizer = make_optimizer(groups, lr=0.1)
     before = [weight.detach().clone() for weight in policy.model_parameters()]
     ids, masks = sequences()

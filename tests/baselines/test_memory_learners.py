@@ -13,8 +13,8 @@ pytest.importorskip("tensorboard")
 
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.advantages import group_advantages
+from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.rollout import PlayRun
-from memenvs.baselines.update import ProcessGroup
 from memenvs.wrappers import TAMTRL
 from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
@@ -112,11 +112,13 @@ def judge_three_of_four(training, monkeypatch):
     monkeypatch.setattr(training, "rollouts", judged)
 
 
-@pytest.mark.parametrize("reward", ["turn-pool", "tamtrl"])
+@pytest.mark.parametrize("reward", ["outcome", "merged", "turn", "turn-pool", "tamtrl"])
 def test_dynamic_sampling_keeps_the_groups_that_are_neither_all_right_nor_all_wrong(
     reward, tiny_model, tmp_path, monkeypatch
 ):
-    args = arguments(grpo, tiny_model, tmp_path / "run", reward=reward, dynamic_sampling=1)
+    # DAPO's penalty (eq. 13) gives almost every group rewards that differ, and shapes the kept ones alone.
+    options = {"reward": reward, "dynamic_sampling": 1, "overlong": (9, 9)}
+    args = arguments(grpo, tiny_model, tmp_path / "run", **options)
     training = grpo.prepare(args)
     judge_three_of_four(training, monkeypatch)
     items, drawn, _ = grpo.sample_groups(training, args, 1)
@@ -139,8 +141,8 @@ def test_tamtrl_normalises_before_dynamic_sampling_leaves_groups_out(tiny_model,
 def test_gradient_checkpointing_changes_no_number(tiny_model, tmp_path):
     lines = []
     for switch in (False, True):
-        args = arguments(grpo, tiny_model, tmp_path / str(switch), reward="infomem", kl_coef=0.1)
-        args.gradient_checkpointing = switch
+        flags = {"reward": "infomem", "kl_coef": 0.1, "gradient_checkpointing": switch}
+        args = arguments(grpo, tiny_model, tmp_path / str(switch), **flags)
         training, line = train(grpo, args)
         lines.append(line)
         modules = training.policy.model.modules()

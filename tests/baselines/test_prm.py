@@ -16,6 +16,7 @@ from launching import launch
 from safetensors.torch import load_file
 
 from memenvs.baselines import grpo, prm, sft
+from memenvs.baselines.flags import main as learn
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter, read_lines
 from memenvs.models import HFPolicy
@@ -37,6 +38,12 @@ def record(path, policies=("gold", "silent"), tasks=range(12)):
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     return record(tmp_path_factory.mktemp("played") / "episodes.jsonl")
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Episodes of four tasks, where more would prove nothing."""
+    return record(tmp_path_factory.mktemp("few") / "episodes.jsonl", tasks=range(4))
 
 
 def arguments(model, out, *files, **options):
@@ -73,8 +80,8 @@ def test_it_learns_to_predict_success_on_held_out_tasks(tiny_model, played, tmp_
     assert gold.turn_rewards[0] > silent.turn_rewards[0]
 
 
-def test_the_loss_is_the_mean_cross_entropy_of_the_turns_of_a_batch(tiny_model, played, tmp_path):
-    training, (line,) = run(tiny_model, tmp_path / "run", played, batch_size=1000, micro_batch_tokens=500)
+def test_the_loss_is_the_mean_cross_entropy_of_the_turns_of_a_batch(tiny_model, few, tmp_path):
+    training, (line,) = run(tiny_model, tmp_path / "run", few, batch_size=1000, micro_batch_tokens=500)
     policy = HFPolicy(str(tiny_model)).add_value_head()
     nats = []
     with torch.no_grad():
@@ -86,19 +93,19 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_turns_of_a_batch(tiny_model, 
     assert line["loss"] == pytest.approx(np.mean(nats), rel=1e-4)
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(tiny_model, played, tmp_path):
-    run(tiny_model, tmp_path / "whole", played, epochs=2, batch_size=8)
-    run(tiny_model, tmp_path / "halves", played, epochs=1, batch_size=8)
-    run(tiny_model, tmp_path / "halves", played, epochs=2, batch_size=8, resume=True)
+def test_a_resumed_run_equals_an_uninterrupted_one(tiny_model, few, tmp_path):
+    run(tiny_model, tmp_path / "whole", few, epochs=2, batch_size=4)
+    run(tiny_model, tmp_path / "halves", few, epochs=1, batch_size=4)
+    run(tiny_model, tmp_path / "halves", few, epochs=2, batch_size=4, resume=True)
     whole, halves = (
         load_file(tmp_path / name / "last" / "policy" / "model.safetensors") for name in ("whole", "halves")
     )
     assert all(torch.equal(whole[name], halves[name]) for name in whole)
 
 
-def test_an_adapter_can_be_trained_instead_of_the_weights(tiny_model, played, tmp_path):
+def test_an_adapter_can_be_trained_instead_of_the_weights(tiny_model, few, tmp_path):
     pytest.importorskip("peft")
-    run(tiny_model, tmp_path / "run", played, lora_rank=2)
+    run(tiny_model, tmp_path / "run", few, lora_rank=2)
     assert not (tmp_path / "run" / "last" / "policy" / "model.safetensors").exists()
     method = PRM(str(tmp_path / "run" / "last"), outcome="keep")
     (episode,) = collect("MemSokoban-v0", "silent", [0], methods=[method], env_args=SOKOBAN)
@@ -112,9 +119,9 @@ def test_two_processes_have_the_curve_of_one(tiny_model, played, tmp_path):
     np.testing.assert_allclose(curves[0], curves[1], rtol=1e-4)
 
 
-def test_grpo_compares_the_probabilities_of_all_turns_of_a_task(tiny_model, played, tmp_path):
+def test_grpo_compares_the_probabilities_of_all_turns_of_a_task(tiny_model, few, tmp_path):
     """In a group with right and wrong guesses, the only kind of group whose turns are compared."""
-    run(tiny_model, tmp_path / "prm", played)
+    run(tiny_model, tmp_path / "prm", few)
     shared = {"env": "call_or_guess:CallOrGuess-v0", "max_new_tokens": 1, "num_envs": 64, "track": ()}
     guesses = sft.SFTArgs(
         model=str(call_or_guess.save_model(tmp_path / "model")), out=tmp_path / "sft", learn_from="all",
@@ -221,7 +228,7 @@ def test_turns_that_do_not_fit_the_window_are_reported_and_left_out(tiny_model, 
 
 
 def refusal(tiny_model, tmp_path, capsys, *flags):
-    assert prm.main(["--model", str(tiny_model), "--out", str(tmp_path / "run"), *flags]) == 2
+    assert learn(["prm", "--model", str(tiny_model), "--out", str(tmp_path / "run"), *flags]) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     prefix = "memenvs train prm: error: "
     assert line.startswith(prefix)

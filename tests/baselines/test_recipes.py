@@ -11,7 +11,7 @@ pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
 
 import memenvs  # noqa: F401
-from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.flags import main as learn
 from memenvs.baselines.flags import read_args, recipe_names
 from memenvs.wrappers.registry import read_methods
 
@@ -28,6 +28,7 @@ PAPERS = {
         "lr_warmup": 0.285, "critic": "separate", "critic_lr": 1e-5, "critic_lr_warmup": 0.015,
         "clip": (0.2,), "kl_coef": 0.001, "kl_in": "reward", "loss_agg_mode": "seq-mean-token-mean",
         "max_new_tokens": 500, "max_model_len": 4096, "temperature": 1.0, "gradient_checkpointing": True,
+        "value_clip": 0.5, "entropy_coef": 0.001,  # ppo_trainer.yaml of Search-R1
     },
     ("mt_ppo", "mt_ppo_sokoban"): {  # MT-PPO appendix E
         "env": "MemSokoban-v0",
@@ -112,9 +113,7 @@ each = pytest.mark.parametrize(("learner", "recipe"), PAPERS, ids=lambda name: n
 
 def read(learner, *argv):
     return read_args(
-        get_type_hints(importlib.import_module(f"memenvs.baselines.{learner}").train)["args"],
-        argv,
-        learner,
+        get_type_hints(importlib.import_module(f"memenvs.baselines.{learner}").train)["args"], argv, learner
     )
 
 
@@ -169,14 +168,15 @@ def test_a_recipe_may_be_a_file(tmp_path):
 
 
 def test_an_unknown_recipe_is_one_line(tmp_path, capsys):
-    assert mt_ppo.main(["--recipe", str(tmp_path / "mine.txt")]) == 2
+    assert learn(["mt_ppo", "--recipe", str(tmp_path / "mine.txt")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(
-        f"no recipe '{tmp_path / 'mine.txt'}'; give a file, or one of {', '.join(recipe_names())}"
-    )
+    assert repr(str(tmp_path / "mine.txt")) in line
+    assert all(name in line for name in recipe_names())
+    assert learn(["grpo", "--recipe", "infomem_readin"]) == 2
+    assert "did you mean infomem_reading?" in capsys.readouterr().err
 
 
 def test_a_recipe_of_another_learner_is_refused_with_an_unknown_flag(capsys):
     with pytest.raises(SystemExit):
-        grpo.main(["--recipe", "mt_ppo_search"])
+        learn(["grpo", "--recipe", "mt_ppo_search"])
     assert "--gamma" in capsys.readouterr().err

@@ -9,7 +9,8 @@ pytest.importorskip("tyro")
 
 from build_command import command
 
-from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines import grpo
+from memenvs.baselines.flags import main as learn
 from memenvs.baselines.flags import read_args
 from memenvs.baselines.rollout import evaluation_args
 from memenvs.core.arguments import REQUIRED
@@ -76,13 +77,13 @@ def test_the_flags_of_a_run_are_a_recipe_for_another(run, tmp_path):
 def test_a_file_that_has_no_flags_of_the_learner_is_one_line(run, capsys, content, said):
     file = run / "args.json"
     file.unlink() if content is None else file.write_text(content)
-    assert grpo.main(["--recipe", str(file)]) == 2
+    assert learn(["grpo", "--recipe", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
 
 
 def test_another_learner_does_not_resume_a_run(run, capsys):
-    assert mt_ppo.main(["--resume", "--out", str(run)]) == 2
+    assert learn(["mt_ppo", "--resume", "--out", str(run)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "a run of 'grpo'" in line
 
@@ -125,7 +126,7 @@ def test_a_run_records_the_texts_of_prompts_and_its_file_is_read_again(tmp_path)
     args = grpo_args(flags)
     before = args.plain()
     assert before["prompts"].keys() == {"env_args", "methods.Judge", "system_prompt"}
-    assert args.chat_settings["system_prompt"] == "Be brief."
+    assert args.chat_settings.system_prompt == "Be brief."
     judge.write_text("Right? {answer}")
     after = grpo_args(flags).plain()
     assert [name for name, value in after["prompts"].items() if before["prompts"][name] != value] == [
@@ -133,3 +134,20 @@ def test_a_run_records_the_texts_of_prompts_and_its_file_is_read_again(tmp_path)
     ]
     (tmp_path / "args.json").write_text(json.dumps({"learner": "grpo", **after}))
     assert grpo_args(["--resume", "--out", str(tmp_path)]).plain()["prompts"] == after["prompts"]
+
+
+def test_the_flags_of_a_run_are_written_without_secrets_and_must_be_given_again(tmp_path):
+    address = "http://me:hidden@127.0.0.1:9/?t=hidden"
+    methods = ["Judge", f"url={address}", "model=m", "rubric=general"]
+    flags = ["--model", "m", "--env", "MemSearchQA-v0", "--env-args", f"retriever={address}"]
+    began = grpo_args([*flags, "--methods", *methods, "--out", str(tmp_path)])
+    began.check()
+    assert "hidden" not in json.dumps(began.plain())
+    (tmp_path / "args.json").write_text(json.dumps({"learner": "grpo", **began.plain()}))
+    with pytest.raises(ValueError, match="without its secrets"):
+        grpo_args(["--resume", "--out", str(tmp_path)]).check()
+    again = grpo_args(
+        ["--resume", "--out", str(tmp_path), "--env-args", f"retriever={address}", "--methods", *methods]
+    )
+    again.check()
+    assert again.env_args == {"retriever": address}

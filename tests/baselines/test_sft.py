@@ -10,8 +10,10 @@ from made_episodes import before
 from model_families import save_model_of_states
 
 from memenvs import collect, evaluate
-from memenvs.baselines import sft
-from memenvs.baselines.sft import SFTArgs, demonstrations
+from memenvs.baselines import lessons
+from memenvs.baselines.args import SFTArgs
+from memenvs.baselines.flags import main as learn
+from memenvs.baselines.lessons import demonstrations
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.episode_file import EpisodeWriter, encode, read_episodes
 from memenvs.models import HFPolicy, SamplingParams
@@ -58,21 +60,13 @@ def test_the_turns_of_an_episode_that_appends_are_the_last_observation_in_pieces
 
 def test_a_model_that_cannot_sample_here_learns_from_a_teacher_and_is_served(tiny_model, tmp_path, capsys):
     model = save_model_of_states(tmp_path / "model", tiny_model)
-    flags = [
-        "--model",
-        str(model),
-        "--env",
-        "MemSokoban-v0",
-        "--out",
-        str(tmp_path / "run"),
-        "--track",
-    ]
-    assert sft.main([*flags, "--teacher", "gold", "--episodes", "2", "--batch-size", "2"]) == 0
+    flags = ["--model", str(model), "--env", "MemSokoban-v0", "--out", str(tmp_path / "run"), "--track"]
+    assert learn(["sft", *flags, "--teacher", "gold", "--episodes", "2", "--batch-size", "2"]) == 0
     said = capsys.readouterr().err
     assert f"vllm serve {tmp_path}/run/last/policy" in said
     assert f"--policy openai:http://127.0.0.1:8000 --tokens {tmp_path}/run/last/policy" in said
     for more in (["--teacher", "self"], ["--eval-every", "1"]):
-        assert sft.main([*flags, *more, "--out", str(tmp_path / "other")]) == 2
+        assert learn(["sft", *flags, *more, "--out", str(tmp_path / "other")]) == 2
         assert "HFPolicy cannot sample" in capsys.readouterr().err
 
 
@@ -142,7 +136,7 @@ def test_failed_episodes_are_left_out_and_replies_alone_are_refused(policy, tmp_
 
 
 def test_any_number_of_workers_plays_the_same_demonstrations(monkeypatch):
-    monkeypatch.setattr(sft, "JOB", 3)
+    monkeypatch.setattr(lessons, "JOB", 3)
     reading = {"env": "MemChunkQA-v0", "env_args": READING, "teacher": "careful", "episodes": 7}
     here, there = (demonstrations(SFTArgs(**reading, workers=workers), 7) for workers in (1, 2))
     assert [episode.number for episode in here] == [episode.number for episode in there]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 pytest.importorskip("torch", reason="the learners want the extra train")
 pytest.importorskip("tyro", reason="the learners want the extra train")
 
+from memenvs.baselines.checkpoint import Checkpoints, lines_until
 from memenvs.baselines.metrics import evidence_in_memory, question_in_memory, summary
 from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.models import Reply
@@ -134,3 +135,22 @@ def test_a_reader_that_writes_needed_sentences_down_keeps_more_than_a_silent_one
     )
     assert careful["evidence_taken"] >= careful["evidence_kept"] > 0
     assert silent == {"evidence_taken": 0.0, "evidence_kept": 0.0}
+
+
+def test_a_damaged_line_of_a_log_is_named_and_an_unfinished_one_dropped(tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1}\n{"step": 2}\n{"step": 3')
+    assert lines_until(log, 1) == ['{"step": 1}\n']
+    log.write_text('{"step": 1}\n{"stp": 2}\n')
+    with pytest.raises(ValueError, match=r"log.jsonl:2 has no 'step'"):
+        lines_until(log)
+
+
+@pytest.mark.parametrize("state", ["{", "[]", '{"step": 1}', '{"step": -1, "args": {}, "optimizer": {}}'])
+def test_a_damaged_state_of_a_checkpoint_is_one_line(state, tmp_path):
+    folder = tmp_path / "checkpoints" / "step-1"
+    folder.mkdir(parents=True)
+    (folder / "state.json").write_text(state)
+    with pytest.raises(ValueError, match=r"step-1/state.json.*; delete the folder") as failure:
+        _ = Checkpoints(tmp_path).newest_args
+    assert "\n" not in str(failure.value)

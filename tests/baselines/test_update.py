@@ -16,7 +16,9 @@ from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.grpo import GRPOArgs
 from memenvs.baselines.losses import LOSS_AGG_MODES
 from memenvs.baselines.mt_ppo import MTPPOArgs
-from memenvs.baselines.update import ProcessGroup, make_optimizer, score, share
+from memenvs.baselines.optimizer import make_optimizer
+from memenvs.baselines.processes import ProcessGroup, share
+from memenvs.baselines.scoring import score
 from memenvs.core.episode import Sample
 from memenvs.models import HFPolicy
 

@@ -5,34 +5,53 @@ from pathlib import Path
 
 import pytest
 
-from memenvs.baselines.grpo import GRPOArgs
-from memenvs.baselines.mt_ppo import MTPPOArgs
-from memenvs.baselines.sft import SFTArgs
-from memenvs.baselines.verl import PLACES, EpisodeShape, absolute, flag_table
-from memenvs.baselines.verl_sft import SFT
+from memenvs.baselines.args import LEARNERS, GRPOArgs
+from memenvs.baselines.verl.plan import BatchPlan
+from memenvs.baselines.verl.settings import PLACES, absolute, where
 from memenvs.core.arguments import env_parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers" / "verl.md"
-ARGS = {"grpo": GRPOArgs, "mt_ppo": MTPPOArgs, "sft": SFTArgs}
-TABLES = {**PLACES, "sft": SFT}
 
 
-@pytest.mark.parametrize("learner", ARGS)
+def flag_table():
+    """Every flag's place in verl as a Markdown table; a place that differs by learner names it."""
+    lines = ["| flag | in verl, or why not |", "| --- | --- |"]
+    for flag in dict.fromkeys(flag for table in PLACES.values() for flag in table):
+        places = {}
+        for learner, table in PLACES.items():
+            if flag in table:
+                places.setdefault(where(table[flag]), []).append(f"`{learner}`")
+        first, *others = places
+        texts = [first, *(f"in {' and '.join(places[place])} {place}" for place in others)]
+        lines.append(f"| `--{flag.replace('_', '-')}` | {'; '.join(texts)} |")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("learner", PLACES)
 def test_every_flag_has_a_place_in_verl_or_a_reason(learner):
-    assert set(TABLES[learner]) == {field.name for field in fields(ARGS[learner])}
+    assert set(PLACES[learner]) == {field.name for field in fields(LEARNERS[learner])}
 
 
 def test_the_page_has_the_table_of_the_code():
     section = PAGE.read_text().partition("\n## Flags\n")[2].partition("\n## ")[0]
-    assert "\n".join(line for line in section.splitlines() if line.startswith("|")) == flag_table(TABLES)
+    assert "\n".join(line for line in section.splitlines() if line.startswith("|")) == flag_table()
 
 
 @pytest.mark.parametrize(("gpus", "group_size", "rows"), [(8, 5, 32), (3, 8, 27), (8, 8, 27)])
 def test_the_only_optimizer_step_has_room_for_every_row(gpus, group_size, rows):
     args = GRPOArgs(groups=9, group_size=group_size, gpus=gpus)
-    shape = EpisodeShape(rows=2.5, most_rows=3, prompt=100, response=100)
-    (size,) = PLACES["grpo"]["minibatches"].settings(args, shape).values()
-    assert size == rows  # of 9 tasks with 3 rows each, in whole shares of the GPUs
+    plan = BatchPlan(args, rows=[2, 3], prompt=100, response=100)
+    assert plan.mini_batch == rows  # of 9 tasks with 3 rows each, a whole share a GPU
+
+
+@pytest.mark.parametrize(
+    ("rows", "mini_batch", "steps"),
+    [([4, 5], 39, "4 of 312 rows"), ([1, 1], 8, "4 of 64 rows"), ([1, 9], 57, "2 to 4 of 456 rows")],
+)
+def test_a_step_has_the_recipe_s_optimizer_steps_where_rows_allow_it(rows, mini_batch, steps):
+    """Of 32 tasks: of a mean of 4.5 rows and a deviation of 0.5 they have 144 and three times 2.8."""
+    plan = BatchPlan(GRPOArgs(groups=32, group_size=8, gpus=8, minibatches=4), rows, prompt=100, response=100)
+    assert (plan.mini_batch, plan.optimizer_steps) == (mini_batch, steps)
 
 
 def test_files_become_absolute_and_choices_metrics_and_bundled_names_stay(tmp_path, monkeypatch):

@@ -17,16 +17,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from build_command import one_line
+from build_command import command, one_line
 from command_line import play
 from reference_values import cases
 
-from memenvs.commands.build import main
+from memenvs.core.files import CARD, DOCUMENTS, TASKS
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.sokoban import LevelSet
 from memenvs.tasks.metrics import boxed_em, em, gold_answer, wrap_answer
-from memenvs.tasks.taskset import CARD, DOCUMENTS, TASKS, open_tasks
+from memenvs.tasks.taskset import open_tasks
 from memenvs.tasks.tokens import load_tokenizer
 
 HOTPOT = {
@@ -39,20 +39,14 @@ HOTPOT = {
 
 
 @pytest.fixture
-def hotpot(tmp_path):
-    path = tmp_path / "hotpot.json"
-    path.write_text(json.dumps([{**HOTPOT, "_id": str(i)} for i in range(3)]))
-    return path
-
-
-def build(*args):
-    return main([str(arg) for arg in args])
+def hotpot(source_file):
+    return source_file("hotpot.json", [{**HOTPOT, "_id": str(i)} for i in range(3)])
 
 
 @pytest.fixture
 def build_set(hotpot):
     """Builds the set of `hotpot`, by default with 3 documents a task."""
-    return lambda out, *more, documents=3: build(
+    return lambda out, *more, documents=3: command(
         "hotpotqa", "--source", hotpot, "--documents", documents, *more, "--out", out
     )
 
@@ -63,7 +57,7 @@ def files(folder):
 
 def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, capsys):
     assert (
-        build("hotpotqa", "--source", hotpot, "--documents", 4, "--seed", 5, "--out", tmp_path / "set") == 0
+        command("hotpotqa", "--source", hotpot, "--documents", 4, "--seed", 5, "--out", tmp_path / "set") == 0
     )
     tasks = open_tasks(tmp_path / "set")
     assert len(tasks) == 3
@@ -90,7 +84,7 @@ def test_a_built_set_opens_and_its_card_says_how_it_was_made(hotpot, tmp_path, c
 )
 def test_the_hint_of_a_build_plays_what_was_built(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert build(*arguments) == 0
+    assert command(*arguments) == 0
     hint = capsys.readouterr().out.partition("memenvs play ")[2].split("\n")[0]
     assert play(shlex.split(hint)) == 0
     assert "return " in capsys.readouterr().out
@@ -102,7 +96,7 @@ def test_a_card_does_not_say_where_the_tokenizer_is(hotpot, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     for out, tokenizer in (("a", "./tok"), ("b", tmp_path / "tok")):
         args = ("--documents", 4, "--tokenizer", tokenizer, "--out", out)
-        assert build("hotpotqa", "--source", hotpot, *args) == 0
+        assert command("hotpotqa", "--source", hotpot, *args) == 0
     assert files(tmp_path / "a") == files(tmp_path / "b")
     assert open_tasks("./a").card.arguments["tokenizer"] == open_tasks("./a").card.tokenizer["name"] == "tok"
 
@@ -110,23 +104,18 @@ def test_a_card_does_not_say_where_the_tokenizer_is(hotpot, tmp_path, monkeypatc
 def test_the_same_arguments_give_the_same_bytes(hotpot, tmp_path):
     for name, workers in (("a", 1), ("b", 2)):
         args = ("--documents", 4, "--num-tasks", 600, "--workers", workers, "--out", tmp_path / name)
-        assert build("hotpotqa", "--source", hotpot, *args) == 0
+        assert command("hotpotqa", "--source", hotpot, *args) == 0
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
-def test_the_hub_form_of_hotpotqa_is_read_too(tmp_path):
+def test_the_hub_form_of_hotpotqa_is_read_too(built):
     record = {
         **HOTPOT,
         "supporting_facts": {"title": ["A", "B"], "sent_id": [0, 1]},
         "context": {"title": list("ABC"), "sentences": [["one."], ["two.", " three."], ["four."]]},
     }
-    (tmp_path / "hub.jsonl").write_text(json.dumps(record) + "\n")
-    assert (
-        build("hotpotqa", "--source", tmp_path / "hub.jsonl", "--documents", 3, "--out", tmp_path / "set")
-        == 0
-    )
-    task = open_tasks(tmp_path / "set")[0]
-    assert open_tasks(tmp_path / "set").titles(task.evidence) == ["A", "B"]
+    (task,) = tasks = built("hotpotqa", record, args=("--documents", 3))
+    assert tasks.titles(task.evidence) == ["A", "B"]
 
 
 MUSIQUE = {
@@ -140,23 +129,18 @@ MUSIQUE = {
 }
 
 
-def musique(tmp_path, content):
-    (tmp_path / "m.jsonl").write_text(content, encoding="utf-8")
-    return build("musique", "--source", tmp_path / "m.jsonl", "--documents", 4, "--out", tmp_path / "set")
+def test_blank_aliases_are_dropped(built):
+    tasks = built("musique", {**MUSIQUE, "answer_aliases": ["", " ", "A+"]}, args=("--documents", 4))
+    assert tasks[0].answers == (("Ann", "A+"),)
 
 
-def test_blank_aliases_are_dropped(tmp_path):
-    assert musique(tmp_path, json.dumps({**MUSIQUE, "answer_aliases": ["", " ", "A+"]})) == 0
-    assert open_tasks(tmp_path / "set")[0].answers == (("Ann", "A+"),)
-
-
-def test_questions_of_musique_that_cannot_be_answered_are_counted(tmp_path):
-    records = [MUSIQUE, {**MUSIQUE, "answerable": False}]  # as the full file has them, of one id
-    assert musique(tmp_path, "\n".join(map(json.dumps, records))) == 0
-    tasks = open_tasks(tmp_path / "set")
+def test_questions_of_musique_that_cannot_be_answered_are_counted(built):
+    unanswerable = {**MUSIQUE, "answerable": False}  # as the full file has it, of the same id
+    tasks = built("musique", MUSIQUE, unanswerable)
     assert (len(tasks), tasks.card.counts["left_out"]) == (1, 1)
 
 
+ASKED = {"question": "Who?", "answers": ["Ann"]}
 OWN = {
     "question": "Who?",
     "answers": ["Ann", "Anne"],
@@ -165,42 +149,33 @@ OWN = {
 }
 
 
-def own(tmp_path, content, *args):
-    (tmp_path / "own.jsonl").write_text(content)
-    return build("jsonl", "--source", tmp_path / "own.jsonl", *args, "--out", tmp_path / "set")
-
-
-def test_questions_and_documents_of_your_own_become_tasks(tmp_path):
-    (tmp_path / "pool.jsonl").write_text("".join(f'{{"title": "{t}", "text": "{t} text."}}\n' for t in "CD"))
-    pool = ("--pool", tmp_path / "pool.jsonl", "--documents", 4)
-    assert own(tmp_path, json.dumps({**OWN, "id": "q", "meta": {"kind": "x"}}), *pool) == 0
-    tasks = open_tasks(tmp_path / "set")
-    (task,) = tasks
+def test_questions_and_documents_of_your_own_become_tasks(built, source_file):
+    pool = source_file("pool.jsonl", [{"title": title, "text": f"{title} text."} for title in "CD"])
+    record = {**OWN, "id": "q", "meta": {"kind": "x"}}
+    (task,) = tasks = built("jsonl", record, args=("--pool", pool, "--documents", 4))
     assert (task.id, task.answers, task.meta) == ("q", (("Ann", "Anne"),), {"kind": "x"})
-    assert tasks.shown(task.evidence) == ["B text."]
+    assert tasks.document_texts(task.evidence) == ["B text."]
     shown = {"A\nA text.", "B text.", "C\nC text.", "D\nD text."}
-    assert set(tasks.shown(task.documents)) == shown
-    assert list(tasks.card.inputs) == ["own.jsonl", "pool.jsonl"]
+    assert set(tasks.document_texts(task.documents)) == shown
+    assert list(tasks.card.inputs) == ["jsonl.jsonl", "pool.jsonl"]
     assert tasks.card.arguments["pool"] == "pool.jsonl"
 
 
-def test_the_lines_that_the_page_shows_become_a_task(tmp_path):
+def test_the_lines_that_the_page_shows_become_a_task(built, tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encoding="utf-8")
     question, document = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     (tmp_path / "pool.jsonl").write_text(document)
-    assert own(tmp_path, question, "--pool", tmp_path / "pool.jsonl", "--documents", 2) == 0
-    (task,) = open_tasks(tmp_path / "set")
+    args = ("--pool", tmp_path / "pool.jsonl", "--documents", 2)
+    (task,) = built("jsonl", json.loads(question), args=args)
     assert (task.id, len(task.documents), len(task.evidence)) == ("dam-1", 2, 1)
 
 
-def test_documents_of_your_own_are_read_as_they_are_without_a_size(tmp_path):
+def test_documents_of_your_own_are_read_as_they_are_without_a_size(built):
     documents = [{"text": "B text."}, {"title": "A", "text": "A text."}, {"text": "B text."}]
     for evidence, shown in (([], []), ([1], ["A\nA text."])):
-        record = {**OWN, "documents": documents, "evidence": evidence}
-        assert own(tmp_path, json.dumps(record)) == 0
-        tasks = open_tasks(tmp_path / "set")
-        assert tasks.shown(tasks[0].documents) == ["B text.", "A\nA text.", "B text."]
-        assert tasks.shown(tasks[0].evidence) == shown
+        tasks = built("jsonl", {**OWN, "documents": documents, "evidence": evidence})
+        assert tasks.document_texts(tasks[0].documents) == ["B text.", "A\nA text.", "B text."]
+        assert tasks.document_texts(tasks[0].evidence) == shown
 
 
 CORPUS = "".join(f'{{"id": "{i}", "contents": "{t}\\n{t} text."}}\n' for i, t in enumerate("ABCD"))
@@ -212,50 +187,40 @@ def corpus(tmp_path):
     return ("--corpus", tmp_path / "corpus.jsonl")
 
 
-def test_questions_may_name_documents_of_a_corpus_by_their_ids(tmp_path, corpus):
-    record = {"question": "Who?", "answers": ["Ann"], "documents": ["2", "0"], "evidence": ["0"]}
-    assert own(tmp_path, json.dumps(record), *corpus) == 0
-    tasks = open_tasks(tmp_path / "set")
+def test_questions_may_name_documents_of_a_corpus_by_their_ids(built, corpus):
+    tasks = built("jsonl", {**ASKED, "documents": ["2", "0"], "evidence": ["0"]}, args=corpus)
     assert (tasks.titles(tasks[0].documents), tasks.titles(tasks[0].evidence)) == (["C", "A"], ["A"])
-    assert list(tasks.card.inputs) == ["own.jsonl", "corpus.jsonl"]
+    assert list(tasks.card.inputs) == ["jsonl.jsonl", "corpus.jsonl"]
     assert tasks.card.arguments["corpus"] == "corpus.jsonl"
 
 
-def test_the_evidence_alone_is_hidden_among_the_corpus(tmp_path, corpus):
-    record = {"question": "Who?", "answers": ["Ann"], "evidence": [3]}
-    assert own(tmp_path, json.dumps(record), *corpus, "--documents", 3) == 0
-    tasks = open_tasks(tmp_path / "set")
+def test_the_evidence_alone_is_hidden_among_the_corpus(built, corpus):
+    tasks = built("jsonl", {**ASKED, "evidence": [3]}, args=(*corpus, "--documents", 3))
     assert tasks.titles(tasks[0].evidence) == ["D"]
     assert len({*tasks[0].documents}) == 3
 
 
 @pytest.mark.parametrize("searched", [False, True])
-def test_questions_of_your_own_without_documents_are_for_searching(tmp_path, corpus, searched):
-    record = {"question": "Who?", "answers": ["Ann"]}
-    assert own(tmp_path, json.dumps(record), *(corpus if searched else ())) == 0
-    tasks = open_tasks(tmp_path / "set")
-    assert (tasks.card.environment, tasks.n_documents) == ("MemSearchQA-v0", 4 * searched)
+def test_questions_of_your_own_without_documents_are_for_searching(built, corpus, searched):
+    tasks = built("jsonl", ASKED, args=corpus if searched else ())
+    assert (tasks.card.environment, tasks.n_documents) == ("MemSearchQA-v0", 4 if searched else 0)
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\x0b"])
 def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path, mark):
-    record = {**MUSIQUE, "question": f"Who{mark}?"}
-    escaped = json.dumps(record, ensure_ascii=mark == "\x0b")  # JSON itself escapes that one
-    assert musique(tmp_path, escaped + "\n") == 0
+    escaped = json.dumps({**MUSIQUE, "question": f"Who{mark}?"}, ensure_ascii=mark == "\x0b")  # JSON's own
+    (tmp_path / "m.jsonl").write_text(f"\ufeff{escaped}\n", encoding="utf-8")  # a mark of the byte order
+    assert command("musique", "--source", tmp_path / "m.jsonl", "--out", tmp_path / "set") == 0
     assert open_tasks(tmp_path / "set")[0].question == f"Who{mark}?"
 
 
-def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
-    assert musique(tmp_path, "\ufeff" + json.dumps(MUSIQUE)) == 0
-
-
-def test_a_hub_error_without_a_text_is_one_line(tmp_path, capsys, monkeypatch):
+def test_a_hub_error_without_a_text_is_one_line(refused, monkeypatch):
     def fail(*args, **kwargs):
         raise ConnectionError
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=fail))
-    assert build("hotpotqa", "--source", "hf:no/such", "--documents", 3, "--out", tmp_path / "set") == 2
-    assert "cannot load hf:no/such (split 'train'): ConnectionError" in one_line(capsys)
+    line = refused("hotpotqa", "--source", "hf:no/such", "--documents", 3)
+    assert "cannot load hf:no/such (split 'train'): ConnectionError" in line
 
 
 def test_a_folder_that_is_no_task_set_is_not_replaced(build_set, tmp_path, capsys):
@@ -345,7 +310,7 @@ def test_the_next_build_puts_a_set_back_that_a_killed_one_moved_away(killed_betw
         raise OSError("no luck")
 
     monkeypatch.setattr("memenvs.build.write.TaskSet", fail)
-    assert build("world", "--entities", 60, "--documents", 4, "--num-tasks", 3, "--out", out) == 2
+    assert command("world", "--entities", 60, "--documents", 4, "--num-tasks", 3, "--out", out) == 2
     assert files(out) == before
 
 
@@ -387,7 +352,7 @@ def test_the_levels_of_a_file_are_solved_and_those_left_out_are_counted(tmp_path
     for workers in (1, 2):
         out = tmp_path / f"{workers}.npz"
         given = ("--source", tmp_path / "pack.xsb", "--min-solution", 1, "--workers", workers)
-        assert build("sokoban", *given, "--out", out) == 0
+        assert command("sokoban", *given, "--out", out) == 0
         levels = LevelSet.load(out, "train")
         assert levels.lengths.tolist() == [1, 13]
         assert levels.shapes == [(3, 6), (7, 10)]
@@ -409,7 +374,7 @@ def test_the_levels_of_a_file_are_solved_and_those_left_out_are_counted(tmp_path
 def test_levels_of_a_file_are_chosen_by_length_number_and_budget(tmp_path, given, lengths):
     (tmp_path / "pack.xsb").write_text(LEVELS)
     out = tmp_path / "levels.npz"
-    assert build("sokoban", "--source", tmp_path / "pack.xsb", *given, "--out", out) == 0
+    assert command("sokoban", "--source", tmp_path / "pack.xsb", *given, "--out", out) == 0
     assert LevelSet.load(out).lengths.tolist() == lengths
 
 
@@ -423,7 +388,7 @@ def test_a_killed_worker_of_a_sokoban_build_is_one_line(tmp_path, capsys):
     killer.start()
     out = tmp_path / "levels.npz"
     size = ("--size", 8, "--boxes", 2, "--levels", 1_000_000)
-    assert build("sokoban", *size, "--workers", 2, "--out", out) == 2
+    assert command("sokoban", *size, "--workers", 2, "--out", out) == 2
     killer.join()
     assert "a worker process was killed (signal 9)" in (line := one_line(capsys))
     assert "give fewer --workers than 2" in line
@@ -465,7 +430,7 @@ def test_a_new_set_has_the_permissions_of_any_new_folder(build_set, tmp_path):
 def test_a_build_called_from_code_leaves_signals_alone_and_runs_in_any_thread(hotpot, tmp_path):
     before, done = signal.getsignal(signal.SIGTERM), []
     args = ("hotpotqa", "--source", hotpot, "--documents", 3, "--out", tmp_path / "set")
-    thread = threading.Thread(target=lambda: done.append(build(*args)))
+    thread = threading.Thread(target=lambda: done.append(command(*args)))
     thread.start()
     thread.join()
     assert done == [0]
@@ -475,7 +440,7 @@ def test_a_build_called_from_code_leaves_signals_alone_and_runs_in_any_thread(ho
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     out = tmp_path_factory.mktemp("sets") / "world"
-    assert build("world", "--entities", 60, "--num-tasks", 12, "--documents", 10, "--out", out) == 0
+    assert command("world", "--entities", 60, "--num-tasks", 12, "--documents", 10, "--out", out) == 0
     return out
 
 
@@ -483,23 +448,19 @@ def world(tmp_path_factory):
 def other_world(tmp_path):
     out = tmp_path / "other"
     size = ("--entities", 60, "--num-tasks", 8, "--documents", 6, "--split", "test")
-    assert build("world", *size, "--out", out) == 0
+    assert command("world", *size, "--out", out) == 0
     return out
 
 
 @pytest.fixture
-def nq(tmp_path):
+def nq(source_file):
     """Questions without documents, as of NQ-open."""
-    path = tmp_path / "nq.jsonl"
-    path.write_text(
-        "".join(json.dumps({"question": f"q{i}?", "answers": [f"a{i}"]}) + "\n" for i in range(9))
-    )
-    return path
+    return source_file("nq.jsonl", [{"question": f"q{i}?", "answers": [f"a{i}"]} for i in range(9)])
 
 
 def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, other_world, tmp_path):
     args = ("--source", world, other_world, "--objectives", 2, "--num-tasks", 40, "--out", tmp_path / "multi")
-    assert build("multi", *args) == 0
+    assert command("multi", *args) == 0
     singles = {f"{name}": open_tasks(name) for name in (world, other_world)}
     known = {task.id: (tasks, task) for tasks in singles.values() for task in tasks}
     joined, mixed = open_tasks(tmp_path / "multi"), 0
@@ -508,10 +469,10 @@ def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, othe
         assert task.question == "; ".join(part.question for _, part in parts)
         assert task.answers == tuple(part.answers[0] for _, part in parts)
         mixed += parts[0][0] is not parts[1][0]
-        shown = {text for tasks, part in parts for text in tasks.shown(part.documents)}
-        needed = {text for tasks, part in parts for text in tasks.shown(part.evidence)}
-        assert set(joined.shown(task.documents)) == shown
-        assert set(joined.shown(task.evidence)) == needed
+        texts = {text for tasks, part in parts for text in tasks.document_texts(part.documents)}
+        needed = {text for tasks, part in parts for text in tasks.document_texts(part.evidence)}
+        assert set(joined.document_texts(task.documents)) == texts
+        assert set(joined.document_texts(task.evidence)) == needed
     assert 8 <= mixed <= 32  # half of 40 are expected to take one question of each
     assert joined.card.environment == "MemChunkQA-v0"
     assert list(joined.card.inputs) == ["world/card.json", "other/card.json"]
@@ -520,7 +481,7 @@ def test_questions_of_two_sets_are_joined_with_the_documents_of_both(world, othe
 
 def test_single_questions_follow_the_joined_ones_each_once(world, other_world, tmp_path):
     args = ("--source", world, other_world, "--objectives", 2, "--num-tasks", 4, "--out", tmp_path / "multi")
-    assert build("multi", *args, "--singles", 9) == 0
+    assert command("multi", *args, "--singles", 9) == 0
     known = {task.id: (tasks, task) for tasks in map(open_tasks, (world, other_world)) for task in tasks}
     joined = open_tasks(tmp_path / "multi")
     assert [len(task.answers) for task in joined] == [2] * 4 + [1] * 9
@@ -531,30 +492,29 @@ def test_single_questions_follow_the_joined_ones_each_once(world, other_world, t
         tasks, own = known[part]
         assert (task.id, task.question) == (f"single-train-{part}", own.question)
         assert task.answers == own.answers[:1]
-        assert set(joined.shown(task.documents)) == set(tasks.shown(own.documents))
-        assert joined.shown(task.evidence) == tasks.shown(own.evidence)
-    assert build("multi", *args[:-1], tmp_path / "plain") == 0
+        assert set(joined.document_texts(task.documents)) == set(tasks.document_texts(own.documents))
+        assert joined.document_texts(task.evidence) == tasks.document_texts(own.evidence)
+    assert command("multi", *args[:-1], tmp_path / "plain") == 0
     assert [task.id for task in open_tasks(tmp_path / "plain")] == [task.id for task in joined][:4]
 
 
 def test_weights_decide_how_often_a_source_is_asked(world, other_world, tmp_path):
     args = ("--source", world, other_world, "--objectives", 2, "--num-tasks", 200, "--weights", 9, 1)
-    assert build("multi", *args, "--out", tmp_path / "multi") == 0
+    assert command("multi", *args, "--out", tmp_path / "multi") == 0
     parts = [part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]]
     assert 0.05 < sum(part.startswith("world-test") for part in parts) / 400 < 0.15
 
 
-def test_questions_to_be_searched_are_joined_with_those_of_a_set(world, nq, tmp_path, capsys):
+def test_questions_to_be_searched_are_joined_with_those_of_a_set(world, nq, source_file, tmp_path, capsys):
     out = tmp_path / "multi"
-    assert build("multi", "--source", world, nq, "--objectives", 2, "--num-tasks", 30, "--out", out) == 0
+    assert command("multi", "--source", world, nq, "--objectives", 2, "--num-tasks", 30, "--out", out) == 0
     said = capsys.readouterr().out
     assert "play one: memenvs play --env MemSearchQA-v0" in said
     assert "retriever=lexical:CORPUS" in said
     joined = open_tasks(out)
     assert {part.partition("-")[0] for task in joined for part in task.meta["parts"]} == {"world", "nq"}
     assert joined.n_documents == 0
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"id": "0", "contents": '"A"\nb'}) + "\n")
+    corpus = source_file("corpus.jsonl", [{"id": "0", "contents": '"A"\nb'}])
     env = SearchQAEnv(str(out), retriever=f"lexical:{corpus}", memory_mode="rewrite")
     env.reset(seed=0)
     assert env.step(env.gold_reply())[1] == 1.0
@@ -562,20 +522,19 @@ def test_questions_to_be_searched_are_joined_with_those_of_a_set(world, nq, tmp_
 
 def test_a_set_without_documents_is_neither_read_nor_searched(nq, tmp_path):
     out = tmp_path / "multi"
-    assert build("multi", "--source", nq, "--objectives", 2, "--out", out) == 0
+    assert command("multi", "--source", nq, "--objectives", 2, "--out", out) == 0
     with pytest.raises(ValueError, match="nothing to read; play its questions in MemSearchQA-v0"):
         ChunkQAEnv(str(out))
     with pytest.raises(ValueError, match="no documents: pass retriever="):
         SearchQAEnv(str(out))
 
 
-def test_questions_whose_answer_holds_the_separator_are_never_joined(tmp_path):
-    records = [{**HOTPOT, "_id": str(i), "answer": f"a{i}{'; b' * (i < 3)}"} for i in range(6)]
-    source = tmp_path / "h.json"
-    source.write_text(json.dumps(records))
-    assert build("hotpotqa", "--source", source, "--documents", 3, "--out", tmp_path / "one") == 0
-    args = ("--source", tmp_path / "one", "--num-tasks", 50, "--out", tmp_path / "multi")
-    assert build("multi", *args, "--objectives", 2) == 0
+def test_questions_whose_answer_holds_the_separator_are_never_joined(built, tmp_path):
+    answers = ["a; b", "c; d", "e; f", "a", "b", "c"]
+    records = [{**HOTPOT, "_id": str(i), "answer": answer} for i, answer in enumerate(answers)]
+    single = built("hotpotqa", *records, args=("--documents", 3))
+    args = ("--source", single.path, "--num-tasks", 50, "--out", tmp_path / "multi")
+    assert command("multi", *args, "--objectives", 2) == 0
     parts = {part for task in open_tasks(tmp_path / "multi") for part in task.meta["parts"]}
     assert parts == {"3", "4", "5"}
 
@@ -584,7 +543,7 @@ def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
     out = tmp_path / "set"
     forms = ("memagent", "verl", "ruler", "jsonl")
     size = ("--entities", 60, "--num-tasks", 6, "--documents", 10)
-    assert build("world", *size, "--export", *forms, "--out", out) == 0
+    assert command("world", *size, "--export", *forms, "--out", out) == 0
     tasks = open_tasks(out)
     memagent = pq.read_table(out / "memagent.parquet").to_pylist()
     verl = pq.read_table(out / "verl.parquet").to_pylist()
@@ -611,7 +570,7 @@ def test_exports_hold_the_fields_that_the_others_read(world, tmp_path):
 
 def test_rows_number_the_tasks_for_trainers_that_play_them(tmp_path):
     args = ("--entities", 60, "--documents", 5, "--num-tasks", 4, "--holdout", 2, "--export", "rows", "verl")
-    assert build("world", *args, "--out", tmp_path / "set") == 0
+    assert command("world", *args, "--out", tmp_path / "set") == 0
     for folder, count, split in (("set", 4, "train"), ("set-holdout", 2, "test")):
         tasks = open_tasks(tmp_path / folder)
         rows = pq.read_table(tmp_path / folder / "rows.parquet").to_pylist()
@@ -635,7 +594,7 @@ def exported(tmp_path_factory):
     found = {}
     for name, args in sources.items():
         forms = ("--export", "memagent", "verl")
-        assert build(name, *args, "--num-tasks", 6, *forms, "--out", folder / name) == 0
+        assert command(name, *args, "--num-tasks", 6, *forms, "--out", folder / name) == 0
         rows = [pq.read_table(folder / name / f"{form}.parquet").to_pylist() for form in forms[1:]]
         found[name] = (open_tasks(folder / name), *rows)
     return found
@@ -700,32 +659,29 @@ def test_spans_of_a_json_line_are_places_in_its_context(build_set, tmp_path):
         assert "spans" not in row["meta"]
 
 
-def test_an_index_is_built_over_a_file_and_over_a_task_set(world, tmp_path, capsys):
+def test_an_index_is_built_over_a_file_and_over_a_task_set(world, source_file, tmp_path, capsys):
     from memenvs.retrieval import load_retriever
 
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"id": "a", "contents": '"Thames"\nflows through London'}) + "\n")
-    assert build("index", "--corpus", corpus, "--index", "lexical", "--out", tmp_path / "file") == 0
+    corpus = source_file("corpus.jsonl", [{"id": "a", "contents": '"Thames"\nflows through London'}])
+    assert command("index", "--corpus", corpus, "--index", "lexical", "--out", tmp_path / "file") == 0
     assert f"lexical:{tmp_path / 'file'}" in capsys.readouterr().out
     assert load_retriever(f"lexical:{tmp_path / 'file'}").search(["london"], 1).ids == [["a"]]
-    assert build("index", "--corpus", world, "--index", "lexical", "--out", tmp_path / "set") == 0
+    assert command("index", "--corpus", world, "--index", "lexical", "--out", tmp_path / "set") == 0
     title = open_tasks(world).titles([0])[0]
     assert load_retriever(f"lexical:{tmp_path / 'set'}").search([title], 1).ids[0]
 
 
-def test_a_dense_index_takes_an_encoder_by_folder(tiny_bert, tmp_path):
+def test_a_dense_index_takes_an_encoder_by_folder(tiny_bert, source_file, tmp_path):
     from memenvs.retrieval import load_retriever
 
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(
-        "".join(json.dumps({"id": str(i), "contents": f'"T{i}"\nword{i}'}) + "\n" for i in range(5))
-    )
+    records = [{"id": str(i), "contents": f'"T{i}"\nword{i}'} for i in range(5)]
+    corpus = source_file("corpus.jsonl", records)
     out = tmp_path / "dense"
-    assert build("index", "--corpus", corpus, "--encoder", tiny_bert, "--out", out) == 0
+    assert command("index", "--corpus", corpus, "--encoder", tiny_bert, "--out", out) == 0
     assert len(load_retriever(f"dense:{out}").search(["word3"], 2).ids[0]) == 2
 
 
-ASKED, FACTS = {"question": "Who?", "answers": ["Ann"]}, "hotpotqa --source q --documents 3"
+FACTS = "hotpotqa --source q --documents 3"
 REFUSED = [  # a command, whose --out is `set`, and the records of the file q
     *(
         (FACTS, [{**HOTPOT, **change}])
@@ -755,7 +711,6 @@ REFUSED = [  # a command, whose --out is `set`, and the records of the file q
             {"documents": [{"title": "A"}]},
             {"evidence": []},
             {"evidence": [2]},
-            {"evidence": 0},
         )
     ),
     ("jsonl --source q", [{"question": "Who?"}]),
@@ -780,6 +735,9 @@ REFUSED = [  # a command, whose --out is `set`, and the records of the file q
     ),
     ("multi --source niah --objectives 2", []),  # a haystack
     ("multi --source q --objectives 2 --export verl", [{**ASKED, "id": i} for i in range(9)]),  # no text
+    ("mrcr_world --tokens 100", []),
+    ("mrcr_world --tokens 900 --needles 9", []),
+    ("mrcr_world --tokens 900 --essays nowhere", []),
     ("sokoban --source pack.xsb --min-solution 14", []),
     ("sokoban --source pack.xsb --boxes 2", []),
     ("sokoban --source pack.xsb --max-solution 0", []),
@@ -800,6 +758,6 @@ def test_what_cannot_be_built_is_one_line_and_leaves_nothing(line, records, tmp_
     Path("loop").symlink_to("loop")
     if "--encoder" in line:
         pytest.importorskip("sentence_transformers")
-    assert build(*shlex.split(line), *([] if "--out" in line else ["--out", "set"])) == 2
+    assert command(*shlex.split(line), *([] if "--out" in line else ["--out", "set"])) == 2
     assert one_line(capsys)
     assert not Path("set").exists()

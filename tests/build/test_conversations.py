@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from build_command import command, one_line
 
 from memenvs.build.conversations import ConversationOptions, conversations
 from memenvs.tasks.metrics import mrcr_ratio
@@ -90,13 +89,3 @@ def test_a_reply_without_the_random_string_scores_nothing_and_another_needle_les
 
 def test_every_place_is_asked_for():
     assert {task.meta["asked"] for task in talk(3, count=40).tasks} == {1, 2, 3}
-
-
-@pytest.mark.parametrize(
-    "args",
-    [["--tokens", 100], ["--tokens", 900, "--needles", 9], ["--tokens", 900, "--essays", "nowhere"]],
-)
-def test_what_cannot_be_built_is_one_line_and_leaves_nothing(tmp_path, capsys, args):
-    assert command("mrcr_world", *args, "--num-tasks", 3, "--out", tmp_path / "o") == 2
-    assert one_line(capsys)
-    assert not (tmp_path / "o").exists()

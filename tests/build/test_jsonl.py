@@ -5,22 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from build_command import one_line
+from build_command import command, one_line
 
-from memenvs.commands.build import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.metrics import grade_answer
 from memenvs.tasks.taskset import open_questions, open_tasks
 
 DAM = {"question": "Who built the dam?", "answers": ["Ann Lee"]}
+LONGBENCH = {"_id": "1", "input": "Q?", "context": "C", "answers": ["a"], "dataset": "musique", "length": 1}
 MILL = {"question": "Whose is the mill?", "answers": ["Bob"]}
-
-
-def build(*args):
-    return main([str(arg) for arg in args])
 
 
 @pytest.fixture
@@ -31,7 +25,7 @@ def read_both(tmp_path):
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         direct = open_questions(str(path))
-        assert build("nq", "--source", path, "--out", tmp_path / "set") == 0
+        assert command("nq", "--source", path, "--out", tmp_path / "set") == 0
         assert list(open_tasks(tmp_path / "set")) == list(direct)
         return [task.answers[0] for task in direct]
 
@@ -61,9 +55,32 @@ def test_questions_are_read_from_every_form_of_file(read_both, name, content):
     assert read_both(name, content) == BOTH
 
 
-def test_questions_are_read_from_parquet(tmp_path):
-    pq.write_table(pa.Table.from_pylist([DAM, MILL]), tmp_path / "q.parquet")
-    assert [task.answers[0] for task in open_questions(str(tmp_path / "q.parquet"))] == BOTH
+@pytest.mark.parametrize("source", [".", "part-*.jsonl"])
+def test_questions_in_shards_are_one_set_whose_card_names_each(tmp_path, source):
+    for number, record in enumerate((DAM, MILL)):
+        (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(record))
+    questions = open_questions(str(tmp_path / source))
+    assert [task.answers[0] for task in questions] == BOTH
+    assert command("nq", "--source", tmp_path / source, "--out", tmp_path / "set") == 0
+    assert list(open_tasks(tmp_path / "set").card.inputs) == ["part-0.jsonl", "part-1.jsonl"]
+    (tmp_path / "part-1.jsonl").write_text(json.dumps({**MILL, "answers": ["Bo Kim"]}))
+    changed = open_questions(str(tmp_path / source))
+    assert changed[1].answers == (("Bo Kim",),)
+    assert changed.hash != questions.hash
+
+
+def test_a_folder_of_splits_needs_the_name_of_one(tmp_path):
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({**DAM, "answers": [name]}))
+    with pytest.raises(ValueError, match=r"test\.jsonl, train\.jsonl"):
+        open_questions(str(tmp_path))
+    assert command("nq", "--source", tmp_path, "--split", "test", "--out", tmp_path / "set") == 0
+    assert [task.answers for task in open_tasks(tmp_path / "set")] == [(("test",),)]
+
+
+def test_questions_are_read_from_parquet(source_file):
+    path = source_file("q.parquet", [DAM, MILL])
+    assert [task.answers[0] for task in open_questions(str(path))] == BOTH
 
 
 def test_a_line_in_a_cell_ends_as_in_any_text_file(tmp_path):
@@ -99,12 +116,10 @@ def test_the_fields_of_published_files_are_read(read_both, record, answers):
     assert read_both("q.jsonl", json.dumps(record)) == [answers]
 
 
-def test_the_official_file_of_triviaqa_is_read(tmp_path):
+def test_the_official_file_of_triviaqa_is_read(built):
     answer = {"Value": "Ann Lee", "Aliases": ["A. Lee", "Ann Lee"], "NormalizedAliases": ["ann lee"]}
     record = {"QuestionId": "tc_1", "Question": "Who built the dam?", "Answer": answer, "EntityPages": []}
-    (tmp_path / "t.json").write_text(json.dumps({"Data": [record], "Domain": "Web", "Version": 1.0}))
-    assert build("triviaqa", "--source", tmp_path / "t.json", "--out", tmp_path / "set") == 0
-    (task,) = open_tasks(tmp_path / "set")
+    (task,) = built("triviaqa", {"Data": [record], "Domain": "Web", "Version": 1.0})
     assert (task.id, task.answers) == ("tc_1", (("Ann Lee", "A. Lee"),))
 
 
@@ -117,7 +132,7 @@ def test_questions_with_blank_answers_are_left_out_and_counted(tmp_path):
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, [DAM, {**MILL, "answers": [" "]}])))
     questions = open_questions(str(tmp_path / "q.jsonl"))
     assert (len(questions), questions.left_out) == (1, 1)
-    assert build("nq", "--source", tmp_path / "q.jsonl", "--out", tmp_path / "set") == 0
+    assert command("nq", "--source", tmp_path / "q.jsonl", "--out", tmp_path / "set") == 0
     assert open_tasks(tmp_path / "set").card.counts["left_out"] == 1
 
 
@@ -143,7 +158,7 @@ def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(tmp_path, capsys
         open_questions(str(path))
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
-    assert build("nq", "--source", path, "--out", tmp_path / "set") == 2
+    assert command("nq", "--source", path, "--out", tmp_path / "set") == 2
     line = one_line(capsys)
     assert said in line
     assert "bad.jsonl" in line
@@ -152,8 +167,98 @@ def test_a_file_that_cannot_be_read_is_named_with_what_is_wrong(tmp_path, capsys
 def test_your_own_questions_may_have_the_same_forms(tmp_path):
     record = {"question": "When?", "answer": 1933, "documents": [{"text": "In 1933."}]}
     (tmp_path / "q.json").write_text(json.dumps([record], indent=1))
-    assert build("jsonl", "--source", tmp_path / "q.json", "--out", tmp_path / "set") == 0
+    assert command("jsonl", "--source", tmp_path / "q.json", "--out", tmp_path / "set") == 0
     assert [task.answers for task in open_tasks(tmp_path / "set")] == [(("1933",),)]
+
+
+# Fields that are not read.
+
+
+@pytest.mark.parametrize("name", ["q.csv", "q.jsonl", "q.parquet"])
+def test_fields_that_are_not_read_are_named_once(source_file, tmp_path, capsys, name):
+    rows = [{"file": "a.txt", "question": f"Who {i}?", "answer": "Ann", "quote": "By Ann."} for i in range(3)]
+    source_file(name, rows)
+    if name == "q.csv":
+        lines = [",".join(row) for row in [rows[0], *(row.values() for row in rows)]]
+        (tmp_path / name).write_text("\n".join(lines))
+    for source in ("nq", "jsonl"):
+        assert command(source, "--source", tmp_path / name, "--out", tmp_path / "set") == 0
+        assert capsys.readouterr().err == f"{tmp_path / name}: ignored: file, quote\n"
+    open_questions(str(tmp_path / name))
+    assert capsys.readouterr().err == f"{tmp_path / name}: ignored: file, quote\n"
+
+
+IN_FOLDER = {**DAM, "documents": [{"title": "t", "text": "Built by Ann Lee."}], "evidence": [0]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("evidnce", "evidence"),
+        ("evidences", "evidence"),
+        ("documnets", "documents"),
+        ("questoin", "question"),
+        ("qestion", "question"),
+        ("anwsers", "answers"),
+        ("Answrs", "answers"),
+    ],
+)
+def test_a_field_one_letter_away_from_a_known_one_is_an_error(refused_records, wrong, right):
+    record = {wrong if name == right else name: value for name, value in IN_FOLDER.items()}
+    line = refused_records("jsonl", record)
+    assert f"{wrong.lower()!r}" in line
+    assert f"write {right!r}" in line
+
+
+def test_a_misspelled_field_of_a_document_or_of_a_benchmark_is_an_error(built, refused_records):
+    document = {"titel": "t", "text": "Built by Ann Lee."}
+    assert "write 'title'" in refused_records("jsonl", {**IN_FOLDER, "documents": [document]})
+    assert built("hotpotqa", {**HOTPOT, "answr": HOTPOT["answer"]})
+    del (wrong := {**HOTPOT, "answr": "Ann"})["answer"]
+    assert "write 'answer'" in refused_records("hotpotqa", wrong)
+
+
+def test_a_column_beside_the_one_that_it_is_like_is_only_another_column(tmp_path, capsys):
+    (tmp_path / "q.csv").write_text("question,answers,answer1\nWho?,Ann,Bob\n")
+    (task,) = open_questions(str(tmp_path / "q.csv"))
+    assert task.answers == (("Ann",),)
+    assert capsys.readouterr().err.endswith("ignored: answer1\n")
+
+
+# Evidence.
+
+LEASE = {
+    "question": "How long is the notice?",
+    "answers": ["60"],
+    "documents": [{"text": "A mill."}, {"title": "Lease", "text": "A. Notice is\n60 days. B."}],
+}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "sentences"),
+    [
+        (["Notice is 60 days."], [("Lease", "Notice is\n60 days.")]),
+        ("Notice is 60 days.", [("Lease", "Notice is\n60 days.")]),
+        ([[1, 3, 12]], [("Lease", "Notice is")]),
+        (["A mill.", "60 days"], [("", "A mill."), ("Lease", "60 days")]),
+    ],
+)
+def test_words_quoted_from_a_document_or_their_characters_are_evidence(built, evidence, sentences):
+    (task,) = tasks = built("jsonl", {**LEASE, "evidence": evidence})
+    assert tasks.needed_sentences(task) == sentences
+    assert task.evidence == ((0, 1) if len(sentences) > 1 else (1,))
+
+
+def test_a_number_alone_is_the_only_document_that_is_needed(built):
+    (task,) = built("jsonl", {**LEASE, "evidence": 1})
+    assert task.evidence == (1,)
+
+
+@pytest.mark.parametrize(
+    "evidence", [["Notice is 90 days."], [2], [-1], [[1, 3]], [[1, 3, 99]], [[1, 5, 3]], [" "]]
+)
+def test_evidence_that_no_document_has_is_one_line(refused_records, evidence):
+    assert "as evidence" in refused_records("jsonl", {**LEASE, "evidence": evidence})
 
 
 HOTPOT = {
@@ -163,62 +268,35 @@ HOTPOT = {
     "supporting_facts": [["Ann Lee", 0]],
     "context": [["Ann Lee", ["Ann Lee founded The The."]], ["Mill", ["A mill."]]],
 }
-SQUAD = {
-    "data": [
-        {
-            "paragraphs": [
-                {
-                    "context": "Ann Lee has blood group A.",
-                    "qas": [
-                        {
-                            "id": "1",
-                            "question": "Which group?",
-                            "answers": [{"text": "A", "answer_start": 24}],
-                        },
-                        {"id": "2", "question": "Why?", "answers": [], "is_impossible": True},
-                    ],
-                },
-                {"context": "The mill stands by the river.", "qas": []},
-            ]
-        }
-    ]
-}
+GROUP = {"id": "1", "question": "Which group?", "answers": [{"text": "A", "answer_start": 24}]}
+WHY = {"id": "2", "question": "Why?", "answers": [], "is_impossible": True}
+PARAGRAPHS = [
+    {"context": "Ann Lee has blood group A.", "qas": [GROUP, WHY]},
+    {"context": "The mill stands by the river.", "qas": []},
+]
 ONE_ANSWER_OF_ARTICLES = {
     "hotpotqa": ([HOTPOT, {**HOTPOT, "_id": "a", "answer": "The The"}], 2, 0),
-    "ruler": (SQUAD, 1, 1),
+    "ruler": ([{"data": [{"paragraphs": PARAGRAPHS}]}], 1, 1),
     "jsonl": ([{**DAM, "answers": ["A"], "documents": [{"text": "By Ann."}], "evidence": [0]}], 1, 0),
 }
 
 
 @pytest.mark.parametrize("source", ONE_ANSWER_OF_ARTICLES)
-def test_an_answer_of_articles_does_not_refuse_the_file(tmp_path, source):
-    content, tasks, left_out = ONE_ANSWER_OF_ARTICLES[source]
-    (tmp_path / "f.json").write_text(json.dumps(content))
-    size = ("--kind", "qa_1", "--tokens", 20) if source == "ruler" else ()
-    assert build(source, "--source", tmp_path / "f.json", *size, "--out", tmp_path / "set") == 0
-    built = open_tasks(tmp_path / "set")
-    assert (len(built), built.card.counts.get("left_out", 0)) == (tasks, left_out)
-    for task in built:
+def test_an_answer_of_articles_does_not_refuse_the_file(built, source):
+    records, count, left_out = ONE_ANSWER_OF_ARTICLES[source]
+    tasks = built(source, *records, args=("--kind", "qa_1", "--tokens", 20) if source == "ruler" else ())
+    assert (len(tasks), tasks.card.counts.get("left_out", 0)) == (count, left_out)
+    for task in tasks:
         assert grade_answer(task.answers[0][0], task.answers).em == 1.0
         assert grade_answer("", task.answers).em == 0.0
 
 
-def test_the_right_letter_of_a_multiple_choice_is_paid(tmp_path):
-    record = {
-        **DAM,
-        "answers": ["A"],
-        "documents": [{"text": "The dam was built by Ann Lee."}],
-        "evidence": [0],
-    }
-    (tmp_path / "mcq.jsonl").write_text(json.dumps(record))
-    assert build("jsonl", "--source", tmp_path / "mcq.jsonl", "--out", tmp_path / "set") == 0
-    for reply, paid in (
-        (r"\boxed{A}", 1.0),
-        (r"\boxed{\text{(A)}}", 1.0),
-        (r"\boxed{B}", 0.0),
-        (r"\boxed{}", 0.0),
-    ):
-        env = ChunkQAEnv(tasks=str(tmp_path / "set"))
+def test_the_right_letter_of_a_multiple_choice_is_paid(built):
+    documents = [{"text": "The dam was built by Ann Lee."}]
+    tasks = built("jsonl", {**DAM, "answers": ["A"], "documents": documents, "evidence": [0]})
+    for answer, paid in (("A", 1.0), (r"\text{(A)}", 1.0), ("B", 0.0), ("", 0.0)):
+        reply = rf"\boxed{{{answer}}}"
+        env = ChunkQAEnv(tasks=str(tasks.path))
         env.reset(seed=0)
         end, rewards = False, 0.0
         while not end:
@@ -243,43 +321,47 @@ BLANK = {**WIKI, "context": [["Alda", ["Alda was a queen.", " She died in 901."]
 @pytest.mark.parametrize(
     ("source", "record"), [("2wiki", WIKI), ("2wiki", BLANK), ("hotpotqa", BLANK), ("hotpotqa", WIKI)]
 )
-def test_sentences_are_joined_by_one_blank_whether_or_not_they_begin_with_it(tmp_path, source, record):
-    (tmp_path / "d.json").write_text(json.dumps([record]))
-    assert build(source, "--source", tmp_path / "d.json", "--out", tmp_path / "set") == 0
-    (task,) = tasks = open_tasks(tmp_path / "set")
+def test_sentences_are_joined_by_one_blank_whether_or_not_they_begin_with_it(built, source, record):
+    (task,) = tasks = built(source, record)
     assert tasks.texts(task.documents)[0] == "Alda was a queen. She died in 901."
     assert tasks.needed_sentences(task) == [("Alda", "She died in 901.")]
     assert tasks.titles(task.evidence) == ["Alda", "Mill"]  # although it has no sentence 7
 
 
-def test_pieces_of_hotpotqa_that_follow_without_a_blank_stay_so(tmp_path):
+def test_pieces_of_hotpotqa_that_follow_without_a_blank_stay_so(built):
     context = [["A", ["He said", ' "Cheer Up!', '" and left.', " Then he came.", " And went."]]]
-    (tmp_path / "d.json").write_text(
-        json.dumps([{**HOTPOT, "context": context, "supporting_facts": [["A", 0]]}])
-    )
-    assert build("hotpotqa", "--source", tmp_path / "d.json", "--out", tmp_path / "set") == 0
-    tasks = open_tasks(tmp_path / "set")
+    tasks = built("hotpotqa", {**HOTPOT, "context": context, "supporting_facts": [["A", 0]]})
     assert tasks.texts([0]) == ['He said "Cheer Up!" and left. Then he came. And went.']
 
 
-def test_a_question_keeps_its_own_paragraphs_where_no_size_is_asked_for(tmp_path):
-    (tmp_path / "d.json").write_text(
-        json.dumps([HOTPOT, {**HOTPOT, "_id": "c", "context": HOTPOT["context"][:1]}])
-    )
-    assert build("hotpotqa", "--source", tmp_path / "d.json", "--out", tmp_path / "set") == 0
-    tasks = open_tasks(tmp_path / "set")
+def test_a_question_keeps_its_own_paragraphs_where_no_size_is_asked_for(built):
+    tasks = built("hotpotqa", HOTPOT, {**HOTPOT, "_id": "c", "context": HOTPOT["context"][:1]})
     assert [tasks.titles(task.documents) for task in tasks] == [["Ann Lee", "Mill"], ["Ann Lee"]]
     assert [tasks.titles(task.evidence) for task in tasks] == [["Ann Lee"], ["Ann Lee"]]
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_aliases_of_2wiki_are_accepted(tmp_path, named):
-    (tmp_path / "d.json").write_text(json.dumps([WIKI, {**WIKI, "_id": "o", "answer_id": "Q1"}]))
+def test_aliases_of_2wiki_are_accepted(built, tmp_path, named):
     aliases = tmp_path / ("names.json" if named else "id_aliases.json")
     aliases.write_text('{"Q_id": "Q9", "aliases": ["Kingdom of Sundalia"], "demonyms": ["Sundalian"]}\n')
     args = ("--aliases", aliases) if named else ()
-    assert build("2wiki", "--source", tmp_path / "d.json", *args, "--out", tmp_path / "set") == 0
-    first, second = tasks = open_tasks(tmp_path / "set")
+    first, second = tasks = built("2wiki", WIKI, {**WIKI, "_id": "o", "answer_id": "Q1"}, args=args)
     assert first.answers == (("Sundalia", "Kingdom of Sundalia", "Sundalian"),)
     assert second.answers == (("Sundalia",),)
-    assert list(tasks.card.inputs) == ["d.json", aliases.name]
+    assert list(tasks.card.inputs) == ["2wiki.jsonl", aliases.name]
+
+
+def test_a_document_whose_title_is_null_has_none(built, source_file):
+    documents = [{"title": None, "text": "Ann Lee built it."}, {"title": "Mill", "text": "Bob's."}]
+    pool = source_file("pool.jsonl", [{"title": None, "text": "A river."}])
+    args = ("--pool", pool, "--documents", 3)
+    tasks = built("jsonl", {**DAM, "documents": documents, "evidence": [0]}, args=args)
+    assert sorted(tasks.titles(range(3))) == ["", "", "Mill"]
+
+
+@pytest.mark.parametrize(
+    ("record", "source"),
+    [(LONGBENCH, "longbench"), ({"question": "Q?", "answer": "a", "context": "A long text."}, "--help")],
+)
+def test_a_record_whose_text_would_be_ignored_is_refused_with_what_reads_it(refused_records, record, source):
+    assert f"memenvs build {source}" in refused_records("jsonl", record)

@@ -2,17 +2,16 @@
 
 import functools
 import re
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reference_values import cases
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from memenvs.build.draft import item_rng
-from memenvs.build.haystack import read_prose, sentences
+from memenvs.build.haystack import prose_files, read_prose
 from memenvs.build.niah import (
     ADJECTIVES,
     NOUNS,
@@ -22,8 +21,9 @@ from memenvs.build.niah import (
     niah,
 )
 from memenvs.build.write import write_task_set
+from memenvs.core.text import split_sentences
 from memenvs.tasks.taskset import Card
-from memenvs.tasks.tokens import TextTokenizer
+from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
 
 PROSE = tuple(
     " ".join(
@@ -139,7 +139,9 @@ def test_the_question_names_the_asked_keys_whose_values_are_in_the_context_once(
 def test_a_prose_haystack_is_the_sentences_in_order_from_anywhere(variant):
     draft = build(variant)
     n = len(hay(draft))
-    assert [draft.documents.texts[i] for i in hay(draft)] == [f" {s}" for p in PROSE for s in sentences(p)]
+    assert [draft.documents.texts[i] for i in hay(draft)] == [
+        f" {s}" for p in PROSE for s in split_sentences(p)
+    ]
     starts = set()
     for task in draft.tasks:
         order = np.array([number for number in task.documents if number in hay(draft)])
@@ -222,39 +224,11 @@ def test_prose_variants_without_prose_are_an_error(prose):
 # --- prose
 
 
-@given(
-    st.text(
-        alphabet=st.sampled_from("aZé9 .!?\"')\n\t\u3000\u3002\uff01\uff1f\u300d\u2014\u2026"), max_size=300
-    )
-)
-def test_sentences_joined_are_the_text_up_to_white_space(text):
-    parts = sentences(text)
-    assert "".join("".join(parts).split()) == "".join(text.split())
-    assert all(part.strip() == part != "" for part in parts)
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("One. Two!  Three?\nFour", ["One.", "Two!", "Three?", "Four"]),
-        ("Dr. No met J. Doe, e.g. Tuesday. Then?", ["Dr. No met J. Doe, e.g. Tuesday.", "Then?"]),
-        ('"Go." He went (fast.) Yes', ['"Go."', "He went (fast.)", "Yes"]),
-        ("It is 3.5 m. or so ... he said.", ["It is 3.5 m. or so ... he said."]),
-        ("\u4f60\u597d\u3002\u518d\u89c1\uff01", ["\u4f60\u597d\u3002", "\u518d\u89c1\uff01"]),
-    ],
-)
-def test_sentences_end_at_stops(text, parts):
-    assert sentences(text) == parts
-
-
-def test_prose_without_stops_is_cut():
-    assert [len(part.split()) for part in sentences("word " * 250)] == [100, 100, 50]
-
-
 def test_read_prose_reads_the_texts_of_a_folder_in_order(tmp_path):
     for name, text in (("b.txt", "B é."), ("a.txt", "\ufeffA."), ("c.md", "C.")):
         (tmp_path / name).write_text(text, encoding="utf-8")
-    assert read_prose(tmp_path) == (["A.", "B é."], (tmp_path / "a.txt", tmp_path / "b.txt"))
+    assert read_prose(tmp_path) == ["A.", "B é."]
+    assert prose_files(tmp_path) == [tmp_path / "a.txt", tmp_path / "b.txt"]
 
 
 def test_a_text_that_is_not_utf8_is_an_error_that_names_it(tmp_path):
@@ -264,7 +238,7 @@ def test_a_text_that_is_not_utf8_is_an_error_that_names_it(tmp_path):
 
 
 def test_real_essays_build(real_data, tmp_path):
-    prose, files = read_prose(real_data / "essays")
+    prose, files = read_prose(real_data / "essays"), prose_files(real_data / "essays")
     draft = niah(
         NiahOptions(variant="multiquery", num_tasks=20, tokens=32_768, split="test", seed=1),
         tokenizer(),
@@ -289,3 +263,14 @@ def test_needles_and_values_number_as_in_the_reference(case):
         assert theirs == ours or DEFINITION[variant][0] == "needles"
         assert len(sample["outputs"]) == len(draft.tasks[0].answers[0])
         assert all(re.fullmatch(KINDS[RECIPES[variant].value], value) for value in sample["outputs"])
+
+
+def test_the_memory_of_a_build_does_not_grow_with_its_tasks(tmp_path):
+    tokenizer, peaks = load_tokenizer(), []
+    for count in (20, 300, 1200):  # the first fills caches
+        tracemalloc.start()
+        draft = niah(NiahOptions(variant="single_1", tokens=300, num_tasks=count), tokenizer, PROSE)
+        write_task_set(tmp_path / str(count), draft, Card("niah"), tokenizer)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.5 * peaks[1]

@@ -8,15 +8,11 @@ import itertools
 import json
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from build_command import one_line
+from build_command import command
 
-from memenvs.build.contexts import KeptContexts, keep_contexts
-from memenvs.build.options import Drawn
+from memenvs.build.contexts import KeptContexts
 from memenvs.build.sources import BENCHMARKS, SOURCES
-from memenvs.commands.build import main
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.tasks.context import Reader
 from memenvs.tasks.metrics import (
@@ -38,7 +34,7 @@ HOTPOT, CONTEXT = RECORDS["hotpotqa"], RECORDS["memagent"]["context"]
 each_source = pytest.mark.parametrize("name", sorted(BENCHMARKS))
 
 
-SEVERAL = {"locomo": 5, "memoryagentbench": 2, "ama_bench": 2}
+SEVERAL = {"locomo": 5, "memoryagentbench": 2, "ama_bench": 2, "qasper": 2}
 """Sources whose records have several questions, and how many those above have."""
 
 
@@ -49,27 +45,6 @@ def with_id(record, number):
         if key in found:
             found[key] = type(found[key])(number)
     return found
-
-
-def build(name, path, out, *args):
-    size = ("--documents", 2) if issubclass(SOURCES[name].options, Drawn) else ()
-    return main([str(arg) for arg in (name, "--source", path, *size, *args, "--out", out)])
-
-
-@pytest.fixture
-def built(tmp_path):
-    """A function that builds records of a source and opens what was built."""
-
-    def make(name, *records, suffix=".jsonl", args=()):
-        path = tmp_path / f"{name}{suffix}"
-        if suffix == ".parquet":
-            pq.write_table(pa.Table.from_pylist(list(records)), path)
-        else:
-            path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-        assert build(name, path, tmp_path / "set", *args) == 0
-        return open_tasks(tmp_path / "set")
-
-    return make
 
 
 def contexts(tasks):
@@ -98,10 +73,9 @@ def test_a_record_in_the_official_form_becomes_a_task(built, name):
         ("bad.parquet", b"PAR1" + b"x" * 100 + b"PAR1"),
     ],
 )
-def test_a_file_of_another_kind_is_one_line(tmp_path, capsys, name, content):
+def test_a_file_of_another_kind_is_one_line(tmp_path, refused, name, content):
     (tmp_path / name).write_bytes(content)
-    assert build("memagent", tmp_path / name, tmp_path / "set") == 2
-    assert name in one_line(capsys)
+    assert name in refused("memagent", "--source", tmp_path / name)
 
 
 HOSTILE = {
@@ -113,12 +87,11 @@ HOSTILE = {
 
 @each_source
 @pytest.mark.parametrize("what", HOSTILE)
-def test_what_is_not_the_official_form_is_one_line(tmp_path, capsys, name, what):
-    if (what, name) == ("two of one id", "mrcr"):
+def test_what_is_not_the_official_form_is_one_line(tmp_path, refused, name, what):
+    if what == "two of one id" and name in ("mrcr", "babilong", "narrativeqa"):
         pytest.skip("its records have no id of their own")
     (tmp_path / "bad.json").write_text(HOSTILE[what](name))
-    assert build(name, tmp_path / "bad.json", tmp_path / "set") == 2
-    assert "bad.json" in one_line(capsys)
+    assert "bad.json" in refused(name, "--source", tmp_path / "bad.json")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
 
 
@@ -128,7 +101,7 @@ def refusal(name, path):
         source = SOURCES[name]
         found = source.make(source.options(source=str(path)), load_tokenizer())
         if isinstance(found, KeptContexts):
-            keep_contexts(found, tokenizer=load_tokenizer())
+            found.tasks(load_tokenizer())
     except ValueError as error:
         return str(error)
     return None
@@ -187,8 +160,8 @@ def test_both_files_of_memagent_are_read_to_the_character(built, record, suffix,
 def test_a_set_exported_in_memagents_form_is_read_back_to_the_character(tmp_path):
     made, again = tmp_path / "made", tmp_path / "again"
     size = ("--entities", "60", "--documents", "12", "--num-tasks", "5")
-    assert main(["world", *size, "--export", "memagent", "--out", str(made)]) == 0
-    assert build("memagent", made / "memagent.parquet", again) == 0
+    assert command("world", *size, "--export", "memagent", "--out", made) == 0
+    assert command("memagent", "--source", made / "memagent.parquet", "--out", again) == 0
     ours, theirs = open_tasks(made), open_tasks(again)
     assert contexts(theirs) == contexts(ours)
     assert [task.question for task in theirs] == [task.question for task in ours]
@@ -227,7 +200,7 @@ def test_the_first_tasks_are_those_of_the_file(built):
 def test_a_compressed_file_is_read(tmp_path):
     with gzip.open(tmp_path / "eval.jsonl.gz", "wt") as file:
         file.write(json.dumps(RECORDS["memagent"]))
-    assert build("memagent", tmp_path / "eval.jsonl.gz", tmp_path / "set") == 0
+    assert command("memagent", "--source", tmp_path / "eval.jsonl.gz", "--out", tmp_path / "set") == 0
 
 
 # LongBench.
@@ -239,7 +212,7 @@ def test_passages_of_longbench_are_documents_and_join_to_its_text(built, separat
     context = separator.join(f"Passage {i}:\n{text}" for i, text in enumerate(texts, 1))
     tasks = built("longbench", {**RECORDS["longbench"], "context": context})
     assert contexts(tasks) == [context]
-    assert tasks.shown(tasks[0].documents) == texts
+    assert tasks.document_texts(tasks[0].documents) == texts
     assert tasks[0].answers == (("Ann", "Ann Lee"),)
 
 
@@ -496,6 +469,246 @@ def test_a_step_of_ama_bench_may_lack_an_action_or_an_observation(built):
     assert [task.meta["type"] for task in tasks] == ["A", "C"]
 
 
+# Forms that a table of fields describes.
+
+
+def ruler(prompt, outputs):
+    return {"index": 3, "input": prompt, "outputs": outputs, "length": 9, "answer_prefix": " Answer:"}
+
+
+NEEDLES = RECORDS["ruler_jsonl"]["input"]
+_ONLY = "Only give me the answer and do not output any other words."
+QA = (
+    f"Answer the question based on the given documents. {_ONLY}\n\nThe following are given documents.\n\n"
+    "Document 1:\nAnn built the dam.\n\nDocument 2:\nBob built it.\nQuestion: is there a mill?\n\n"
+    f"Answer the question based on the given documents. {_ONLY}\n\nQuestion: Who built the dam?"
+)
+_TRACK = "Memorize and track the chain(s) of variable assignment hidden in the following text."
+VT = (
+    f"{_TRACK}\n\nVAR A = 1 VAR B = A\nQuestion: Find all variables that are assigned the value 1 in the "
+    "text above. Answer: According to the chain(s), 2 variables are assigned the value 1, they are:\n\n"
+    f"{_TRACK}\n\nVAR C = 5 The dam. VAR D = C\nQuestion: Find all variables that are assigned the value 5 "
+    "in the text above."
+)
+
+
+@pytest.mark.parametrize("end", ["", " Answer:", " [/INST] Answer:", "<|im_end|>\n<|im_start|>assistant\n"])
+@pytest.mark.parametrize(
+    ("prompt", "question", "metric", "last"),
+    [
+        (NEEDLES, "What are all the special magic numbers for dam mentioned in the provided text?",
+         "string_match_all", "47. The end."),
+        (QA, "Who built the dam?", "string_match_part", "Bob built it.\nQuestion: is there a mill?"),
+        (VT, "Find all variables that are assigned the value 5 in the text above.", "string_match_all",
+         "VAR D = C"),
+    ],
+)  # fmt: skip
+def test_rulers_own_lines_are_divided_and_scored_as_ruler_scores_them(
+    built, prompt, question, metric, last, end
+):
+    (task,) = tasks = built("ruler_jsonl", ruler(prompt + end, ["31", "47"]))
+    assert task.question == question
+    assert task.answers == (("31", "47"),)
+    assert tasks.metric == metric
+    assert contexts(tasks)[0].endswith(last)
+    assert len(task.documents) == (2 if prompt == QA else 1)
+
+
+def test_babilong_is_read_with_its_target(built):
+    (task,) = tasks = built("babilong", RECORDS["babilong"])
+    assert contexts(tasks) == [RECORDS["babilong"]["input"]]
+    assert (task.question.strip(), task.answers, tasks.metric) == (
+        "Where is Mary?",
+        (("kitchen",),),
+        "babilong",
+    )
+
+
+@pytest.mark.parametrize(
+    ("prediction", "target", "score"),
+    [
+        ("kitchen", "kitchen", 1.0),
+        ("She is in the Kitchen. Not in the garden.", "kitchen", 1.0),
+        ("kitchen or garden", "kitchen", 0.0),
+        ("garden", "kitchen", 0.0),
+        ("apple, milk", "apple,milk", 1.0),
+        ("milk and apple", "apple,milk", 1.0),
+        ("apple", "apple,milk", 0.0),
+        ("apple, milk and football", "apple,milk", 0.0),
+        ("n,w", "n,w", 1.0),
+        ("w,n", "n,w", 0.0),
+        ("none", "none", 1.0),
+        ("yes", "no", 0.0),
+        ("Fred", "Fred", 1.0),
+        ("", "no", 0.0),
+    ],
+)
+def test_babilong_wants_the_target_and_no_other_label(prediction, target, score):
+    assert METRICS["babilong"](prediction, [target]) == score
+
+
+CHOICE = """\
+Who built the dam?
+Choices:
+(A) Bob
+(B) Ann
+(C) Cy
+(D) Di
+Answer with the letter of the right choice."""
+
+
+@pytest.mark.parametrize(("name", "answers"), [("longbench_v2", ("B",)), ("infinitebench", ("B", "Ann"))])
+def test_a_multiple_choice_asks_for_the_letter(built, name, answers):
+    (task,) = tasks = built(name, RECORDS[name])
+    assert (task.question, task.answers, tasks.metric) == (CHOICE, (answers,), "choice")
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "score"),
+    [
+        ("B", ["B"], 1.0),
+        ("(B)", ["B"], 1.0),
+        ("**B**. Ann", ["B"], 1.0),
+        ("The correct answer is (B), since C is later.", ["B"], 1.0),
+        ("It is not A but B", ["B"], 1.0),
+        ("C", ["B"], 0.0),
+        ("b", ["B"], 0.0),
+        ("Ann", ["B", "Ann"], 1.0),
+        ("", ["B"], 0.0),
+    ],
+)
+def test_a_choice_is_scored_by_its_letter(prediction, answers, score):
+    assert METRICS["choice"](prediction, answers) == score
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [
+        ("passkey", "first_number"),
+        ("number_string", "first_number"),
+        ("kv_retrieval", "string_match_part"),
+        ("longdialogue_qa_eng", "string_match_part"),
+        ("longbook_qa_eng", "longbench_f1"),
+        ("longbook_sum_eng", None),
+        ("longbook_qa_chn", None),
+        ("math_calc", None),
+        ("code_run", None),
+        ("mine", None),
+    ],
+)
+def test_a_task_of_infinitebench_has_its_metric_or_is_refused(tmp_path, source_file, refused, task, metric):
+    record = {**RECORDS["infinitebench"], "input": "", "answer": ["71432"], "options": []}
+    args = ("infinitebench", "--source", source_file(f"{task}.jsonl", [record]))
+    if metric:
+        assert command(*args, "--out", tmp_path / "set") == 0
+        assert open_tasks(tmp_path / "set").metric == metric
+    else:
+        refused(*args)
+
+
+def test_the_first_number_counts():
+    score = METRICS["first_number"]
+    assert [score(text, ["71432"]) for text in ("It is 71432.", "171432", "", "1 or 71432")] == [1, 0, 0, 0]
+
+
+def test_a_story_of_narrativeqa_is_one_document_and_both_answers_count(built):
+    for suffix in (".jsonl", ".parquet"):
+        (task,) = tasks = built("narrativeqa", RECORDS["narrativeqa"], suffix=suffix)
+        assert contexts(tasks) == ["Ann built the dam. Bob built the mill."]
+        assert (task.answers, tasks.metric) == ((("Ann", "Ann Lee did"),), "rouge_l")
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "score"),
+    [
+        ("the cat sat on the mat", ["the cat was on the mat"], 5 / 6),
+        ("Ann", ["Ann Lee"], 2.44 * 0.5 / (0.5 + 1.44)),  # precision 1, recall 1/2
+        ("Ann Lee the builder", ["Ann Lee"], 2.44 * 0.5 / (1 + 1.44 * 0.5)),
+        ("Lee Ann", ["Ann Lee", "Ann"], 2.44 * 0.5 / (1 + 1.44 * 0.5)),  # precision 1/2, recall 1 of "Ann"
+        ("Bob", ["Ann"], 0.0),
+        ("", ["Ann"], 0.0),
+    ],
+)
+def test_rouge_l_is_of_common_words_in_their_order(prediction, answers, score):
+    assert METRICS["rouge_l"](prediction, answers) == pytest.approx(score)
+
+
+def of_the_hub(paper):
+    """A paper of QASPER as the hub has it: columns in the place of lists of objects."""
+
+    def columns(rows):
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    asked = [
+        {"question": q["question"], "question_id": q["question_id"], "answers": columns(q["answers"])}
+        for q in paper["qas"]
+    ]
+    return {"id": "1909.00694", **paper, "full_text": columns(paper["full_text"]), "qas": columns(asked)}
+
+
+@pytest.mark.parametrize("hub", [False, True])
+def test_qasper_is_read_by_sections_with_its_evidence(built, hub):
+    record = RECORDS["qasper"]
+    first, second = tasks = built("qasper", of_the_hub(record["1909.00694"]) if hub else record)
+    assert tasks.titles(first.documents) == ["Dams", "Introduction", "Method"]
+    assert tasks.needed_sentences(first) == [("Method", "We used a lexicon and a corpus.")]
+    assert tasks.needed_sentences(second) == [("Introduction", "Dams are old.")]
+    assert first.answers == (("lexicon, corpus", "A lexicon"),)
+    assert second.answers == (("No", "Unanswerable"),)
+    assert tasks.metric == "longbench_f1"
+    assert (first.id, first.meta["paper"]) == ("q1", "1909.00694")
+
+
+def test_answers_of_kilt_are_those_of_its_outputs(source_file, tmp_path):
+    for name, metric in (("nq-dev-kilt.jsonl", "em"), ("wow-dev-kilt.jsonl", "longbench_f1")):
+        path = source_file(name, [RECORDS["kilt"]])
+        assert command("kilt", "--source", path, "--out", tmp_path / "set") == 0
+        (task,) = tasks = open_tasks(tmp_path / "set")
+        assert task.answers == (("Ann Lee", "A. Lee"),)
+        assert (tasks.metric, tasks.card.environment) == (metric, "MemSearchQA-v0")
+
+
+def test_eli5_is_refused_by_the_name_of_its_metric(source_file, refused):
+    path = source_file("eli5-dev-kilt.jsonl", [RECORDS["kilt"]])
+    assert "ROUGE-L" in refused("kilt", "--source", path)
+
+
+def test_corpusqa_has_its_documents_and_that_nothing_fits_is_an_answer(built):
+    record = RECORDS["corpusqa"]
+    records = [
+        record,
+        {**record, "id": "2", "answer": []},
+        {**record, "id": "3", "answer": [{"name": "Alder", "pupils": 310.0}, {"name": "Cy", "pupils": 5}]},
+        {**record, "id": "4", "answer": "['Alder', 'Cy']"},
+        {**record, "id": "5", "answer": 600.0},
+        {**record, "id": "6", "answer": "[]"},
+    ]
+    tasks = built("corpusqa", *records)
+    assert tasks.n_documents == 2
+    assert contexts(tasks)[0] == (
+        "# Document 1:\nThe Alder school has 310 pupils.\n\n# Document 2:\nThe Birch school has 290 pupils."
+    )
+    assert [task.answers[0] for task in tasks] == [
+        ("Alder school",),
+        ("none", "[]"),
+        ("name: Alder, pupils: 310, name: Cy, pupils: 5",),
+        ("Alder, Cy",),
+        ("600", "600.0"),
+        ("none", "[]"),
+    ]
+    assert tasks.metric == "f1"
+
+
+def test_a_prompt_of_corpusqa_without_numbered_documents_is_one_document(built):
+    text = "Reports of schools.\nAlder: 310 pupils."
+    prompt = [
+        {"role": "user", "content": f"{text}\n\n**Question**: {RECORDS['corpusqa']['question']}\nAnswer:"}
+    ]
+    assert contexts(built("corpusqa", {**RECORDS["corpusqa"], "prompt": prompt})) == [text]
+
+
+# Records that cannot be used.
+
 SUBSETS = [
     {**RECORDS["memoryagentbench"], "metadata": {"source": source}}
     for source in ("ruler_qa1_197K", "infbench_sum_eng_shots2")
@@ -520,7 +733,5 @@ UNUSED = [  # source, records, other arguments
 
 
 @pytest.mark.parametrize(("name", "records", "args"), UNUSED)
-def test_records_that_cannot_be_used_are_one_line(tmp_path, capsys, name, records, args):
-    (tmp_path / "bad.json").write_text(json.dumps(records))
-    assert build(name, tmp_path / "bad.json", tmp_path / "set", *args) == 2
-    assert one_line(capsys)
+def test_records_that_cannot_be_used_are_one_line(refused_records, name, records, args):
+    assert refused_records(name, *records, args=args)

@@ -253,7 +253,7 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
             return text
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memenvs.evaluation.policies.make_policy", lambda *_: reply)
+    monkeypatch.setattr("memenvs.rollout.policies.make_policy", lambda *_: reply)
     assert main(["MemSokoban-v0", "--seed", "3", "--save", str(tmp_path / "e.jsonl")]) == 130
     (episode,) = read_episodes(tmp_path / "e.jsonl")
     assert len(episode.replies) == 1

@@ -49,7 +49,7 @@ def test_what_is_no_argument_or_given_twice_is_refused_with_the_flag(texts):
 @pytest.mark.parametrize(
     ("env", "arguments", "named"),
     [
-        ("MemChunkQA-v0", {"chunksize": 600}, "its arguments: chunk_size, "),
+        ("MemChunkQA-v0", {"chunksize": 600}, "did you mean chunk_size?"),
         ("MemSearchQA-v0", {"final_answer_turn": "no"}, "'no'"),
         ("MemSearchQA-v0", {"form": "re"}, "search_r1, research, deep_researcher"),
         ("MemChunkQA-v0", {"chunk_size": True}, "at least 1"),

@@ -12,8 +12,8 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 import memenvs
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.envs.sokoban import SokobanEnv, SokobanImageEnv
-from memenvs.envs.sokoban_grid import SokobanGridEnv
+from memenvs.sokoban.environments import SokobanEnv, SokobanImageEnv
+from memenvs.sokoban.grid import SokobanGridEnv
 
 SEARCH = "<think></think><search>a town</search>"
 

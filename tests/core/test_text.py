@@ -1,6 +1,8 @@
 """Prompts of a user's own: their files, placeholders and braces."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memenvs.core.text import (
     Template,
@@ -9,6 +11,7 @@ from memenvs.core.text import (
     read_prompts,
     read_system_prompt,
     replace_templates,
+    split_sentences,
 )
 
 READ = Template("{question}{memory}{chunk}", required=("question", "memory", "chunk"), optional=("turn",))
@@ -169,3 +172,38 @@ def test_a_text_is_a_text_and_equal_prompts_have_equal_hashes(tmp_path):
 def test_a_template_that_is_no_text_has_a_hash_too(value):
     # an environment of the user's may take something else by this name
     assert prompts_hash(value) == prompts_hash(value) != prompts_hash("Q: {question}")
+
+
+@given(
+    st.text(
+        alphabet=st.sampled_from("aZé9 .!?\"')\n\t\u3000\u3002\uff01\uff1f\u300d\u2014\u2026"), max_size=300
+    )
+)
+def test_sentences_joined_are_the_text_up_to_white_space(text):
+    parts = split_sentences(text)
+    assert "".join("".join(parts).split()) == "".join(text.split())
+    assert all(part.strip() == part != "" for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("One. Two!  Three?\nFour", ["One.", "Two!", "Three?", "Four"]),
+        ("Dr. No met J. Doe, e.g. Tuesday. Then?", ["Dr. No met J. Doe, e.g. Tuesday.", "Then?"]),
+        ('"Go." He went (fast.) Yes', ['"Go."', "He went (fast.)", "Yes"]),
+        ("It is 3.5 m. or so ... he said.", ["It is 3.5 m. or so ... he said."]),
+        ("\u4f60\u597d\u3002\u518d\u89c1\uff01", ["\u4f60\u597d\u3002", "\u518d\u89c1\uff01"]),
+    ],
+)
+def test_sentences_end_at_stops(text, parts):
+    assert split_sentences(text) == parts
+
+
+def test_prose_without_stops_is_cut():
+    assert [len(part.split()) for part in split_sentences("word " * 250)] == [100, 100, 50]
+
+
+def test_a_long_run_of_stops_ends_a_sentence_at_once():
+    stops = "!" * 200_000  # of which a search from each stop to the end would take minutes
+    assert split_sentences(f"{stops}b A") == [f"{stops}b A"]
+    assert split_sentences(f"{stops} A") == [stops, "A"]

@@ -12,8 +12,8 @@ from command_line import evaluate as main
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.core.tools import as_thought
-from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate
+from memenvs.models.settings import ModelOptions
 
 QUERY = {"query": "chemist Berava"}
 SEARCHES = ["<think></think><search>chemist Berava</search>", "<think></think><answer>1623</answer>"]

@@ -169,6 +169,7 @@ def test_with_lambda_1_and_no_discount_all_levels_give_the_return_less_a_value()
 @pytest.mark.parametrize("estimate", [turn_gae, bi_level_gae])
 def test_a_rollout_without_tokens_has_no_advantages(estimate):
     assert estimate([], [], []).tolist() == []
+    assert gae([[2.0]], [[1.0]], [[0]]).tolist() == [[0.0]]
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,7 @@ def test_rewards_are_paid_at_last_tokens_as_placed(placement, tokens):
 def test_an_unscored_turn_is_paid_nothing():
     close(place_rewards([np.nan, 0.5], [0, 1], 2), [0.0, 0.5])
     close(place_rewards([np.nan, 0.5], [0, 1], 2, placement="merged"), [0.0, 0.5])
+    close(place_rewards([0.25], [0], 1, outcome=np.nan), [0.25])
 
 
 def test_a_turn_that_wrote_nothing_is_paid_with_the_turn_before():
@@ -212,7 +214,7 @@ def test_whitened_values_have_mean_0_and_variance_at_most_1(values, data):
 
 def test_equal_values_whiten_to_exact_zeros():
     assert whiten([0.1, 0.1, 0.1], [1, 1, 1]).tolist() == [0.0, 0.0, 0.0]
-    assert whiten([[7.0, 1.0]], [[1, 0]]).tolist() == [[0.0, 0.0]]
+    assert whiten([[7.0, 1.0]], [[1, 0]]).tolist() == whiten([[7.0, 1.0]], [[0, 0]]).tolist() == [[0.0, 0.0]]
 
 
 def test_the_mean_of_nothing_is_zero():
@@ -224,7 +226,7 @@ def test_the_mean_of_nothing_is_zero():
     [
         lambda: gae([[1.0]], [[1.0]], [[1]], gamma=1.1),
         lambda: gae([[1.0]], [[1.0]], [[1]], lam=-0.1),
-        lambda: gae([[np.nan]], [[1.0]], [[1]]),
+        lambda: gae([[np.nan, 1.0]], [[1.0, 1.0]], [[1, 1]]),
     ],
 )
 def test_what_makes_no_sense_is_refused(call):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference_values import cases
 
-from memenvs.credit import combine_turns, group_normalize, grpo, mt_grpo, mt_rloo, rloo
+from memenvs.credit import combine_turns, group_normalize, grpo, igpo, mt_grpo, mt_rloo, rememr1, rloo, tamtrl
 
 close = np.testing.assert_allclose
 number = st.floats(-100, 100).map(lambda x: round(x, 3))
@@ -44,27 +44,16 @@ def test_rloo_gives_the_recorded_advantages(case):
 
 
 class Assigned(NamedTuple):
-    """One rollout of a recorded case.
+    """One rollout of a recorded case."""
 
-    Attributes:
-        ends: of its turns, by the mask.
-        before: how many turns come before the tool's first result; 0: there is none.
-        mask: (T,) what the policy wrote.
-        own: A^I.
-        outcome: A^O.
-        merged: the advantage of the merged reward.
-        coef: what the code multiplies A^I with.
-        tokens: (T,) the advantages that the code gives.
-    """
-
-    ends: list[int]
-    before: int
-    mask: np.ndarray
-    own: float
-    outcome: float
-    merged: float
-    coef: float
-    tokens: np.ndarray
+    ends: list[int]  # of its turns, by the mask
+    before: int  # how many turns come before the tool's first result; 0: there is none
+    mask: np.ndarray  # (T,) what the policy wrote
+    own: float  # A^I
+    outcome: float  # A^O
+    merged: float  # the advantage of the merged reward
+    coef: float  # what the code multiplies A^I with
+    tokens: np.ndarray  # (T,) the advantages that the code gives
 
 
 def _assigned():
@@ -121,6 +110,10 @@ def test_a_rollout_truncated_after_its_result_keeps_its_turn_advantage_if_given_
     turns = combine_turns([*before, rollout.own, np.nan], rollout.outcome)[:-1]
     more = (rollout.coef - 1) * rollout.own
     close(_tokens(rollout, turns) + more, rollout.tokens[rollout.mask], atol=1e-5)
+
+
+def test_rloo_compares_two_rollouts_with_each_other_and_three_with_the_mean_of_two():
+    close(rloo([1, 5, 2, 4, 9], ["a", "a", "b", "b", "b"]), [-4, 4, 2 - 6.5, 4 - 5.5, 9 - 3])
 
 
 def test_grpo_compares_inside_each_group_in_any_order():
@@ -236,7 +229,7 @@ def test_mt_grpo_of_one_turn_is_grpo(outcomes):
 ADVANTAGES = [mt_grpo, mt_rloo, partial(mt_grpo, ended="skip"), partial(mt_rloo, ended="skip")]
 
 
-@pytest.mark.parametrize("advantage", ADVANTAGES)
+@pytest.mark.parametrize("advantage", [*ADVANTAGES, tamtrl, igpo, rememr1])
 @given(turns=rollouts, data=st.data())
 def test_permuting_rollouts_permutes_turn_advantages(advantage, turns, data):
     outcomes = data.draw(st.lists(number, min_size=len(turns), max_size=len(turns)))

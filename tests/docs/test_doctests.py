@@ -6,20 +6,12 @@ import importlib
 import pytest
 from pages import ROOT
 
-FOLDERS = (
-    "memenvs",
-    "memenvs/wrappers",
-    "memenvs/baselines",
-)  # the last two are links, which rglob leaves out
+FOLDERS = ("memenvs", "memenvs/wrappers", "memenvs/baselines")  # two are links, which rglob leaves out
 FILES = [path.relative_to(ROOT) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-MODULES = [
-    ".".join(path.with_suffix("").parts)
-    for path in FILES
-    if ">>> " in (ROOT / path).read_text(encoding="utf-8")
-]
+FILES = [path for path in FILES if ">>> " in (ROOT / path).read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("name", sorted({*MODULES}))
+@pytest.mark.parametrize("name", sorted({".".join(path.with_suffix("").parts) for path in FILES}))
 def test_the_examples_of_a_module_print_what_they_say(name):
     try:
         module = importlib.import_module(name)

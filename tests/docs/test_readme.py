@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from page_command import parse
-from pages import FILE, PAGES, ROOT, WHOLE, blocks, check_links, run_console, run_python
+from pages import FILE, PAGES, ROOT, WHOLE, blocks, check_links, imports_of, run_console, run_python
 
 
 def snippets(language):
@@ -25,20 +25,34 @@ def test_a_python_snippet_runs_and_prints_what_the_page_shows(block, tmp_path, m
     run_python(block, {"__name__": "__main__"})
 
 
+def python_of(page):
+    """The Python of a page that runs from top to bottom, by file name."""
+    found = [block.body for block in blocks(page) if block.language == "python"]
+    files = {f"{file[1]}.py": code for code in found if (file := FILE.match(code))}
+    return files | {f"whole_{page.stem}.py": "\n".join(code for code in found if not FILE.match(code))}
+
+
+def check_types(codes, folder):
+    """By mypy with the cache that `make types` has filled, which other flags would not use."""
+    for name, code in codes.items():
+        (folder / name).write_text(f"# mypy: allow-untyped-defs, check-untyped-defs\n{code}")
+    files = [str(folder / name) for name in codes]
+    done = subprocess.run([sys.executable, "-m", "mypy", *files], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_types_of_the_readme_are_sound(tmp_path):
+    check_types(python_of(ROOT / "README.md"), tmp_path)
+
+
+@pytest.mark.slow
 def test_the_types_of_the_snippets_are_sound(tmp_path):
-    """By mypy with the cache that `make types` has filled; those that train are left out."""
+    """Those that train are left out."""
     codes = {f"snippet_{i}.py": snippet.values[0].body for i, snippet in enumerate(snippets("python"))}
     assert len(codes) > 6
     for page in WHOLE:
-        found = [block.body for block in blocks(page) if block.language == "python"]
-        codes |= {f"{file[1]}.py": code for code in found if (file := FILE.match(code))}
-        codes[f"whole_{page.stem}.py"] = "\n".join(code for code in found if not FILE.match(code))
-    for name, code in codes.items():
-        (tmp_path / name).write_text(code)
-    files = [str(tmp_path / name) for name, code in codes.items() if "memenvs.baselines" not in code]
-    command = [sys.executable, "-m", "mypy", "--allow-untyped-defs", "--check-untyped-defs", *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+        codes |= python_of(page)
+    check_types({name: code for name, code in codes.items() if "memenvs.baselines" not in code}, tmp_path)
 
 
 @pytest.mark.parametrize("block", snippets("console"))
@@ -62,8 +76,8 @@ def test_the_command_of_a_page_has_options_that_there_are(page, command, tmp_pat
     for block in blocks(page):
         if file := FILE.match(block.body):  # a command may name what is in it
             (tmp_path / f"{file[1]}.py").write_text(block.body)
-    monkeypatch.syspath_prepend(tmp_path)
-    parse(command, monkeypatch)
+    with imports_of(tmp_path):
+        parse(command, monkeypatch)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -41,28 +41,29 @@ check_site = load("check_site.py")
 notebooks = load("_ext/notebooks.py")
 
 
-def test_a_link_to_a_page_outside_leads_to_the_page_that_has_its_text():
-    found = links.rewrite("[x](../data/README.md#a) and [y](rewards.md)", "docs/learners.md", "learners")
-    assert found == "[x](data.outside#a) and [y](rewards.md)"
-    found = links.rewrite("[x](docs/rewards.md#how-fast)", "README.md", "overview")
-    assert found == "[x](rewards.md#how-fast)"
-    assert links.rewrite("[x](../rewards.md)", "docs/tutorials/a.md", "tutorials/a") == "[x](../rewards.md)"
+NOWHERE = "```\n[a](../README.md)\n```\n[b](../nothing.md) [c](https://a.org/x) [d](#here)\n"
 
 
-def test_a_link_to_a_source_file_leads_to_a_page_that_shows_it():
-    found = links.rewrite("[`g`](../baselines/grpo.py)", "docs/learners.md", "learners")
-    assert found == '<a class="source" href="source/baselines/grpo.py.html">`g`</a>'
+@pytest.mark.parametrize(
+    ("text", "page", "name", "expected"),
+    [  # a page outside, a source file, the sample runs' report; code and links that lead nowhere stay
+        ("[x](../data/README.md#a) [y](rewards.md)", "docs/a.md", "a", "[x](data.outside#a) [y](rewards.md)"),
+        ("[x](docs/rewards.md#how-fast)", "README.md", "overview", "[x](rewards.md#how-fast)"),
+        ("[x](../rewards.md)", "docs/tutorials/a.md", "tutorials/a", "[x](../rewards.md)"),
+        (
+            "[`g`](../baselines/grpo.py)", "docs/a.md", "a",
+            '<a class="source" href="source/baselines/grpo.py.html">`g`</a>',
+        ),
+        ("[a](../sample)", "docs/trainers/trl.md", "trainers/trl", '<a href="../sample.html">a</a>'),
+        (NOWHERE, "docs/a.md", "a", NOWHERE),
+    ],
+)  # fmt: skip
+def test_a_link_leads_to_the_page_of_the_site_that_shows_its_target(text, page, name, expected):
+    assert links.rewrite(text, page, name) == expected
+
+
+def test_a_source_file_that_a_page_links_to_has_a_page():
     assert "baselines/grpo.py" in links.linked_files()
-
-
-def test_a_link_to_the_sample_runs_leads_to_their_report():
-    found = links.rewrite("[a](../sample)", "docs/trainers/trl.md", "trainers/trl")
-    assert found == '<a href="../sample.html">a</a>'
-
-
-def test_code_and_links_that_lead_nowhere_are_left_as_they_are():
-    text = "```\n[a](../README.md)\n```\n[b](../nothing.md) [c](https://a.org/x) [d](#here)\n"
-    assert links.rewrite(text, "docs/learners.md", "learners") == text
 
 
 def test_a_page_becomes_a_notebook_whose_cells_are_its_python_blocks(tmp_path):
@@ -212,18 +213,12 @@ def test_an_environment_page_shows_scores_of_the_leaderboard_and_of_the_shipped_
     assert 0 <= low < float(row.split()[0]) < high <= 1
 
 
-ADAPTERS = sorted((ROOT / "memenvs" / "adapters").glob("[a-z]*.py"))
+# That of MCP is on the page of retrieval, verl_sft on that of verl.
+ADAPTERS = {path.stem: path for path in (ROOT / "memenvs" / "adapters").glob("[a-z]*.py")}
+ADAPTERS = [ADAPTERS[name] for name in sorted(ADAPTERS.keys() - {"common", "servers", "mcp", "verl_sft"})]
 
 
-@pytest.mark.parametrize(
-    "adapter",
-    [
-        path
-        for path in ADAPTERS  # that of MCP is on the page of retrieval, verl_sft on that of verl
-        if path.stem not in ("common", "servers", "mcp", "verl_sft")
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda path: path.stem)
 def test_an_adapter_has_a_page_and_a_row_with_the_version_that_its_gate_says_was_tested(adapter):
     table = [line for line in (DOCS / "trainers.md").read_text().splitlines() if line.startswith("| [")]
     rows = [line for line in table if f"(trainers/{adapter.stem}.md)" in line]

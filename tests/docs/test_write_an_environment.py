@@ -41,13 +41,12 @@ def test_what_new_writes_is_what_the_tutorial_shows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "env_id"), [("my_game", "MyGame-v0"), ("env", "Env-v0"), ("text", "Text-v0")]
+    ("name", "env_id", "in_process"),
+    [("my_game", "MyGame-v0", True), ("env", "Env-v0", True), ("text", "Text-v0", False)],
 )
-def test_the_script_makes_an_environment_that_it_then_plays(name, env_id, tmp_path):
-    run_commands(
-        f"$ memenvs new {name}\n$ memenvs evaluate run --env {name}:{env_id} --policy random_text --task 0:2",
-        tmp_path,
-    )
+def test_an_environment_that_was_just_made_is_played(name, env_id, in_process, tmp_path):
+    played = f"$ memenvs evaluate run --env {name}:{env_id} --policy random_text --task 0:2"
+    run_commands(f"$ memenvs new {name}\n{played}", tmp_path, in_process=in_process)
 
 
 def test_a_new_environment_passes_its_own_test_and_ruff(folder):

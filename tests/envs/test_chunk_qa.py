@@ -11,10 +11,12 @@ from groups import gold, play_group
 from memenvs.build.multi import MultiOptions, multi
 from memenvs.build.niah import NiahOptions, niah
 from memenvs.build.write import write_task_set
+from memenvs.core.files import CARD
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.rollout.collect import collect
+from memenvs.tasks.context import Reader
 from memenvs.tasks.metrics import BOX_METRICS, METRICS
-from memenvs.tasks.taskset import CARD, Card
+from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
 
 
@@ -156,7 +158,7 @@ def test_questions_asked_later_are_not_shown_while_the_text_is_read(one_by_one):
 def test_a_group_is_credited_question_by_question(sets):
     def second_question_unanswered(request):
         env = request.env.unwrapped
-        return "" if env.episode.turn - len(env._reading.chunks) == 1 else env.gold_reply()
+        return "" if env.state.turn - len(env._reading.chunks) == 1 else env.gold_reply()
 
     group = play_group(
         "MemChunkQA-v0",
@@ -193,6 +195,16 @@ def test_the_sections_joined_are_the_context_and_the_answer_turn_shows_none(make
     assert "<section>" not in answer
 
 
+def test_the_rollouts_of_a_task_share_its_text(make, monkeypatch):
+    texts = []
+    read = Reader.context
+    monkeypatch.setattr(Reader, "context", lambda *args: texts.append(read(*args)) or texts[-1])
+    first, second, other = make(chunk_size=210), make(chunk_size=210), make(chunk_size=211)
+    observations = [env.reset(options={"task": 1})[0] for env in (first, second, first, other)]
+    assert len(texts) == 2  # one for each size of a chunk
+    assert observations[0] == observations[1] == observations[2]
+
+
 def test_a_memory_over_the_limit_is_cut_at_a_token_behind_the_thought_and_counted(make):
     env = make(max_memory=10)
     env.reset(seed=0)
@@ -202,7 +214,7 @@ def test_a_memory_over_the_limit_is_cut_at_a_token_behind_the_thought_and_counte
     assert text.startswith(kept)
     assert tokenizer.count(kept) <= 10 < tokenizer.count(kept + " words many")
     assert info["privileged"]["memory_span"][0] == len("<think>" + "hm " * 100 + "</think>")
-    while not env.episode.end:
+    while not env.state.end:
         info = env.step("short")[4]
     assert info["metrics"]["memory_overflow"] == 1.0
 
@@ -274,7 +286,7 @@ def test_the_outcome_is_the_metric_of_the_answer_in_its_format(make, arguments, 
 
 def test_evidence_is_whole_in_all_and_in_parts_in_the_chunks(make, small_set):
     seen = read_all(make(chunk_size=64), options={"task": 5})
-    whole = small_set.shown(small_set[5].evidence)
+    whole = small_set.document_texts(small_set[5].evidence)
     assert seen[0][1]["privileged"]["evidence"] == whole
     parts = "".join(sorted("".join(info["privileged"]["evidence_in_chunk"]) for _, info in seen))
     assert len(parts) == sum(map(len, whole))
@@ -321,16 +333,16 @@ def test_nothing_privileged_is_said_in_the_answer_prompt(make):
 def test_fewer_documents_keep_the_evidence_and_the_order(make, small_set, sets):
     env = make(n_documents=6)
     env.reset(seed=3, options={"task": 8})
-    documents, task = env.episode.documents, small_set[8]
+    documents, task = env.state.documents, small_set[8]
     assert len(documents) == 6
     assert set(task.evidence) <= set(documents)
     assert list(documents) == [document for document in task.documents if document in documents]
     env.reset(seed=4, options={"task": 8})
-    assert env.episode.documents != documents
+    assert env.state.documents != documents
     env = ChunkQAEnv(sets["noise"], n_documents=10)  # whose haystack repeats its few documents
     env.reset(seed=0, options={"task": 0})
-    assert len(env.episode.documents) == 10
-    assert env.tasks[0].evidence[0] in env.episode.documents
+    assert len(env.state.documents) == 10
+    assert env.tasks[0].evidence[0] in env.state.documents
 
 
 def test_another_template_is_used_and_its_braces_kept(make):

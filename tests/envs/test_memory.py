@@ -1,5 +1,7 @@
 """Each memory mode alone: how a text changes the memory, what a prompt shows, and what is malformed."""
 
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from memenvs.core.episode import Reply, Turn
 from memenvs.envs.memory import MAX_LINES, MODES, Memory, Written
 from memenvs.models import ScriptedPolicy
 from memenvs.tasks.tokens import load_tokenizer
+from memenvs.testing import play
 from memenvs.wrappers import ChooseReply, ReMemR1, RewardWrapper
 
 TOKENIZER = load_tokenizer()
@@ -223,7 +226,7 @@ def test_entries_are_shown_with_their_numbers_and_what_was_not_carried_out():
     assert "line 2: there is no entry with this number" in observation
     assert info["privileged"]["written"] == "ADD: Ada wrote it"
     env.step("ADD: " + "many words " * 30)
-    while not env.episode.end:
+    while not env.state.end:
         info = env.step("NOOP")[4]
     assert info["metrics"]["memory_overflow"] == 1.0
 
@@ -245,14 +248,11 @@ def test_with_react_every_section_and_reply_stays():
 
 @pytest.mark.parametrize("memory_mode", MODES)
 def test_the_tokens_of_prompts_are_those_of_the_observations(memory_mode):
-    env = make(memory_mode)
-    observations = [env.reset(options={"task": 2})[0]]
-    while not env.episode.end:
-        observation, _, _, _, info = env.step("<think>ADD: a note of some words</think>")
-        observations.append(observation)
-    counts = TOKENIZER.counts(observations[:-1])
-    assert info["metrics"]["turns"] == len(counts)
-    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)
+    replies = itertools.repeat("<think>ADD: a note of some words</think>")
+    *steps, last = play(make(memory_mode), replies, options={"task": 2})
+    counts = TOKENIZER.counts([step[0] for step in steps])
+    assert last[4]["metrics"]["turns"] == len(counts)
+    assert last[4]["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.02)
 
 
 def test_a_policy_that_takes_notes_scores_the_same_in_every_mode():

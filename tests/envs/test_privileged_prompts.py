@@ -1,9 +1,12 @@
 """What environments give reward methods: prompts with and without evidence, memory and history."""
 
+import itertools
+
 import gymnasium as gym
 import pytest
 
 from memenvs.sokoban import to_text
+from memenvs.testing import play
 
 PROMPTS = {"prompt_with_memory", "prompt_without_memory", "prompt_with_history"}
 ASKED = {"question", "target", "target_wrapped", "memory", *PROMPTS}
@@ -19,14 +22,8 @@ def reading():
 
 def reads(env, memory="notes"):
     """(observation, privileged) of each turn."""
-    observation, info = env.reset(options={"task": 1})
-    turns = [(observation, info["privileged"])]
-    over = False
-    while not over:
-        observation, _, terminated, truncated, info = env.step(memory)
-        turns.append((observation, info["privileged"]))
-        over = terminated or truncated
-    return turns
+    steps = play(env, itertools.repeat(memory), options={"task": 1})
+    return [(step[0], step[-1]["privileged"]) for step in steps]
 
 
 def test_the_teacher_reads_the_evidence_of_its_chunk_in_the_chunks_place_and_the_global_one_all(reading):

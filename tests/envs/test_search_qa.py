@@ -50,6 +50,7 @@ def make(tmp_path, monkeypatch):
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
         env = SearchQAEnv(**{"tasks": str(path), "retriever": "lexical:shelf", **kwargs})
         env.shelf = shelf
+        env.reset(seed=0)
         return env
 
     return build
@@ -124,7 +125,6 @@ def test_every_turn_reports_its_events(make):
 )
 def test_a_passage_is_new_when_its_answer_is_first_shown(make, tokens, queries, retrieved, new):
     env = make(max_information=tokens)
-    env.reset(seed=0)
     found = [env.step(search(query))[4]["events"] for query in queries]
     assert [events["retrieved"] for events in found] == retrieved
     assert [events["retrieved_new"] for events in found] == new
@@ -142,7 +142,6 @@ def test_a_passage_is_new_when_its_answer_is_first_shown(make, tokens, queries, 
 )
 def test_the_format_of_an_episode_is_all_or_nothing(make, replies, format, share):
     env = make()
-    env.reset(seed=0)
     for reply in replies:
         metrics = env.step(reply)[4]["metrics"]
     assert (metrics["format"], metrics["format_share"]) == (format, share)
@@ -151,14 +150,12 @@ def test_the_format_of_an_episode_is_all_or_nothing(make, replies, format, share
 @pytest.mark.parametrize("form", ["search_r1", "research", "deep_researcher"])
 def test_a_thought_that_the_chat_template_opened_is_in_form(make, form):
     env = make(form=form)
-    env.reset(seed=0)
     *_, info = env.step("I know it.\n</think>\n\n<answer>\\boxed{x}</answer>")
     assert (info["events"]["well_formed"], info["metrics"]["format"]) == (1.0, 1.0)
 
 
 def test_after_the_last_search_one_turn_is_left_in_which_only_an_answer_counts(make):
     env = make(max_turns=1)
-    env.reset(seed=0)
     observation, _, terminated, truncated, _ = env.step(search("Seine"))
     assert (terminated, truncated) == (False, False)
     assert observation.endswith(LAST)
@@ -169,20 +166,17 @@ def test_after_the_last_search_one_turn_is_left_in_which_only_an_answer_counts(m
     assert (terminated, truncated, info["metrics"]["searches"]) == (False, True, 1.0)
     assert observation.endswith("<information></information>\n\n")
     env = make(max_turns=1, final_answer_turn=False)
-    env.reset(seed=0)
     assert env.step(search("Seine"))[3]
 
 
 def test_a_reply_that_does_nothing_gets_a_hint_and_costs_a_turn(make):
     env = make(max_turns=1)
-    env.reset(seed=0)
     assert "neither <search>" in env.step("hello")[0]
     assert env.step("hello")[3]
 
 
 def test_an_answer_inside_a_retrieved_passage_earns_nothing(make):
     env = make()
-    env.reset(seed=0)
     observation, reward, terminated, _, _ = env.step(search("Trap"))
     came = observation.rpartition("</search>")[2]
     assert (reward, terminated) == (0.0, False)
@@ -252,7 +246,6 @@ THOUGHT = "<think>maybe <mem>no</mem> <answer>Paris</answer></think>\n"
 @pytest.mark.parametrize("opening", [THOUGHT, THOUGHT.removeprefix("<think>")])
 def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening):
     env = make(memory_mode="rewrite")
-    env.reset(seed=0)
     reply = opening + "<mem>kept</mem><search>Thames</search>"
     _, reward, terminated, _, info = env.step(reply)
     assert (reward, terminated) == (0.0, False)
@@ -274,14 +267,12 @@ def test_what_a_thought_before_the_memory_says_counts_for_nothing(make, opening)
 )
 def test_a_memory_that_does_not_open_the_reply_is_not_read(make, thoughts, reply, searched):
     env = make(memory_mode="rewrite", thoughts=thoughts)
-    env.reset(seed=0)
     told = env.step(reply)[4]["privileged"]
     assert (told["memory"], told["memory_span"], env.shelf.calls) == ("", None, searched)
 
 
 def test_without_a_memory_tags_inside_a_thought_are_read_as_search_r1_reads_them(make):
     env = make()
-    env.reset(seed=0)
     assert env.step("<think>so <answer>Paris</answer></think>")[1:3] == (1.0, True)
 
 
@@ -303,7 +294,6 @@ def test_another_template_is_used_and_its_braces_kept(make, memory_mode, text, s
 )
 def test_kept_turns_stay_in_the_prompt_with_their_own_memories(make, keep, seen):
     env = make(memory_mode="rewrite", keep_turns=keep)
-    env.reset(seed=0)
     shown = [env.step("<mem>old</mem>" + search("Seine"))[0]]
     shown += [env.step("<mem>new</mem>" + search("Thames"))[0] for _ in range(3)]
     assert ["The Seine flows" in one for one in shown] == seen
@@ -388,14 +378,12 @@ def test_a_file_without_questions_is_refused_in_one_line(tmp_path, line):
 
 def test_an_answer_inside_an_answer_is_one_answer_and_not_the_gold_one(make):
     env = make()
-    env.reset(seed=0)
     _, reward, _, _, info = env.step("<think></think><answer>London<answer>Paris</answer>")
     assert reward == info["metrics"]["em"] == info["metrics"]["em_sum"] == 0.0
 
 
 def test_tags_inside_the_memory_mean_nothing(make):
     env = make(memory_mode="rewrite")
-    env.reset(seed=0)
     noted = "<mem>maybe <answer>Paris</answer>, <search>Thames</search></mem>"
     observation, reward, terminated, _, info = env.step(noted + search("Seine"))
     assert (reward, terminated, info["events"]["well_formed"]) == (0.0, False, 1.0)
@@ -405,7 +393,6 @@ def test_tags_inside_the_memory_mean_nothing(make):
 
 def test_a_retriever_that_fails_leaves_the_episode_as_it_was(make, monkeypatch):
     env = make()
-    env.reset(seed=0)
     working = env.shelf.search
 
     def away(queries, k):
@@ -422,14 +409,12 @@ def test_a_retriever_that_fails_leaves_the_episode_as_it_was(make, monkeypatch):
 def test_gold_scores_one_by_every_metric(make):
     for metric in ("em", "f1", "sub_em", "boxed_em", "math_em", "string_match_all"):
         env = make(metric=metric)
-        env.reset(seed=0)
         assert env.step(env.gold_reply())[1] == 1.0, metric
 
 
 @pytest.mark.parametrize("reply", ["", "A", "Them"])
 def test_where_an_article_is_the_answer_only_that_article_is_right(make, reply):
     env = make({"question": "Which band made 'Infected'?", "answers": ["The"]})
-    env.reset(seed=0)
     assert env.step(answer(reply))[1] == 0.0
     env.reset(seed=0)
     assert env.step(answer("the"))[1] == 1.0
@@ -464,7 +449,6 @@ class TestMemoryModes:
     )
     def test_a_reply_without_its_memory_changes_nothing_and_gets_a_notice(self, make, mode, reply, said):
         env = make(memory_mode=mode)
-        env.reset(seed=0)
         text = {"structured": "ADD: kept"}.get(mode, "kept")
         env.step(f"<think>{text}</think><search>Thames</search>" if mode == "mem1" else f"<mem>{text}</mem>x")
         observation, _, _, _, info = env.step(reply)
@@ -476,7 +460,6 @@ class TestMemoryModes:
 
     def test_notes_that_fit_the_question_and_the_last_search_are_shown(self, make):
         env = make(memory_mode="a_mem")
-        env.reset(seed=0)
         noise = "\n".join(f"zzz{i}" for i in range(20))
         env.step(f"<mem>the Thames is wide\nParis is on it | Seine\n{noise}</mem>" + search("Seine"))
         observation = env.step("<mem></mem>" + search("Thames"))[0]
@@ -519,7 +502,6 @@ class TestCompaction:
 
     def test_a_summary_runs_no_search_takes_no_answer_and_costs_no_turn(self, compact):
         env = compact(at=1, max_turns=1)
-        env.reset(seed=0)
         env.step(search("Thames"))
         observation, reward, terminated, truncated, info = env.step(search("Seine") + answer("Paris"))
         assert (reward, terminated, truncated, env.shelf.calls) == (0.0, False, False, [["Thames"]])
@@ -531,7 +513,6 @@ class TestCompaction:
 
     def test_the_summary_is_the_memory_and_is_credited_where_it_was_written(self, compact):
         env = compact()
-        env.reset(seed=0)
         asked, *_, info = env.step(search("Thames"))
         told = info["privileged"]
         assert (told["memory"], told["memory_span"], told["teacher_prompt"]) == ("", None, asked)
@@ -561,7 +542,6 @@ class TestCompaction:
     @pytest.mark.parametrize("form", ["research", "deep_researcher"])
     def test_other_forms_are_compacted_too(self, compact, form):
         env = compact(form=form, at=1)
-        env.reset(seed=0)
         env.step("<think>so</think>" + env.form.call("Seine"))
         env.step("It is Paris.")
         _, reward, _, _, info = env.step("<think>so</think>" + env.form.answer("Paris"))
@@ -570,7 +550,7 @@ class TestCompaction:
     def test_the_tokens_of_prompts_are_those_of_the_observations(self, make, compact):
         for env in (compact(), make(memory_mode="rewrite"), make()):
             observations, replies = [env.reset(seed=0)[0]], [search("Thames"), "noted", search("Seine")]
-            while not env.episode.end:
+            while not env.state.end:
                 observation, *_, info = env.step(replies.pop(0) if replies else answer("Paris"))
                 observations.append(observation)
             counts = load_tokenizer().counts(observations[:-1])

@@ -19,32 +19,36 @@ from memenvs.testing import *  # noqa: F403  # every test of the contract runs h
 from memenvs.testing import play
 
 STACKS = {
-    "ChunkTAMTRL": ("chunk_qa:ChunkQAEnv", {}, [["TAMTRL"]]),
+    "ChunkTAMTRL": ("envs.chunk_qa:ChunkQAEnv", {}, [["TAMTRL"]]),
     "ChunkStack": (
-        "chunk_qa:ChunkQAEnv",
+        "envs.chunk_qa:ChunkQAEnv",
         {"tasks": "world-test"},
         [[["InfoMem", {"side": "both"}]], ["TAMTRL"], ["MemPO"]],
     ),
     "SearchStack": (
-        "search_qa:SearchQAEnv",
+        "envs.search_qa:SearchQAEnv",
         {"memory_mode": "rewrite"},
         [["MemPO"], ["SearchRewards"], ["InfoMem"]],
     ),
-    "ChunkGains": ("chunk_qa:ChunkQAEnv", {}, [["IGPO", "ReMemR1", "GiGPO"]]),
-    "SokobanGains": ("sokoban:SokobanEnv", {}, [["GiGPO"], ["IGPO"]]),
-    "Search": ("search_qa:SearchQAEnv", {}, [["SearchRewards"]]),
-    "SearchCalls": ("search_qa:SearchQAEnv", {}, [["StepSearch", "OTC", "GiGPO"]]),
-    "SearchMerged": ("search_qa:SearchQAEnv", {}, [["SearchR1"]]),
-    "ResearchForm": ("search_qa:SearchQAEnv", {"form": "research"}, [["FormatGate"]]),
-    "Tool": ("tool_qa:ToolQAEnv", {}, [["ToolRewards"]]),
-    "ToolCalls": ("tool_qa:ToolQAEnv", {}, [["OTC", "StepSearch"]]),
-    "OneWrapper": ("chunk_qa:ChunkQAEnv", {}, [[["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]]),
+    "ChunkGains": ("envs.chunk_qa:ChunkQAEnv", {}, [["IGPO", "ReMemR1", "GiGPO"]]),
+    "SokobanGains": ("sokoban.environments:SokobanEnv", {}, [["GiGPO"], ["IGPO"]]),
+    "Search": ("envs.search_qa:SearchQAEnv", {}, [["SearchRewards"]]),
+    "SearchCalls": ("envs.search_qa:SearchQAEnv", {}, [["StepSearch", "OTC", "GiGPO"]]),
+    "SearchMerged": ("envs.search_qa:SearchQAEnv", {}, [["SearchR1"]]),
+    "ResearchForm": ("envs.search_qa:SearchQAEnv", {"form": "research"}, [["FormatGate"]]),
+    "Tool": ("envs.tool_qa:ToolQAEnv", {}, [["ToolRewards"]]),
+    "ToolCalls": ("envs.tool_qa:ToolQAEnv", {}, [["OTC", "StepSearch"]]),
+    "OneWrapper": ("envs.chunk_qa:ChunkQAEnv", {}, [[["TAMTRL", {"combine": "plus"}], "InfoMem", "MemPO"]]),
 }
 """Environments, and the methods of the wrappers around them, the innermost first."""
 if importlib.util.find_spec("transformers"):
     _FOLDER = tempfile.TemporaryDirectory()
     _MODEL = save_prm(Path(_FOLDER.name) / "prm", save_tiny_model(Path(_FOLDER.name) / "tiny"))
-    STACKS["PRM"] = ("sokoban:SokobanEnv", {"max_turns": 3}, [[["PRM", {"model": _MODEL, "device": "cpu"}]]])
+    STACKS["PRM"] = (
+        "sokoban.environments:SokobanEnv",
+        {"max_turns": 3},
+        [[["PRM", {"model": _MODEL, "device": "cpu"}]]],
+    )
 IDS = [f"Wrapped{name}-v0" for name in STACKS]
 INSIDE = (
     "test_methods_that_ask_for_log_probabilities_run",
@@ -68,7 +72,7 @@ def pytest_generate_tests(metafunc):
 for name, (entry_point, kwargs, stack) in STACKS.items():
     gym.register(
         f"Wrapped{name}-v0",
-        f"memenvs.envs.{entry_point}",
+        f"memenvs.{entry_point}",
         kwargs=kwargs,
         additional_wrappers=tuple(
             WrapperSpec(

@@ -20,7 +20,7 @@ class OneHop:
         self.env = env.unwrapped
 
     def __call__(self, observation, info):
-        hops = self.env.tasks[self.env.episode.task].meta["hops"]
+        hops = self.env.tasks[self.env.state.task].meta["hops"]
         return self.env.gold_reply() if hops == 1 else ""
 
 
@@ -59,7 +59,7 @@ def test_the_command_prints_the_table(played, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["hop"], "tokens, depth or a field: hops"), (["hops", "--metrics", "e"], "'e'")]
+    ("arguments", "said"), [(["hop"], "did you mean hops?"), (["hops", "--metrics", "e"], "'e'")]
 )
 def test_what_the_tasks_or_the_run_do_not_have_is_named(arguments, said, played, capsys):
     field, *options = arguments

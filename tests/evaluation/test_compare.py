@@ -10,7 +10,8 @@ from made_runs import write_run
 
 from memenvs import evaluate
 from memenvs.evaluation.compare import MATCHED, compare, paired_interval
-from memenvs.evaluation.policies import ModelOptions, choose_policy
+from memenvs.models.settings import ModelOptions
+from memenvs.rollout.policies import choose_policy
 
 
 @pytest.fixture
@@ -183,7 +184,7 @@ def test_without_matplotlib_the_numbers_are_written_and_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main([*runs, "--out", tmp_path / "out"]) == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"comparison.md", "comparison.json"}
-    assert "[plots]" in capsys.readouterr().out
+    assert "[plots]" in capsys.readouterr().err
 
 
 # What is refused.
@@ -266,3 +267,14 @@ def test_a_comparison_may_be_latex(two):
     lines = compare(two({0: [1.0], 1: [0.0]}, {0: [1.0], 1: [1.0]})).latex().splitlines()
     assert lines[0] == r"\begin{tabular}{lrrrrr}"
     assert r"em & base & 0.500 &  &  &  \\" in lines
+
+
+def test_the_name_of_a_run_breaks_no_page_and_controls_no_terminal(tmp_path):
+    write_run(tmp_path / "base", {0: [1.0]})
+    write_run(tmp_path / "a\n| b\x1b[2J", {0: [0.0]}, policy="openai", model="m\n\x1b]0;title\x07")
+    comparison = compare([tmp_path / "base", tmp_path / "a\n| b\x1b[2J"])
+    comparison.write(tmp_path / "page")
+    page = (tmp_path / "page" / "comparison.md").read_text()
+    assert "|  | a\\n\\| b\\x1b[2J | 0.000 |" in page
+    assert "- a\\n| b\\x1b[2J: policy openai (m \ufffd]0;title\ufffd); 1 episodes finished" in page
+    assert "\x1b" not in page + comparison.latex()

@@ -11,12 +11,12 @@ from json_stub import JSONStub
 from memenvs.build.examples import among_distractors
 from memenvs.build.write import write_task_set
 from memenvs.core.errors import ServerError
-from memenvs.envs import sokoban as sokoban_rules
 from memenvs.evaluation.run import data_hashes
 from memenvs.retrieval import Corpus, load
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.lexical import LexicalRetriever
 from memenvs.retrieval.load import CachedRetriever
+from memenvs.sokoban import environments as sokoban_rules
 from memenvs.tasks import taskset as questions
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
@@ -27,7 +27,7 @@ OTHER_XSB = "######\n#@ $.#\n######\n"
 
 def evaluate(*arguments, out):
     """Another process has opened nothing yet."""
-    for opened in (sokoban_rules.open_levels, questions._open_file, load._open_retriever):
+    for opened in (sokoban_rules.open_levels, questions._open_files, load._open_retriever):
         opened.cache_clear()
     return main([*arguments, "--policy", "silent", "--out", str(out)])
 

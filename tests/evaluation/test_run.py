@@ -13,16 +13,18 @@ import pytest
 from chat_stub import ChatStub
 from command_line import evaluate as main
 from command_line import play
+from json_stub import JSONStub
 
+from memenvs import collect
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.episode_file import read_episodes
 from memenvs.evaluation.log import Pair, read_tasks
-from memenvs.evaluation.policies import ModelOptions
 from memenvs.evaluation.run import evaluate, planned, policy_rng
 from memenvs.evaluation.summary import bootstrap, metric_interval, summarise
 from memenvs.models import ScriptedPolicy
+from memenvs.models.settings import ModelOptions
 from memenvs.rollout.policy import TurnPolicy
-from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers import Judge, RewardWrapper
 
 TOOL = ("--env", "MemToolQA-v0", "--env-args", "tasks=world-test")
 
@@ -506,7 +508,7 @@ def test_a_model_is_loaded_as_the_command_line_says(loaded):
     options = ("--temperature", "0", "--top-p", "0.9", "--top-k", "20", "--min-p", "0.05")
     options += ("--stop", "</answer>", "--chat-args", "enable_thinking=false", "--dtype", "bfloat16")
     run(*TOOL, "--policy", "hf:smollm2", "--task", "0", *options)
-    settings = {"temperature": 0.0, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "stop": ["</answer>"]}
+    settings = {"temperature": 0.0, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "stop": ("</answer>",)}
     settings |= {"chat_args": {"enable_thinking": False}, "dtype": "bfloat16"}
     assert loaded[0] == ("smollm2", settings)
     run(*TOOL, "--policy", "hf:smollm2", "--task", "0")
@@ -571,9 +573,9 @@ def test_tasks_that_do_not_exist_are_refused(text):
     ("arguments", "named"),
     [
         (("--env", "MemSokobanGrid-v0", "--policy", "gold"), "MemSokobanGrid-v0"),
-        (("--env", "MemSokobanImage-v0", "--policy", "hf:x"), "MemSokobanImage-v0"),
+        (("--env", "MemSokobanImage-v0", "--policy", "hf:smollm2-reader"), "MemSokobanImage-v0"),
         ((*TOOL, "--policy", "hf:"), "hf:"),
-        ((*TOOL, "--policy", "openai:http://me:secret@127.0.0.1:9/v1"), "OPENAI_API_KEY"),
+        ((*TOOL, "--policy", "openai:http://me:sec/ret@node:9/v1"), "http://…@node:9/v1"),
         ((*TOOL, "--policy", "openai:http://127.0.0.1:9", "--tries", "1"), "127.0.0.1:9"),
         ((*TOOL, "--policy", "gold", "--model", "x"), "model"),
         ((*TOOL, "--policy", "gold", "--samples", "0"), "samples"),
@@ -691,7 +693,8 @@ def test_a_policy_that_is_refused_leaves_no_run(policy, tmp_path):
 def test_a_wrong_name_of_a_model_is_reported_before_torch_is_imported():
     program = """import sys
 sys.modules["torch"] = None
-from memenvs.evaluation.policies import ModelOptions, choose_policy
+from memenvs.rollout.policies import choose_policy
+from memenvs.models.settings import ModelOptions
 try:
     choose_policy("hf:nobody/no-such-model", ModelOptions())
 except FileNotFoundError as error:
@@ -699,3 +702,47 @@ except FileNotFoundError as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "'nobody/no-such-model'" in done.stdout
+
+
+def test_no_secret_of_an_address_is_in_the_folder_of_a_run_or_on_the_screen(chat, tmp_path, capsys):
+    def answer(path, fields):
+        passages = [[{"id": "1", "contents": "x"}] for _ in (fields or {}).get("queries", ())]
+        return 200, {"result": passages}
+
+    judge = chat(lambda fields: (200, '{"score": 1}'))
+    with JSONStub(answer) as index:
+        place = index.url.replace("http://", "http://me:hidden-1@")
+        url = judge.url.replace("http://", "http://hidden-2@")
+        settings = {"url": f"{url}?k=hidden-3", "model": "m", "rubric": "general", "level": "outcome"}
+        status = run(
+            *("--env", "MemSearchQA-v0", "--env-args", "tasks=world-test", f"retriever={place}?t=hidden-4"),
+            *("--policy", f"openai:{chat(by_seed).url}?api-version=1&sig=hidden-5#hidden-6"),
+            *("--methods", json.dumps(["Judge", settings]), "--task", "0:2"),
+            out=tmp_path / "run",
+        )
+    assert status == 0
+    assert judge.paths[0].endswith("?k=hidden-3")
+    written = "".join(file.read_text(encoding="utf-8") for file in (tmp_path / "run").iterdir())
+    assert "hidden" not in written + "".join(capsys.readouterr()) + repr(Judge(**settings))
+    assert results(tmp_path / "run")["setting"]["env_args"]["retriever"] == f"http://…@{index.url[7:]}?…"
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            {"content": "", "reasoning_content": "<answer>x</answer>"},
+            ["hold a thought", "--reasoning-parser"],
+        ),
+        ({"content": None, "reasoning": "<answer>x</answer>"}, ["hold a thought"]),
+        ({"thinking": "<answer>x</answer>"}, ["hold a thought"]),
+        ({"content": "I do not know."}, ["0 of 2 episodes"]),
+    ],
+)
+def test_a_run_that_is_worth_nothing_says_so_once(chat, caplog, message, words):
+    policy = f"openai:{chat(lambda fields: (200, '', {'message': message})).url}"
+    env_args = {"tasks": "world-test"}
+    evaluate("MemToolQA-v0", policy, env_args=env_args, tasks="0:2")
+    collect("MemToolQA-v0", policy, [0, 1], env_args=env_args)
+    assert len(caplog.records) == 2  # one of each
+    assert all(word in record.getMessage() for word in words for record in caplog.records)

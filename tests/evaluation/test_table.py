@@ -92,6 +92,7 @@ def test_a_table_says_what_it_measured_and_what_failed(tmp_path):
     write_run(tmp_path / "base" / "a", {0: [1.0, None], 1: [0.0, 1.0]}, metrics=lambda task: {"return": 1.0})
     table = main_table("memagent", [tmp_path / "base"])
     assert "Percent, average@2 (return: a). Failed, and in no mean: 1 episodes of base/a." in table
+    assert body(table)[2] == ["base", *["100.00 (1 failed)"] * 2]  # the column and the average
 
 
 def test_what_cannot_be_a_table_is_one_line(tmp_path, capsys):
@@ -130,6 +131,11 @@ def test_an_ablation_of_the_retriever_may_be_allowed(tmp_path, capsys):
     [
         *[("mt_ppo", "Avg."), ("mt_ppo", "Avg. format"), ("tamtrl", "Average")],
         *[("mempo", "Avg F1"), ("mempo", "Avg EM"), ("mempo_tokens", "Avg TT"), ("mempo_tokens", "Avg PT")],
+        *[
+            (f"mempo_{hops}_hop", f"Avg {name}")
+            for hops in ("multi", "single")
+            for name in ("F1", "EM", "TT", "PT")
+        ],
     ],
 )
 def test_the_papers_rows_have_the_papers_averages(shape, title):

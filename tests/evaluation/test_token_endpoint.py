@@ -13,9 +13,10 @@ from tiny_model import CHAT_TEMPLATE
 
 from memenvs import collect
 from memenvs.core.servers import OpenAIClient
-from memenvs.evaluation.policies import ModelOptions, choose_policy
-from memenvs.models import HFPolicy, Reply
+from memenvs.models import ChatSettings, HFPolicy, Reply
 from memenvs.models.endpoint import served_window
+from memenvs.models.settings import ModelOptions
+from memenvs.rollout.policies import choose_policy
 
 REPLIES = (
     "<think>\nI look it up.\n</think>\n\n<search>the mayor of the town</search>",
@@ -86,6 +87,13 @@ def test_a_served_model_reads_the_tokens_that_it_was_trained_on(trained, gives_i
     assert stub.bodies[0]["stop_token_ids"] == [policy.tokenizer.eos_token_id]
 
 
+def test_a_run_without_the_form_that_is_asked_for_is_warned_of(trained, caplog):
+    with Completions([("I do not know.", {})] * 9) as stub:
+        play(stub, trained[1])
+    (record,) = caplog.records
+    assert "0 of 1 episodes" in record.getMessage()
+
+
 @pytest.mark.parametrize("left_out", [True, False])
 @pytest.mark.parametrize("names_it", [{"stop_reason": "</search>"}, {"matched_stop": "</search>"}])
 def test_the_text_of_a_server_without_ids_ends_in_its_stop_string(trained, left_out, names_it):
@@ -118,7 +126,8 @@ def test_a_prompt_that_fills_the_servers_window_gets_an_empty_reply(trained):
 
 @pytest.mark.parametrize("saved", [True, False])
 def test_control_tokens_are_split_as_the_model_was_saved_or_as_asked(tiny_model, tmp_path, saved):
-    HFPolicy(str(tiny_model), device="cpu", split_special_tokens=saved).save(tmp_path / "policy")
+    settings = ChatSettings(split_special_tokens=saved)
+    HFPolicy(str(tiny_model), device="cpu", chat_settings=settings).save(tmp_path / "policy")
     options = ModelOptions(tokens=str(tmp_path / "policy"), split_special_tokens=not saved)
     with Completions([]) as stub, gym.make("MemSearchQA-v0", **ENV) as env:
         _, model = choose_policy(f"openai:{stub.url}/v1", options).make(env)
@@ -149,7 +158,7 @@ def test_prompts_as_tokens_are_no_conversation(trained):
 def test_a_system_message_is_saved_with_a_policy(tiny_model, tmp_path):
     from memenvs.models.hf import load_chat_tokens
 
-    policy = HFPolicy(str(tiny_model), device="cpu", system_prompt="Be brief.")
+    policy = HFPolicy(str(tiny_model), device="cpu", chat_settings=ChatSettings(system_prompt="Be brief."))
     policy.save(tmp_path / "policy")
     again = HFPolicy.load(tmp_path / "policy", device="cpu")
     assert again.encode("Who?").tolist() == policy.encode("Who?").tolist()

@@ -11,9 +11,11 @@ import benchmarks
 from benchmarks import gpu
 
 
-@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
+@pytest.mark.parametrize(
+    "name", [module.name for module in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")]
+)
 def test_a_benchmark_uses_only_what_is_there(name):
-    importlib.import_module(f"benchmarks.{name}")
+    importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-KILLS = Path(__file__).parents[1] / "support" / "kills.py"
+ROOT = Path(__file__).parents[2]
 CASES = ["world over another", "lexical index", "sft", "judge"]
 
 
 def test_what_was_killed_or_found_a_full_disk_ends_with_the_same_files_when_started_again():
     for library in ("bm25s", "faiss", "sentence_transformers", "tyro"):
         pytest.importorskip(library)
-    command = [sys.executable, str(KILLS), "--kills", "2", "--fault", "kill", "full", "--case", *CASES]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    flags = ["--kills", "2", "--fault", "kill", "full", "--case", *CASES]
+    command = [sys.executable, "-m", "benchmarks.stress.kills", *flags]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-2000:]

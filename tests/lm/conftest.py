@@ -15,11 +15,11 @@ def smollm2():
 
 
 @pytest.fixture(scope="session")
-def scorer(smollm2):
-    return HFScorer(smollm2, dtype="bfloat16")
+def exact(smollm2):
+    return HFScorer(smollm2, dtype="float32")
 
 
 @pytest.fixture(scope="session")
-def template(scorer):
+def template(exact):
     """The model's chat around `{prompt}`."""
-    return ChatTokens(load_hf_tokenizer(None, scorer.model)).template
+    return ChatTokens(load_hf_tokenizer(None, exact.model)).template

@@ -1,4 +1,4 @@
-"""One step of each learner with a real model, in bfloat16 and with an adapter."""
+"""One step of each learner with a real model and an adapter, in the dtype that is fast here."""
 
 import json
 import math
@@ -32,17 +32,22 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_step_moves_the_adapter_and_leaves_a_policy_that_plays(name, smollm2, tmp_path):
     learner, settings = SETTINGS[name]
-    shared = {"model": "smollm2", "lora_rank": 4, "lr": 1e-3, "max_new_tokens": 32, "num_envs": 4}
-    args = get_type_hints(learner.train)["args"](
-        out=tmp_path / "run", dtype="bfloat16", **{**shared, **settings}
-    )
+    shared = {
+        "model": "smollm2",
+        "lora_rank": 4,
+        "lr": 1e-3,
+        "max_new_tokens": 32,
+        "num_envs": 4,
+        "micro_batch_tokens": 1024,
+    }
+    args = get_type_hints(learner.train)["args"](out=tmp_path / "run", **{**shared, **settings})
     training = learner.prepare(args)
     learner.train(training, args)
     (line,) = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert all(math.isfinite(value) for value in line.values() if isinstance(value, float))
     folder = tmp_path / "run" / "last" / "policy"
     assert sum(file.stat().st_size for file in folder.iterdir()) < 20_000_000  # the adapter alone
-    trained, base = HFPolicy.load(str(folder)), HFPolicy(smollm2, dtype="bfloat16")
+    trained, base = HFPolicy.load(str(folder)), HFPolicy(smollm2)
     ids = trained.encode("Which school educated Zitena Sonenko?")
     (reply,) = trained.sample([ids], [np.random.default_rng(0)], 8)
     assert reply.text

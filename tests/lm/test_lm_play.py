@@ -11,8 +11,8 @@ from command_line import evaluate as main
 from memenvs import evaluate, open_tasks
 from memenvs.core.episode_file import read_episodes
 from memenvs.data import bundled
-from memenvs.evaluation.policies import ModelOptions
 from memenvs.models.packaged import resolve
+from memenvs.models.settings import ModelOptions
 from memenvs.tasks.tokens import load_tokenizer
 
 ENV_ARGS = {"tasks": "world-test", "n_documents": 4, "chunk_size": 200, "max_memory": 32}
@@ -94,5 +94,5 @@ def test_a_process_that_trains_beside_others_converts_the_model_whatever_its_ran
 def test_the_bundled_general_tokenizer_is_that_of_the_packaged_model(smollm2):
     packaged, general = load_tokenizer(smollm2), load_tokenizer("general")
     assert general.backend.get_vocab() == packaged.backend.get_vocab()
-    texts = [*open_tasks("world-test").shown(range(200)), Path(__file__).read_text()]
+    texts = [*open_tasks("world-test").document_texts(range(200)), Path(__file__).read_text()]
     assert general.counts(texts) == packaged.counts(texts)

@@ -9,6 +9,7 @@ import gymnasium as gym
 import pytest
 from chat_stub import ChatStub
 
+from memenvs.core.episode import Episode
 from memenvs.core.errors import ServerError
 from memenvs.core.servers import OpenAIClient
 from memenvs.models.endpoint import (
@@ -250,20 +251,56 @@ def warned(caplog, *replies, fields=None):
     return len(caplog.records)
 
 
-EMPTY = Completion("", "length", message={"reasoning": "hm"})
+CUT = Completion("", "length", message={"reasoning": "hm"})
+OPEN = Completion("<think>\nOkay, let's see", "length")
+THOUGHT = Completion("", "stop", message={"reasoning": "<think>a</think><answer>b</answer>"})
+FINE = Completion("x", "stop")
 
 
 @pytest.mark.parametrize(
-    ("replies", "warnings"),
+    ("replies", "words"),
     [
-        ([EMPTY] * 8, 1),
-        ([EMPTY, *[Completion("x", "stop")] * 7], 0),
-        ([Completion("", "stop", message={"reasoning": "hm"})] * 8, 0),  # a thought may be the reply
-        ([Completion("", "tool_calls", message={"tool_calls": [{}]})] * 8, 0),
+        ([CUT] * 8, ["4 of 4 replies", "4 were cut", "--max-new-tokens"]),
+        ([OPEN] * 8, ["4 of 4 replies", "4 were cut"]),
+        ([Completion("half of an ans", "length")] * 8, ["4 were cut"]),
+        ([THOUGHT] * 8, ["4 of 4 replies", "4 hold a thought", "'stop'", "--reasoning-parser"]),
+        ([Completion(" \n", "stop", message={"thinking": "hm"})] * 8, ["4 hold a thought"]),
+        ([Completion("<think>hm</think>", "stop")] * 8, ["4 hold a thought"]),
+        ([Completion("", "content_filter")] * 8, ["4 are empty", "'content_filter'"]),
+        ([FINE, FINE, CUT, THOUGHT, CUT, THOUGHT], ["3 of 5 replies", "2 were cut", "1 hold a thought"]),
+        ([CUT, *[FINE] * 7], None),
+        ([Completion("", "tool_calls", message={"tool_calls": [{}]})] * 8, None),
     ],
 )
-def test_mostly_empty_replies_are_warned_of_once(caplog, replies, warnings):
-    assert warned(caplog, *replies) == warnings
+def test_replies_of_no_use_are_warned_of_once_with_what_to_change(caplog, replies, words):
+    assert warned(caplog, *replies) == (words is not None)
+    assert all(word in caplog.text for word in words or ())
+
+
+def test_few_replies_are_warned_of_at_the_end_of_their_run(caplog):
+    watch = Watch("http://server")
+    watch.see({}, THOUGHT)
+    assert not caplog.records
+    watch.end()
+    assert "1 of 1 replies" in caplog.text
+
+
+def test_episodes_without_the_form_are_warned_of_unless_their_replies_say_why(caplog):
+    watch = Watch("http://server")
+    for reply in [FINE] * 5:
+        watch.see({}, reply)
+        watch.see_episode(Episode(metrics={"format": 0.0}))
+    watch.end()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "0 of 4 episodes" in caplog.text
+    caplog.clear()
+    for format in (0.0, 0.5):
+        watch = Watch("http://server")
+        watch.see_episode(Episode(metrics={"format": format}))
+        watch.see_episode(Episode(error="gone", metrics={"format": 0.0}))
+        watch.end()
+        assert ("0 of 1 episodes" in caplog.text) == (not format)
+        caplog.clear()
 
 
 @pytest.mark.parametrize(

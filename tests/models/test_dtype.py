@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from command_line import evaluate as main  # noqa: E402
+from tiny_model import joined  # noqa: E402
 
 from memenvs.models import HFPolicy, hf, loading  # noqa: E402
 from memenvs.models.loading import computes_fast, load_model, own_device  # noqa: E402
@@ -102,7 +103,7 @@ def test_scores_in_bfloat16_are_near_those_in_float32(tiny_model):
 
 def test_log_probabilities_of_a_policy_in_bfloat16_are_near_those_in_float32(tiny_model):
     exact, near = (HFPolicy(tiny_model, device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
-    sequences, masks = sampled(exact)
+    sequences, masks = joined(*sampled(exact))
     with torch.no_grad():
         apart = near.forward(sequences, masks).logprobs - exact.forward(sequences, masks).logprobs
     assert 0 < apart.abs().max() < MOST_NATS
@@ -111,23 +112,17 @@ def test_log_probabilities_of_a_policy_in_bfloat16_are_near_those_in_float32(tin
 
 def test_sampled_log_probabilities_in_bfloat16_are_those_of_forward(tiny_model):
     policy = HFPolicy(tiny_model, device="cpu", dtype="bfloat16")
-    replies = policy.sample(
-        [policy.encode(prompt) for prompt in PROMPTS], [np.random.default_rng(i) for i in range(3)], 12
-    )
-    sequences, masks = sampled(policy)
+    prompts, replies = sampled(policy)
     with torch.no_grad():
-        again = policy.forward(sequences, masks).logprobs.numpy()
+        again = policy.forward(*joined(prompts, replies)).logprobs.numpy()
     # Sampling reads behind a cache and `forward` at once, which rounds differently.
     np.testing.assert_allclose(np.concatenate([r.logprobs for r in replies]), again, atol=MOST_NATS)
 
 
 def sampled(policy):
-    """Twelve tokens behind each prompt, with their masks."""
+    """The prompts, and twelve tokens behind each."""
     prompts = [policy.encode(prompt) for prompt in PROMPTS]
-    replies = policy.sample(prompts, [np.random.default_rng(i) for i in range(3)], 12)
-    sequences = [np.concatenate([p, r.ids]) for p, r in zip(prompts, replies, strict=True)]
-    masks = [np.arange(len(s)) >= len(p) for s, p in zip(sequences, prompts, strict=True)]
-    return sequences, masks
+    return prompts, policy.sample(prompts, [np.random.default_rng(i) for i in range(3)], 12)
 
 
 GPUS = [(None, "cuda:1"), ("0", "cuda:0"), ("3", "cuda:3"), ("5", "cuda:1")]

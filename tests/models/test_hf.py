@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 import torch
 import transformers
-from tiny_model import plain_logprobs
+from tiny_model import joined, plain_logprobs
 
 from memenvs.models import HFPolicy, SamplingParams
 from memenvs.wrappers.scorers.protocol import TokenPair
@@ -37,12 +37,8 @@ def replies(policy, limit=40, texts=TEXTS, seed=0):
     return policy.sample([policy.encode(text) for text in texts], rngs(len(texts), seed), limit)
 
 
-def joined(policy, found, texts=TEXTS):
-    """Sequences of prompt and reply, and which of their tokens the policy wrote."""
-    prompts = [policy.encode(text) for text in texts]
-    sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
-    response_masks = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
-    return sequences, response_masks
+def played(policy, found):
+    return joined([policy.encode(text) for text in TEXTS], found)
 
 
 def reference(policy, sequences, response_masks):
@@ -86,7 +82,7 @@ def test_the_global_generators_are_not_used(policy):
 
 def test_sampled_logprobs_are_those_of_the_definition(policy):
     found = replies(policy)
-    wanted = reference(policy, *joined(policy, found))
+    wanted = reference(policy, *played(policy, found))
     np.testing.assert_allclose(np.concatenate([r.logprobs for r in found]), wanted, rtol=0, atol=1e-4)
 
 
@@ -96,14 +92,14 @@ def test_sampled_logprobs_are_those_of_the_definition(policy):
 def test_forward_gives_the_logprobs_of_sampling(policy, model, settings):
     other = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(**settings))
     found = replies(other)
-    said = other.forward(*joined(other, found)).logprobs.detach().numpy()
+    said = other.forward(*played(other, found)).logprobs.detach().numpy()
     np.testing.assert_allclose(said, np.concatenate([r.logprobs for r in found]), rtol=0, atol=1e-4)
 
 
 def test_temperature_0_takes_the_likeliest_token_with_its_logprob_at_1(policy, model):
     greedy = HFPolicy(model, policy.tokenizer, chat=False, sampling_params=SamplingParams(temperature=0))
     found = replies(greedy)
-    sequences, response_masks = joined(greedy, found)
+    sequences, response_masks = played(greedy, found)
     np.testing.assert_allclose(
         np.concatenate([r.logprobs for r in found]),
         reference(greedy, sequences, response_masks),

@@ -16,9 +16,9 @@ import peft
 import torch
 import transformers
 from model_families import build
+from tiny_model import joined
 
 from memenvs import evaluate
-from memenvs.evaluation.policies import ModelOptions
 from memenvs.models import HFPolicy, LoRA
 from memenvs.models.lora import (
     MergedModel,
@@ -29,6 +29,7 @@ from memenvs.models.lora import (
     twin,
     without_adapter,
 )
+from memenvs.models.settings import ModelOptions
 from memenvs.models.small_gpt import save_small_gpt
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
@@ -221,10 +222,8 @@ def test_replies_are_sampled_with_the_adapter(any_policy):
         learned(any_policy, seed=seed)
         prompts = [any_policy.encode(text) for text in TEXTS]
         replies = any_policy.sample(prompts, [np.random.default_rng(i) for i in range(3)], 12)
-        whole = [np.concatenate([p, r.ids]) for p, r in zip(prompts, replies, strict=True)]
-        masks = [np.arange(len(w)) >= len(p) for w, p in zip(whole, prompts, strict=True)]
         with torch.no_grad():
-            wanted = any_policy.forward(whole, masks).logprobs.numpy()
+            wanted = any_policy.forward(*joined(prompts, replies)).logprobs.numpy()
         np.testing.assert_allclose(np.concatenate([r.logprobs for r in replies]), wanted, rtol=0, atol=1e-3)
 
 

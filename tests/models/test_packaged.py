@@ -164,11 +164,11 @@ def weights(model):
 
 
 def test_a_policy_and_a_scorer_take_its_name(tiny):
-    from memenvs.models import HFPolicy
+    from memenvs.models import ChatSettings, HFPolicy
     from memenvs.wrappers.registry import make_scorer
     from memenvs.wrappers.scorers import HFScorer
 
-    policy = HFPolicy("small", device="cpu", chat_args={})
+    policy = HFPolicy("small", device="cpu", chat_settings=ChatSettings())
     assert policy.tokenizer.name_or_path == str(resolve("small"))
     assert weights(policy.model) == weights(HFPolicy(tiny, device="cpu").model)
     assert weights(make_scorer("hf:small").model) == weights(policy.model)
@@ -196,27 +196,20 @@ def write_gguf(path, tokenizer, template):
     vocabulary = sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    start, end = (dict(vocabulary)[token] for token in ("<|im_start|>", "<|im_end|>"))
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name("Random")
-    writer.add_context_length(256)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(2 * WIDTH)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(1)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(1e4)
-    writer.add_vocab_size(len(vocabulary))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list([token for token, _ in vocabulary])
-    writer.add_token_types([3 if token in special else 1 for token, _ in vocabulary])
-    writer.add_token_merges([" ".join(merge) for merge in merges])
-    end = dict(vocabulary)["<|im_end|>"]
-    writer.add_bos_token_id(dict(vocabulary)["<|im_start|>"])
-    writer.add_eos_token_id(end)
-    writer.add_pad_token_id(end)
-    writer.add_chat_template(template)
+    fields = {
+        **{"name": "Random", "context_length": 256, "embedding_length": WIDTH, "block_count": 1},
+        **{"feed_forward_length": 2 * WIDTH, "head_count": 2, "head_count_kv": 1},
+        **{"layer_norm_rms_eps": 1e-5, "rope_freq_base": 1e4, "vocab_size": len(vocabulary)},
+        **{"tokenizer_model": "gpt2", "tokenizer_pre": "smollm"},
+        "token_list": [token for token, _ in vocabulary],
+        "token_types": [3 if token in special else 1 for token, _ in vocabulary],
+        "token_merges": [" ".join(merge) for merge in merges],
+        **{"bos_token_id": start, "eos_token_id": end, "pad_token_id": end, "chat_template": template},
+    }
+    for name, value in fields.items():
+        getattr(writer, f"add_{name}")(value)
     shapes = {
         "token_embd.weight": (len(vocabulary), WIDTH),
         "output_norm.weight": (WIDTH,),

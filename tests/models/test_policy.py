@@ -28,15 +28,16 @@ def chat():
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("torch")
     from memenvs.models.chat import ChatTokens
+    from memenvs.models.settings import ChatSettings
 
-    def make(template=CHAT_TEMPLATE, **arguments):
+    def make(template=CHAT_TEMPLATE, chat=None, ends=(), **settings):
         tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(bundled("tokenizers/world.json")),
             eos_token="<|endoftext|>",
             additional_special_tokens=["<|im_start|>", "<|im_end|>"],
             chat_template=template,
         )
-        return ChatTokens(tokenizer, **arguments)
+        return ChatTokens(tokenizer, chat, ends, ChatSettings(**settings))
 
     return make
 

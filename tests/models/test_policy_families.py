@@ -9,7 +9,6 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-import transformers
 from model_families import build
 
 from memenvs.models import HFPolicy
@@ -27,11 +26,6 @@ FAMILIES = [
     "OPT",
     "Bloom",
 ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model):
-    return transformers.AutoTokenizer.from_pretrained(tiny_model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

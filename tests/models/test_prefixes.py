@@ -200,11 +200,6 @@ def test_a_class_whose_attention_transformers_does_not_change_is_refused():
     assert not can_read_packed(model)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model):
-    return transformers.AutoTokenizer.from_pretrained(tiny_model)
-
-
 def group(rng):
     """Eight sequences of a prompt that is mostly shared, and masks of replies; one reply is empty."""
     start = rng.integers(3, 500, 60)

@@ -18,8 +18,8 @@ HALVES = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()  # sums: 0.5, 0.75, 0.875
 
 def sampled(uniforms, logits=HALVES, **settings):
     numbers = torch.tensor(uniforms, dtype=torch.float64)
-    ids, logprobs = sample_tokens(logits.expand(len(uniforms), -1), numbers, SamplingParams(**settings))
-    return ids.tolist(), logprobs.tolist()
+    ids, logprobs = sample_tokens(logits[None], numbers[None], SamplingParams(**settings))
+    return ids[0].tolist(), logprobs[0].tolist()
 
 
 def test_a_uniform_number_finds_the_token_whose_share_it_falls_in():

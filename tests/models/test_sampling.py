@@ -63,9 +63,35 @@ def test_rows_that_have_ended_are_removed_once_they_are_a_quarter(policy, reads)
 
 
 def test_rows_that_have_ended_stay_while_they_are_few(policy, reads):
-    prompts = [np.arange(100, 110)] * 5
+    prompts = [np.arange(100 + i, 110 + i) for i in range(5)]
     policy.sample(prompts, rngs(5), [1, 3, 3, 3, 3])  # four fifths still write
-    assert reads[2:] == [(5, 1), (5, 1)]
+    assert reads[-2:] == [(5, 1), (5, 1)]
+
+
+def same_and_other(*seeds):
+    return [np.random.default_rng(seed) for seed in seeds]
+
+
+def test_rows_with_the_same_prompt_and_the_same_tokens_so_far_are_read_as_one(policy, reads):
+    prompt = np.arange(100, 150)
+    together = policy.sample([prompt] * 5, same_and_other(0, 0, 1, 0, 1), 6)
+    assert reads[-5:] == [(2, 1)] * 5  # three rows draw by the numbers of seed 0, two by those of seed 1
+    for seed, reply in zip((0, 0, 1, 0, 1), together, strict=True):
+        assert reply.ids.tolist() == policy.sample([prompt], same_and_other(seed), 6)[0].ids.tolist()
+
+
+def test_rows_that_part_later_sample_what_each_samples_alone(policy, reads):
+    # with few likely tokens rows agree for some tokens, then part; some end early and leave their places
+    cold = policy.at_temperature(0.15)
+    prompts = [np.arange(100, 150), np.arange(300, 330)]
+    rows, limits = [prompts[i % 2] for i in range(16)], [3 + 5 * (i % 5) for i in range(16)]
+    together = cold.sample(rows, rngs(16), limits)
+    widths = [count for count, width in reads if width == 1]
+    for i, (prompt, limit) in enumerate(zip(rows, limits, strict=True)):
+        reply = cold.sample([prompt], rngs(16)[i : i + 1], limit)[0]
+        assert reply.ids.tolist() == together[i].ids.tolist()
+        np.testing.assert_allclose(reply.logprobs, together[i].logprobs, rtol=0, atol=1e-4)
+    assert widths[1] < max(widths)
 
 
 def test_a_row_that_has_ended_at_the_window_does_not_disturb_the_rest(policy):

@@ -14,7 +14,7 @@ pytest.importorskip("tensorboard")
 import transformers
 from tiny_model import CHAT_TEMPLATE, save_tiny_model
 
-from memenvs.baselines import grpo
+from memenvs.baselines.flags import main as learn
 from memenvs.models import HFPolicy, Reply
 from memenvs.rollout.collect import collect
 from memenvs.wrappers.registry import make_scorer
@@ -119,7 +119,7 @@ def test_an_argument_of_the_template_goes_from_a_learner_to_sampler_scorer_and_c
     flags = ["--model", model_of(SWITCH), "--out", str(out), "--env", "MemChunkQA-v0", "--reward", "infomem"]
     flags += ["--env-args", *(f"{name}={value}" for name, value in READING.items())]
     flags += ["--chat-args", "enable_thinking=false", "--groups", "1", "--group-size", "2", "--num-envs", "2"]
-    assert grpo.main([*flags, "--steps", "1", "--max-new-tokens", "4"]) == 0
+    assert learn(["grpo", *flags, "--steps", "1", "--max-new-tokens", "4"]) == 0
     assert asked
     assert all(request.prompt.endswith("assistant\n<think>\n\n</think>\n\n") for request in asked)
     saved = json.loads((out / "last" / "policy" / "policy.json").read_text())

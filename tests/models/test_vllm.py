@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from model_families import build
-from tiny_model import save_tiny_model
+from tiny_model import joined, save_tiny_model
 
 pytest.importorskip("vllm", reason="no vLLM here: `make test-vllm`")
 
@@ -44,10 +44,8 @@ def replies(policy, limit=40, texts=TEXTS):
 
 def evaluated(model, found, texts=TEXTS):
     """What transformers says of replies."""
-    prompts = [model.encode(text) for text in texts]
-    sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in zip(prompts, found, strict=True)]
-    masks = [np.arange(len(s)) >= len(prompt) for s, prompt in zip(sequences, prompts, strict=True)]
-    return model.forward(sequences, masks).logprobs.detach().numpy()
+    whole = joined([model.encode(text) for text in texts], found)
+    return model.forward(*whole).logprobs.detach().numpy()
 
 
 def check(model, found):
@@ -172,3 +170,10 @@ def test_logprobs_are_those_at_the_temperature(tiny_model, model):
         HFPolicy(model.model, model.tokenizer, chat=False, sampling_params=WARM),
         replies(warm),
     )
+
+
+@pytest.mark.parametrize("params", [GREEDY, SamplingParams()], ids=["greedy", "sampled"])
+def test_an_id_that_no_token_has_is_never_sampled(tmp_path, params):
+    folder = save_tiny_model(tmp_path / "padded", tied=False, spare_rows=1024)
+    padded = VLLMPolicy(str(folder), chat=False, sampling_params=params, engine=ENGINE)
+    assert max(reply.ids.max() for reply in replies(padded)) < 4096

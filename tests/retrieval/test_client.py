@@ -6,7 +6,6 @@ import gc
 import os
 import threading
 import time
-from email.utils import formatdate
 
 import pytest
 from json_stub import JSONStub
@@ -145,24 +144,6 @@ def test_the_query_of_an_address_is_sent_and_not_shown(server):
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_server_that_has_moved_is_found(server, status):
-    found = server.answer
-    server.answer = lambda path, fields: found(path, fields) if path == "/moved" else (status, {})
-    server.location = "/moved"
-    assert client(server).search(["a"], 1).ids == [["id of a"]]
-
-
-def test_a_token_that_a_server_repeats_is_not_shown(server, monkeypatch, tmp_path):
-    (tmp_path / "token").write_text("s3cret\n")
-    monkeypatch.setenv("MEMENVS_TOKEN_FILE", str(tmp_path / "token"))
-    server.answer = lambda path, fields: (401, {"detail": "no such token as s3cret"})
-    with pytest.raises(ServerError, match="no such token as") as refused:
-        HTTPRetriever(server.url).search(["a"], 1)
-    assert server.headers[0]["Authorization"] == "Bearer s3cret"
-    assert "s3cret" not in str(refused.value)
-
-
 def test_a_token_that_fits_in_no_header_is_refused_without_being_shown(monkeypatch, tmp_path):
     (tmp_path / "token").write_text("s3cret\x07")
     monkeypatch.setenv("MEMENVS_TOKEN_FILE", str(tmp_path / "token"))
@@ -171,34 +152,9 @@ def test_a_token_that_fits_in_no_header_is_refused_without_being_shown(monkeypat
     assert "s3cret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("wait", "least"), [("3", 3.0), ("3.5", 3.5), ("date", 2.0), ("soon", 0.001)])
-def test_a_busy_server_is_asked_again_when_it_says(server, monkeypatch, wait, least):
-    pauses = []
-    monkeypatch.setattr(time, "sleep", pauses.append)  # the stub's naps are here, too
-    server.wait = formatdate(time.time() + 4, usegmt=True) if wait == "date" else wait
-    server.script = [429]
-    client(server).search(["a"], 1)
-    assert least <= max(pauses) <= 4.0
-
-
-@pytest.mark.parametrize("fault", [503, 500, 501, 520, 529, 429, 408, "drop"])
-def test_a_passing_fault_is_tried_again(server, fault):
-    server.script = [fault, fault]
+def test_a_passing_fault_is_tried_again(server):
+    server.script = [503, "drop"]
     assert client(server, tries=3).search(["a"], 1).ids == [["id of a"]]
-
-
-def test_a_lasting_fault_is_one_error_with_tries_and_reason(server):
-    server.script = [503] * 9
-    with pytest.raises(ServerError, match=r"in 3 tries over .* \(last: HTTP 503: status 503\)"):
-        client(server, tries=3).search(["a"], 1)
-    assert len(server.bodies) == 3
-
-
-def test_a_refusal_is_not_tried_again(server):
-    server.script = [422]
-    with pytest.raises(ValueError, match="refused the request, HTTP 422: status 422"):
-        client(server).search(["a"], 1)
-    assert len(server.bodies) == 1
 
 
 OTHERS = [
@@ -248,12 +204,6 @@ def test_a_long_query_is_truncated_before_it_is_sent(server):
 
 def test_the_address_of_a_server_is_a_spec(server):
     assert load_retriever(server.url).search(["a"], 1).ids == [["id of a"]]
-
-
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://", "http://x:port", "http://[::1"])
-def test_a_malformed_address_is_refused(url):
-    with pytest.raises(ValueError, match="an address is http://host:port"):
-        HTTPRetriever(url)
 
 
 def test_a_server_elsewhere_is_asked_through_the_proxy_of_the_environment(server, monkeypatch):

@@ -96,7 +96,43 @@ def test_a_malformed_line_is_refused_by_its_number(tmp_path, line):
         ("dpr.tsv", 'id\ttext\ttitle\n1\t"A ""b""\tc"\tT\n', Passage("1", '"T"\nA "b"\tc')),
         ("marco.tsv", '1\t"One" and\n', Passage("1", '"One" and')),
         ("bare.tsv", "1\tOne.\tT\n", Passage("1", '"T"\nOne.')),
-        ("rest.tsv", "id\ttext\n1\tOne.\tT\tU\n", Passage("1", "One.")),
+        (
+            "docs.tsv",
+            "D1\thttps://a.b/c\tThe dam\tAnn built the dam.\n",
+            Passage("D1", '"The dam"\nAnn built the dam.'),
+        ),
+        ("docs.tsv", "D1\thttps://a.b/c\t\tAnn built the dam.\n", Passage("D1", "Ann built the dam.")),
+        ("head.tsv", "docid\turl\ttitle\tbody\nD1\thttps://a.b/c\tDam\tOne.\n", Passage("D1", '"Dam"\nOne.')),
+        ("head.tsv", 'pid\tpassage\n1\t"One" and "two\n', Passage("1", '"One" and "two')),
+        ("head.csv", "Doc_ID,Heading,Content\r\n1,Dam,One.\r\n", Passage("1", '"Dam"\nOne.')),
+        ("pandas.tsv", 'id\ttext\ttitle\n1\t"One\nand"\tT\n', Passage("1", '"T"\nOne\nand')),
+        ("quoted.tsv", '"id"\t"text"\n"1"\t"One."\n', Passage("1", "One.")),
+        ("bare.tsv", '1\t"A ""b""\tc"\tT\n', Passage("1", '"T"\nA "b"\tc')),
+        (
+            "bare.tsv",
+            "1\tThe dam\tAnn Lee built the dam in 1933.\n",
+            Passage("1", '"The dam"\nAnn Lee built the dam in 1933.'),
+        ),
+        ("bare.csv", '2,"Bo, the miller",Mill\n', Passage("2", '"Mill"\nBo, the miller')),
+        ("bare.csv", '2,"Bo, the\nmiller"\n', Passage("2", "\nBo, the\nmiller")),
+        ("dpr.tsv", 'id\ttext\ttitle\n1\t"God granted it"\tAaron\n', Passage("1", '"Aaron"\nGod granted it')),
+        ("marco.tsv", '1\t"All of it."\n', Passage("1", '"All of it."')),
+        ("pandas.csv", ",id,text\n0,a,Ann\n", Passage("a", "Ann")),
+        ("no_ids.csv", 'text\n"One, two"\n', Passage("0", "One, two")),
+        (
+            "no_ids.tsv",
+            "The dam\tAnn Lee built the dam.\n",
+            Passage("0", '"The dam"\nAnn Lee built the dam.'),
+        ),
+        ("no_ids.jsonl", '{"title": "T", "text": "One."}', Passage("0", '"T"\nOne.')),
+        ("cjk.tsv", "1\t1933年建成的水坝\n", Passage("1", "1933年建成的水坝")),
+        ("v2.jsonl", '{"pid": "p1", "passage": "One.", "docid": "d1"}', Passage("p1", "One.")),
+        ("titled.jsonl", '{"id": "1", "title": "T", "contents": "One."}', Passage("1", '"T"\nOne.')),
+        (
+            "titled.jsonl",
+            '{"id": "1", "title": "T", "contents": "\\"T\\"\\nOne."}',
+            Passage("1", '"T"\nOne.'),
+        ),
         ("long.tsv", f"1\t{'a ' * 100_000}\n", Passage("1", "a " * 100_000)),
         ("long.csv", f"id,text\n1,{'a ' * 100_000}\n", Passage("1", "a " * 100_000)),
     ],
@@ -106,6 +142,31 @@ def test_corpora_are_read_as_others_publish_them(tmp_path, name, content, passag
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
     assert list(read_corpus(tmp_path / name)) == [passage]
     assert list(read_corpus(tmp_path / f"{name}.gz")) == [passage]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("codes.tsv", "1\t7\n"),
+        ("equal.tsv", "1\tAnn Lee\tBo Kim\n"),
+        ("many.tsv", "1\tdam\tThe text of it.\ten\n"),
+        ("names.tsv", "number\tsentence\n1\tAnn Lee built the dam.\n"),
+        ("header.tsv", "docid\turl\tabstract\nD1\thttps://a.b/c\tOne.\n"),
+        ("twice.tsv", "d1\tAnn Lee built it.\nd1\tBo Kim runs it.\n"),
+        ("torn.csv", "1,Ann built it,Dam\n2,Bo, the miller,Mill\n"),
+        ("torn.csv", "Ann Lee, who built the dam.\nBo Kim, who runs it.\n"),
+        ("torn.csv", "id,text\n1,Bo, the miller\n"),
+        ("late.tsv", "".join(f"{n}\tA text.\n" for n in range(99)) + "99\n"),
+        ("mixed.jsonl", '{"id": "1", "text": "a"}\n{"text": "b"}\n'),
+        ("mixed.jsonl", '{"text": "a"}\n{"id": "1", "text": "b"}\n'),
+        ("misspelt.jsonl", '{"id": "1", "passages": "a"}\n'),
+    ],
+)
+def test_a_corpus_whose_parts_cannot_be_told_apart_is_refused_in_one_line(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / name))) as refusal:
+        list(read_corpus(tmp_path / name))
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +182,13 @@ def test_a_damaged_file_is_named(tmp_path, name, content):
 def test_a_corpus_may_be_parquet(tmp_path):
     pq.write_table(pa.Table.from_pylist([{"docid": "1", "text": "One."}]), tmp_path / "c.parquet")
     assert list(read_corpus(tmp_path / "c.parquet")) == [Passage("1", "One.")]
+
+
+def test_passages_of_several_files_without_ids_are_numbered_through(tmp_path):
+    for number in range(2):
+        (tmp_path / f"part-{number}.txt").write_text(f"The dam {number}\tAnn Lee built the dam.\n")
+    passages = read_corpus(tmp_path / "part-*.txt")
+    assert [(passage.id, passage.title) for passage in passages] == [("0", "The dam 0"), ("1", "The dam 1")]
 
 
 def test_a_text_of_several_lines_without_a_title_has_none(tmp_path):

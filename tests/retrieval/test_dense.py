@@ -13,8 +13,8 @@ from full_disk import files_up_to
 pytest.importorskip("faiss")
 pytest.importorskip("sentence_transformers")
 
-from memenvs.build.index import build_index
 from memenvs.retrieval import Corpus
+from memenvs.retrieval.build import build_index
 from memenvs.retrieval.dense import (
     DenseRetriever,
     Nearest,
@@ -50,6 +50,12 @@ def folder(corpus, encoder, tmp_path_factory):
     out = tmp_path_factory.mktemp("dense") / "index"
     build_index(corpus, out, "flat", encoder)
     return out
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    """A copy of the index, to be changed."""
+    return shutil.copytree(folder, tmp_path / "index")
 
 
 class Dying:
@@ -106,9 +112,8 @@ def test_passages_come_from_the_mapped_corpus(folder, encoder):
 
 @pytest.mark.parametrize("index", ["hnsw", "ivfpq"])
 def test_an_approximate_index_has_its_recall_measured_and_the_exact_scores(
-    folder, corpus, encoder, tmp_path, index
+    folder, copy, corpus, encoder, index
 ):
-    copy = shutil.copytree(folder, tmp_path / "index")
     assert build_index(corpus, copy, index, encoder).recall["recall"] > 0.9
     flat = DenseRetriever(folder, encoder).search(["the engine"], 1)
     assert DenseRetriever(copy, encoder).search(["the engine"], 1).scores == flat.scores
@@ -134,8 +139,8 @@ def test_a_killed_build_resumes_where_it_stopped(corpus, encoder, folder, tmp_pa
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), np.load(folder / "vectors.npy"), atol=1e-5)
 
 
-def test_a_build_killed_after_its_last_passage_encodes_nothing_again(corpus, encoder, folder, tmp_path):
-    copy, counting = shutil.copytree(folder, tmp_path / "index"), Dying(encoder)
+def test_a_build_killed_after_its_last_passage_encodes_nothing_again(corpus, encoder, folder, copy):
+    counting = Dying(encoder)
     (copy / "index.json").unlink()
     (copy / "vectors.npy").rename(copy / "vectors.npy.partial")
     build_index(corpus, copy, "flat", counting)
@@ -165,8 +170,7 @@ def test_the_vectors_have_their_room_on_the_disk_before_the_first_is_encoded(cor
     assert status.st_blocks * 512 >= status.st_size > 4 * 1_200 * encoder.dimension
 
 
-def test_an_index_whose_end_does_not_fit_on_the_disk_is_an_error(corpus, encoder, folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "index")
+def test_an_index_whose_end_does_not_fit_on_the_disk_is_an_error(corpus, encoder, copy):
     build_index(corpus, copy, "hnsw", encoder)
     size = (copy / "index.faiss").stat().st_size
     (copy / "index.faiss").unlink()
@@ -177,16 +181,13 @@ def test_an_index_whose_end_does_not_fit_on_the_disk_is_an_error(corpus, encoder
     DenseRetriever(copy, encoder)
 
 
-def test_a_second_kind_of_index_needs_no_encoding(folder, corpus, encoder, tmp_path):
-    copy, counting = shutil.copytree(folder, tmp_path / "index"), Dying(encoder)
+def test_a_second_kind_of_index_needs_no_encoding(copy, corpus, encoder):
+    counting = Dying(encoder)
     build_index(corpus, copy, "hnsw", counting)
     assert counting.encoded == 0
 
 
-def test_building_over_the_vectors_of_another_corpus_is_refused_and_changes_nothing(
-    folder, corpus, encoder, tmp_path
-):
-    copy = shutil.copytree(folder, tmp_path / "index")
+def test_building_over_the_vectors_of_another_corpus_is_refused_and_changes_nothing(copy, corpus, encoder):
     other = Corpus.from_documents(DOCUMENTS[:300])
     with pytest.raises(ValueError, match=f"corpus {corpus.sha256}, this build has corpus {other.sha256}"):
         build_index(other, copy, "flat", encoder)
@@ -256,8 +257,7 @@ def test_a_lexical_folder_is_not_opened_as_dense(corpus, tmp_path, encoder):
         DenseRetriever(tmp_path, encoder)
 
 
-def test_a_card_of_another_format_is_refused_with_both(folder, encoder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "index")
+def test_a_card_of_another_format_is_refused_with_both(copy, encoder):
     card = json.loads((copy / "index.json").read_text())
     (copy / "index.json").write_text(json.dumps({**card, "format": 99}))
     with pytest.raises(ValueError, match="format 99, this memenvs reads 1"):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from json_stub import JSONStub
 
-from memenvs.build.index import build_index
 from memenvs.core.errors import ServerError
+from memenvs.retrieval.build import build_index
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.dense import DenseRetriever
 from memenvs.retrieval.encoder import Encoder, PrefixedEncoder, check_encoder, load_encoder
@@ -284,6 +284,11 @@ def endpoint(monkeypatch):
         yield server
 
 
+@pytest.fixture
+def remote(endpoint):
+    return load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
+
+
 def test_an_endpoint_encodes_with_prefixes_to_unit_vectors(endpoint):
     encoder = load_encoder(f"openai:tiny@{endpoint.url}/v1", "q ", None, 256, None)
     np.testing.assert_allclose(encoder.queries(["abc"]), [[5 / 29**0.5, 2 / 29**0.5]])
@@ -298,9 +303,9 @@ def test_a_vector_without_a_direction_is_refused():
             load_encoder(f"openai:tiny@{server.url}", None, None, 256, None)
 
 
-def test_texts_beyond_a_request_keep_their_order(endpoint):
+def test_texts_beyond_a_request_keep_their_order(remote):
     texts = ["x" * n for n in range(1, 301)]
-    vectors = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None).passages(texts)
+    vectors = remote.passages(texts)
     np.testing.assert_allclose(2 * vectors[:, 0] / vectors[:, 1], np.arange(1, 301), rtol=1e-5)
 
 
@@ -309,18 +314,16 @@ def is_right(vectors, texts) -> bool:
 
 
 @pytest.mark.parametrize(("limit", "status"), [(32, 422), (32, 413), (10, 400), (1, 400)])
-def test_requests_become_as_small_as_the_server_wants_them(endpoint, limit, status):
+def test_requests_become_as_small_as_the_server_wants_them(endpoint, remote, limit, status):
     def answer(path, fields):
-        return (
-            embeddings(path, fields) if len(fields["input"]) <= limit else (status, {"message": "batch size"})
-        )
+        too_many = len(fields["input"]) > limit
+        return (status, {"message": "batch size"}) if too_many else embeddings(path, fields)
 
     endpoint.answer = answer
-    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
     texts = ["x" * n for n in range(1, 201)]
-    assert is_right(encoder.passages(texts), texts)
+    assert is_right(remote.passages(texts), texts)
     endpoint.bodies.clear()
-    assert is_right(encoder.passages(texts), texts)
+    assert is_right(remote.passages(texts), texts)
     assert max(len(body["input"]) for body in endpoint.bodies) <= limit
 
 
@@ -330,30 +333,29 @@ def picky(path, fields):
     return (400, {"error": {"message": "cannot read this"}}) if bad else embeddings(path, fields)
 
 
-def test_a_text_that_is_too_long_for_the_server_is_cut_and_the_others_are_sent_whole(endpoint):
+def test_a_text_that_is_too_long_for_the_server_is_cut_and_the_others_are_sent_whole(endpoint, remote):
     endpoint.answer = picky
-    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
-    for encode in (encoder.queries, encoder.passages):
+    for encode in (remote.queries, remote.passages):
         assert is_right(encode(["abc", "x" * 300, "y" * 99]), ["abc", "x" * 75, "y" * 99])
 
 
-def test_a_refused_query_and_a_blank_one_find_nothing_and_the_others_their_passages(endpoint, tmp_path):
+def test_a_refused_query_and_a_blank_one_find_nothing_and_the_others_their_passages(
+    endpoint, remote, tmp_path
+):
     endpoint.answer = picky
     corpus = Corpus.from_documents([("short", "A", "b"), ("long", "A", "b" * 90)])
-    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
-    build_index(corpus, tmp_path / "index", "flat", encoder)
-    retriever = DenseRetriever(tmp_path / "index", encoder)
+    build_index(corpus, tmp_path / "index", "flat", remote)
+    retriever = DenseRetriever(tmp_path / "index", remote)
     with pytest.warns(UserWarning, match="the query 'a secret' finds nothing: .*cannot read this"):
         found = retriever.search(["c" * 95, "a secret", "", "c"], 1)
     assert found.ids == [["long"], [], [], ["short"]]
     assert [len(row) for row in found.scores] == [1, 0, 0, 1]
 
 
-def test_a_refused_passage_ends_the_build_with_its_text(endpoint):
+def test_a_refused_passage_ends_the_build_with_its_text(endpoint, remote):
     endpoint.answer = picky
-    encoder = load_encoder(f"openai:tiny@{endpoint.url}", None, None, 256, None)
     with pytest.raises(ServerError, match=r"cannot read this.*a secret"):
-        encoder.passages(["abc", "a secret"])
+        remote.passages(["abc", "a secret"])
 
 
 def test_an_index_of_an_endpoint_is_searched_through_it_also_at_another_address(endpoint, tmp_path):
@@ -365,3 +367,17 @@ def test_an_index_of_an_endpoint_is_searched_through_it_also_at_another_address(
     assert moved.search(["c" * 95], 1).ids == [["long"]]
     with pytest.raises(ValueError, match="was built with an encoder of fingerprint"):
         DenseRetriever(tmp_path / "index", f"openai:other@{endpoint.url}/v1")
+
+
+def test_an_index_holds_no_secret_of_its_encoders_address_and_asks_for_it(endpoint, tmp_path):
+    pytest.importorskip("faiss")
+    name = f"openai:tiny@{endpoint.url}/v1?sig=hidden"
+    corpus = Corpus.from_documents([("short", "A", "b"), ("long", "A", "b" * 90)])
+    build_index(corpus, tmp_path / "index", "flat", load_encoder(name, None, None, 256, None))
+    assert not any(
+        b"hidden" in file.read_bytes() for file in (tmp_path / "index").iterdir() if file.is_file()
+    )
+    with pytest.raises(ValueError, match="without its secrets"):
+        DenseRetriever(tmp_path / "index")
+    assert DenseRetriever(tmp_path / "index", name).search(["a"], 1).ids
+    assert all(path.endswith("?sig=hidden") for path in endpoint.paths)

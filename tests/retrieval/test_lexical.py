@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 from full_disk import files_up_to
 from small_world import WORLD
 
-from memenvs.build.index import build_index
+from memenvs.commands import main
 from memenvs.retrieval import Corpus, load_retriever
+from memenvs.retrieval.build import build_index
 from memenvs.retrieval.lexical import LexicalRetriever, rank, words
 
 
@@ -146,6 +148,18 @@ def test_a_retriever_is_loaded_once_a_process(world, tmp_path):
 def test_an_unknown_spec_names_the_forms(spec):
     with pytest.raises(ValueError, match="lexical:INDEX_OR_TASK_SET"):
         load_retriever(spec)
+
+
+def test_a_folder_of_shards_is_searched_and_indexed_as_one_corpus(tmp_path):
+    (tmp_path / "shards").mkdir()
+    for number, word in enumerate(("engine", "moth")):
+        record = json.dumps({"id": word, "text": f"the {word}"})
+        (tmp_path / "shards" / f"part-{number}.jsonl").write_text(record)
+    assert load_retriever(f"lexical:{tmp_path}/shards").search(["moth"], 1).ids == [["moth"]]
+    assert load_retriever(f"lexical:{tmp_path}/shards/part-*.jsonl").search(["engine"], 1).ids == [["engine"]]
+    arguments = ["--corpus", f"{tmp_path}/shards", "--index", "lexical", "--out", f"{tmp_path}/index"]
+    assert main(["build", "index", *arguments]) == 0
+    assert load_retriever(f"lexical:{tmp_path}/index").search(["moth"], 1).ids == [["moth"]]
 
 
 def test_a_folder_without_an_index_names_the_command(tmp_path):

@@ -19,13 +19,15 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+import uvicorn
 from starlette.exceptions import HTTPException
 
-from memenvs.build.index import build_index
 from memenvs.commands import main
 from memenvs.core.errors import ServerError
+from memenvs.core.servers import allowed_hosts
 from memenvs.retrieval import Corpus
 from memenvs.retrieval import server as server_module
+from memenvs.retrieval.build import build_index
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.lexical import LexicalRetriever
 from memenvs.retrieval.protocol import Hits, Passage
@@ -301,6 +303,40 @@ def test_it_listens_on_loopback_only(server):
         socket.create_connection(("127.0.0.2", server.port), timeout=1).close()  # 0.0.0.0 would take it
 
 
+@pytest.mark.parametrize("path", ["/health", "/retrieve", "/nowhere"])
+def test_a_request_that_names_another_host_is_refused(server, path):
+    headers = {"Authorization": "Bearer secret", "Host": f"evil.example:{server.port}"}
+    assert httpx.get(server.url + path, headers=headers, trust_env=False).status_code == 400
+    for name in ("localhost", "127.0.0.1", "[::1]"):
+        headers["Host"] = f"{name}:{server.port}"
+        assert httpx.get(server.url + path, headers=headers, trust_env=False).status_code != 400
+
+
+def test_a_server_that_is_open_to_the_network_may_have_any_name():
+    assert [allowed_hosts(host) for host in ("0.0.0.0", "::", "node-7")] == [["*"]] * 3
+    assert "127.0.0.2" in allowed_hosts("127.0.0.2")
+
+
+def test_a_request_that_does_not_arrive_in_time_is_hung_up_on(app, monkeypatch, caplog):
+    monkeypatch.setattr(server_module, "MAX_SECONDS", 0.2)
+    config = uvicorn.Config(app, port=0, http=server_module.PatientProtocol, log_config=None, ws="none")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    while not running.started:
+        time.sleep(0.01)
+    port = running.servers[0].sockets[0].getsockname()[1]
+    half = b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    for sent in (b"", b"POST /retr", half, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + half):
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+            client.sendall(sent)
+            while client.recv(65_536):
+                pass  # until it is closed
+    running.should_exit = True
+    thread.join()
+    assert "Traceback" not in caplog.text
+
+
 def test_clients_that_hang_up_do_not_affect_others(index):
     server = Process(index)
     body = json.dumps({"queries": ["word1"]}).encode()
@@ -384,7 +420,7 @@ def test_an_index_or_a_token_that_is_missing_is_an_error_at_the_door(index, tmp_
 
 def test_importing_retrieval_loads_no_heavy_library():
     code = (
-        "import sys, memenvs, memenvs.retrieval, memenvs.build.index, memenvs.commands.serve\n"
+        "import sys, memenvs, memenvs.retrieval, memenvs.retrieval.build, memenvs.commands.serve\n"
         "print({'torch', 'faiss', 'bm25s', 'uvicorn', 'starlette', 'transformers'} & set(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

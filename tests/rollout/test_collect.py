@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from made_episodes import after, before, give, reply
 
-from memenvs import collect
+from memenvs import ENV_IDS, collect
 from memenvs.core.episode import Credit, Episode, Reply, Sample, Turn, valid
+from memenvs.core.episode_file import encode
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.collect import Loop, begin, maker, step
 from memenvs.rollout.policy import (
@@ -94,7 +95,7 @@ class TestAppend:
 
         for episode, env in zip(collect(make, ScriptedPolicy(echo), [7, 8]), envs, strict=True):
             (sample,) = episode.samples
-            history = env.unwrapped.episode.history
+            history = env.unwrapped.state.history
             assert history.startswith(text(sample.ids))
             assert history[len(text(sample.ids)) :].startswith("\nThe board is now")  # the last feedback
 
@@ -446,8 +447,17 @@ class TestPolicies:
         assert not second.error
 
     def test_what_is_no_policy_is_refused(self):
-        with pytest.raises(TypeError, match="got int"):
+        with pytest.raises(TypeError, match="got 3"):
             as_policy(3)
+
+
+@pytest.mark.parametrize("env", ENV_IDS)
+def test_an_environment_that_played_others_before_plays_the_episodes_of_a_new_one(env):
+    def make(env, seed):
+        return make_policy(("random_text", "gold")[seed % 2], env, seed)
+
+    kept, new = (collect(env, made_policy(make), range(3), 2, concurrency=count) for count in (1, 6))
+    assert [encode(episode) for episode in kept] == [encode(episode) for episode in new]
 
 
 def test_an_episode_played_by_hand_is_the_one_of_collect():

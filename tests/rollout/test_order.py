@@ -7,6 +7,7 @@ import gymnasium as gym
 import pytest
 
 from memenvs.baselines import grpo, sft
+from memenvs.baselines.lessons import demonstrations
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.rollout.order import MOST_SHUFFLED, draw_tasks
@@ -115,7 +116,7 @@ def test_a_teacher_plays_each_task_once(tiny_model, small, tmp_path):
     args = arguments(
         sft, tiny_model, tmp_path / "run", env_args={"tasks": small}, teacher="gold", episodes=10
     )
-    shown = [lesson.turns[0].observation for lesson in sft.demonstrations(args, 10)]
+    shown = [lesson.turns[0].observation for lesson in demonstrations(args, 10)]
     env = gym.make("MemToolQA-v0", tasks=small)
     assert {*shown} == {env.reset(options={"task": task})[0] for task in range(10)}
     assert len({*shown}) == 10

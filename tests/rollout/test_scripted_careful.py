@@ -57,5 +57,5 @@ def test_it_calls_the_tool_for_the_question_and_answers_what_the_result_holds():
 
 
 def test_another_environment_is_refused_in_one_line():
-    with pytest.raises(ValueError, match="unknown policy 'careful'; choose one of gold"):
+    with pytest.raises(ValueError, match="no policy 'careful'; choose one of gold"):
         make_policy("careful", gym.make("MemSearchQA-v0", tasks="world-test"))

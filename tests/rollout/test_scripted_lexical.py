@@ -8,7 +8,7 @@ import pytest
 import memenvs  # noqa: F401
 from memenvs.envs.search_forms import FORMS
 from memenvs.rollout.collect import collect
-from memenvs.rollout.scripted import LexicalSearcher, make_policy
+from memenvs.rollout.scripted import lexical_searcher, make_policy
 from memenvs.tasks.metrics import extract_answer
 
 
@@ -42,7 +42,7 @@ def test_it_calls_the_tool_once():
 def test_nothing_is_answered_from_nothing():
     env = gym.make("MemSearchQA-v0", tasks="world-test").unwrapped
     _, info = env.reset(seed=0)
-    reply = LexicalSearcher(env)("<information></information>", {**info, "turn": 1})
+    reply = lexical_searcher(env)("<information></information>", {**info, "turn": 1})
     assert reply == "<think></think><answer></answer>"
 
 
@@ -55,7 +55,7 @@ def test_each_of_several_questions_is_answered_from_its_own_best_line():
         "<information>Doc 1(Title: Ada) Ada was born in Oxford.\n"
         "Doc 2(Title: Tower of Lun) It was built by Bob Stone.</information>\n\n"
     )
-    reply = LexicalSearcher(env)(observation, {"turn": 1})
+    reply = lexical_searcher(env)(observation, {"turn": 1})
     assert reply == "<think></think><answer>Oxford; Bob Stone</answer>"
 
 

@@ -1,5 +1,8 @@
 """Collections of levels in the forms in which people publish them."""
 
+import bz2
+import zipfile
+
 import pytest
 
 from memenvs.sokoban import XSB, LevelError, LevelSet, to_text
@@ -7,6 +10,11 @@ from memenvs.sokoban import XSB, LevelError, LevelSet, to_text
 ONE = "######\n#@$. #\n######\n"
 TWO = "#######\n#  @$.#\n#######\n"
 BOTH = [ONE.strip(), TWO.strip()]
+
+
+def spaced(between):
+    """Both boards with a text between the symbols of each row."""
+    return "\n\n".join("\n".join(between.join(row) for row in board.splitlines()) for board in BOTH)
 
 
 @pytest.fixture
@@ -74,6 +82,18 @@ FORMS = {
             str.maketrans("#$", "X*")
         )
     ),
+    "blanks between symbols": spaced(" "),
+    "tabs between symbols": spaced("\t"),
+    "RAGEN's print": "\n\n".join(
+        "\n".join("".join(f" {symbol} \t" for symbol in row) for row in board.splitlines()) for board in BOTH
+    ).translate(str.maketrans("@$.", "PXO")),
+    "Reasoning Gym's print": spaced(" ").translate(str.maketrans("#@$.", "+*@X")).replace("   ", " - "),
+    "spaced boards with nothing between them": spaced(" ").replace("\n\n", "\n"),
+    "runs with blanks, a row a line": "6#\n#@$. #\n6#\n\n7#\n#2 @$.#\n7#\n",
+    "runs with blanks, a level a line": "6#|#@$. #|6#\n7#|#2 @$.#|7#\n",
+    "runs with blanks around bars": "6# | #@$.-# | 6#\n7# | #2-@$.# | 7#\n",
+    "runs that are indented": "   6#\n   #@$. #\n   6#\n\n 7#\n #2-@$.#\n 7#\n",
+    "a note of the variant": f"Variant: Sokoban\n\n{ONE}\n{TWO}",
     "slc": (
         '<?xml version="1.0" encoding="ISO-8859-1"?>\n<SokobanLevels><Title>Größe &amp; O</Title>'
         "<LevelCollection>"
@@ -140,3 +160,44 @@ def test_a_bad_level_of_an_slc_file_is_named_by_its_id(load):
 def test_broken_xml_is_refused(load):
     with pytest.raises(LevelError):
         load("<SokobanLevels><Level><L>####</L>")
+
+
+HEX = "  # # # #\n # . $ @ #\n  # # # #\n"
+OTHER_GAMES = {
+    "a note": f"Title: One\nVariant: Hexoban\n\n{HEX}",
+    "a note of another game over a board of squares": f"; variant: Trioban\n{ONE}",
+    "a note below the board": f"{ONE}Variant : Octoban\n",
+    "slc": '<SokobanLevels><LevelCollection><Level Id="1" Variant="Hexoban"><L>####</L></Level>'
+    "</LevelCollection></SokobanLevels>",
+    "shifted rows": HEX,
+    "shifted rows with dashes": "  # # # #\n #   .   #\n# @ $ * - #\n #       #\n  # # # #\n",
+    "blanks between symbols that vary": "# # # #\n#  @ $ . #\n# # # #\n",
+}
+
+
+@pytest.mark.parametrize("form", OTHER_GAMES)
+def test_levels_of_another_game_are_refused_in_one_line(load, form):
+    with pytest.raises(LevelError, match=r"levels: ") as refusal:
+        load(OTHER_GAMES[form])
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_hexoban_level_among_others_is_named(load):
+    with pytest.warns(UserWarning, match="line 5: .*Hexoban"):
+        assert texts(load(f"{ONE}\n{HEX}\n{TWO}")) == BOTH
+
+
+@pytest.mark.parametrize(("name", "game"), [("a.hsb", "Hexoban"), ("A.TSB.GZ", "Trioban")])
+def test_the_ending_of_another_game_is_refused(tmp_path, name, game):
+    (tmp_path / name).write_text(ONE)
+    with pytest.raises(LevelError, match=game):
+        LevelSet.load(tmp_path / name)
+
+
+def test_a_compressed_collection_loads_and_an_archive_is_called_so(tmp_path):
+    (tmp_path / "a.xsb.bz2").write_bytes(bz2.compress(f"{ONE}\n{TWO}".encode()))
+    assert texts(LevelSet.load(tmp_path / "a.xsb.bz2")) == BOTH
+    with zipfile.ZipFile(tmp_path / "a.xsb", "w") as file:
+        file.writestr("a.xsb", ONE)
+    with pytest.raises(LevelError, match="ZIP archive"):
+        LevelSet.load(tmp_path / "a.xsb")

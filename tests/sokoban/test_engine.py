@@ -4,16 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_values import cases
 
-from memenvs.envs.sokoban import REWARDS
-from memenvs.sokoban import (
-    LETTERS,
-    Board,
-    BoardBatch,
-    Step,
-    parse,
-    to_text,
-)
+from memenvs.sokoban import LETTERS, Board, BoardBatch, Step, parse, to_text
 from memenvs.sokoban.board import BOX, PLAYER, TARGET, WALL, read_masks, squares
+from memenvs.sokoban.environments import REWARDS
 from memenvs.sokoban.solver import frozen_boxes, is_deadlocked
 
 CLASSIC = REWARDS["classic"]

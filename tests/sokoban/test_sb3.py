@@ -18,12 +18,12 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3 import DQN
 
 from memenvs.commands import main
-from memenvs.core.episode_file import read_lines
-from memenvs.evaluation.log import EPISODES
+from memenvs.core.episode_file import EPISODES, read_lines
 
 EASY = {"min_solution": 5, "max_solution": 5}
 
 
+@pytest.mark.slow
 def test_ppo_learns_to_solve_levels_it_has_not_seen():
     import sb3_sokoban as example
     import torch

@@ -33,22 +33,22 @@ class CallOrGuess(TextEnv[str, EpisodeState]):
         return self.text
 
     def _feedback(self) -> str:
-        return "" if self.episode.end else RESULT
+        return "" if self.state.end else RESULT
 
     def _play(self, reply: str) -> dict[str, float]:
-        first = self.episode.turn == 0
+        first = self.state.turn == 0
         self.text += reply
         if first and reply == CALL:
             self.text += RESULT
             return {"call": 0.7}
-        self.episode.end = "terminated"
-        return {"outcome": float(first and reply == DIGITS[self.episode.task])}
+        self.state.end = "terminated"
+        return {"outcome": float(first and reply == DIGITS[self.state.task])}
 
     def _metrics(self) -> dict[str, float]:
-        return {"success": sum(self.episode.turn_rewards) == 1.0, "called": float(self.episode.turn == 2)}
+        return {"success": sum(self.state.turn_rewards) == 1.0, "called": float(self.state.turn == 2)}
 
     def gold_reply(self) -> str:
-        return DIGITS[self.episode.task]
+        return DIGITS[self.state.task]
 
 
 gym.register("CallOrGuess-v0", f"{__name__}:CallOrGuess")

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from memenvs.envs.sokoban import SokobanEnv
 from memenvs.sokoban import LETTERS, to_text
+from memenvs.sokoban.environments import SokobanEnv
 
 OPEN, CLOSE = "<think></think><answer>", "</answer>"
 MOVES = ("Up", "Down", "Left", "Right")
@@ -25,14 +25,8 @@ def save_levels(folder: Path) -> dict[str, Any]:
         boards.append("\n".join(["######", *rows, "######"]))
     file = folder / "easy.txt"
     file.write_text("\n\n".join(boards) + "\n")
-    return {
-        "levels": str(file),
-        "level_split": None,
-        "min_solution": 1,
-        "max_turns": 1,
-        "max_actions": 1,
-        "rewards": "outcome",
-    }
+    limits = {"min_solution": 1, "max_turns": 1, "max_actions": 1}
+    return {"levels": str(file), "level_split": None, "rewards": "outcome", **limits}
 
 
 def save_model(folder: Path, env_args: dict[str, Any]) -> Path:
@@ -58,4 +52,13 @@ class FailingSokoban(SokobanEnv):
         raise ConnectionError("the server is unreachable")
 
 
+class InfiniteSokoban(SokobanEnv):
+    """Sokoban that pays NaN for the one move that solves it, and infinity for the others."""
+
+    def _play(self, reply: str) -> dict[str, float]:
+        earned = super()._play(reply)
+        return {**earned, "outcome": np.nan if earned.get("outcome") else np.inf}
+
+
 gym.register("FailingSokoban-v0", entry_point="easy_sokoban:FailingSokoban")
+gym.register("InfiniteSokoban-v0", entry_point="easy_sokoban:InfiniteSokoban")

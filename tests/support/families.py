@@ -6,29 +6,14 @@ from typing import NamedTuple
 
 from memenvs.adapters.common import open_env, turn_record
 
+WORLD = {"tasks": "world-test"}
+COMPACT = {**WORLD, "k": 1, "max_turns": 4, "memory_mode": "compact", "compact_at": 300}
+READING = {"env": "MemChunkQA-v0", "env_args": WORLD, "methods": [["TAMTRL", {}]], "scorer": "lexical"}
 FAMILIES = {
-    "reading": {
-        "env": "MemChunkQA-v0",
-        "env_args": {"tasks": "world-test"},
-        "methods": [["TAMTRL", {}]],
-        "scorer": "lexical",
-    },
-    "search": {
-        "env": "MemSearchQA-v0",
-        "env_args": {"tasks": "world-test"},
-        "methods": ["SearchRewards"],
-    },
+    "reading": READING,
+    "search": {"env": "MemSearchQA-v0", "env_args": WORLD, "methods": ["SearchRewards"]},
     "sokoban": {"env": "MemSokoban-v0"},
-    "compact": {
-        "env": "MemSearchQA-v0",
-        "env_args": {
-            "tasks": "world-test",
-            "k": 1,
-            "max_turns": 4,
-            "memory_mode": "compact",
-            "compact_at": 300,
-        },
-    },
+    "compact": {"env": "MemSearchQA-v0", "env_args": COMPACT},
 }
 COMPACTED = [
     *(f"<think></think><search>{query}</search>" for query in ("the mayor", "the town")),

@@ -3,6 +3,23 @@
 from memenvs import collect
 from memenvs.core.episode import Reply
 from memenvs.rollout.policy import TurnPolicy
+from memenvs.wrappers.scorers import LexicalScorer
+
+AWAY = "ConnectionError: no scorer at http://node:8000"
+
+
+class RecordingScorer(LexicalScorer):
+    """The lexical scorer, which keeps its calls, and raises `AWAY` for texts that hold a word."""
+
+    def __init__(self, word=None):
+        super().__init__()
+        self.word, self.calls = word, []
+
+    def logprobs(self, requests):
+        self.calls.append(list(requests))
+        if self.word is not None and any(self.word in text for request in requests for text in request):
+            raise ConnectionError(AWAY.removeprefix("ConnectionError: "))
+        return super().logprobs(requests)
 
 
 def play_group(env, *members, task=None, seed=0, **settings):

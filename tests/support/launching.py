@@ -1,12 +1,13 @@
 """Learners in several processes, which find each other as under `accelerate launch`."""
 
-import importlib
 import json
 import multiprocessing
 import os
 import socket
 import subprocess
 import sys
+
+from memenvs.baselines.flags import main as learn
 
 LEARNERS = ["mt_ppo", "grpo", "distill", "prm"]
 
@@ -36,7 +37,7 @@ def launch(learner, flags, count):
 def main(learner, flags, variables):
     """Run a learner in this process, with more variables of the environment."""
     os.environ.update(variables)
-    assert importlib.import_module(f"memenvs.baselines.{learner}").main(flags) == 0
+    assert learn([learner, *flags]) == 0
 
 
 def run_together(script, count):

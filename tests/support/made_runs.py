@@ -5,15 +5,8 @@ from memenvs.core.files import write_json
 from memenvs.evaluation.log import RESULTS, RunLog, show_tasks
 from memenvs.evaluation.summary import summarise
 
-SETTING = {
-    "env": "MemChunkQA-v0",
-    "env_args": {"tasks": "world-test", "chunk_size": 5000},
-    "n_tasks": 99,
-    "data": {"tasks": "ab12"},
-    "policy": "lexical",
-    "seed": 0,
-    "memenvs": "0.1.0",
-}
+SETTING = {"env": "MemChunkQA-v0", "env_args": {"tasks": "world-test", "chunk_size": 5000}, "n_tasks": 99}
+SETTING |= {"data": {"tasks": "ab12"}, "policy": "lexical", "seed": 0, "memenvs": "0.1.0"}
 
 
 def write_run(folder, em, *, metrics=None, ids="task {}", **setting):

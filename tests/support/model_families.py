@@ -5,26 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-SMALL = {
-    "vocab_size": 512,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.3,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-_LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10_000.0,
-    "short_factor": [1.0] * 4,
-    "long_factor": [4.0] * 4,
-    "original_max_position_embeddings": 32,
-}
+SMALL = {"vocab_size": 512, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3}
+SMALL |= {"max_position_embeddings": 512, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_LONGROPE = {"rope_type": "longrope", "rope_theta": 10_000.0, "original_max_position_embeddings": 32}
+_LONGROPE |= {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+_BLOCKS = {"block_types": ["recurrent", "attention"]}
 _WINDOW = {"head_dim": 16, "sliding_window": 16}
 OWN: dict[str, dict[str, Any]] = {
     "Bloom": {"n_head": 4},
@@ -39,11 +25,7 @@ OWN: dict[str, dict[str, Any]] = {
     "Phi3": {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 32},
     "Qwen3": {"head_dim": 16},
     # its recurrence carries little from one sequence to its neighbour: 5% of the states' size
-    "RecurrentGemma": {
-        "attention_window_size": 64,
-        "lru_width": 32,
-        "block_types": ["recurrent", "attention"],
-    },
+    "RecurrentGemma": {"attention_window_size": 64, "lru_width": 32} | _BLOCKS,
     "Rwkv": {"attention_hidden_size": 32},
 }
 

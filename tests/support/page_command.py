@@ -35,8 +35,8 @@ def parse(command, monkeypatch):
 def arguments_of(words, monkeypatch):
     """What a command's function would be called with; its environment if it has one."""
 
-    def stop(*given):
-        raise Parsed(read(*given).keywords)
+    def stop(*given, **settings):
+        raise Parsed(getattr(read(*given, **settings), "keywords", {}))  # a source's options are an object
 
     read = arguments.parse
     with monkeypatch.context() as patch:

@@ -1,6 +1,7 @@
 """The pages of the documentation: their code blocks, what these print, and how a reader runs the commands."""
 
 import contextlib
+import importlib
 import io
 import os
 import re
@@ -10,6 +11,10 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import gymnasium as gym
+import pytest
+
+from memenvs.commands import main
 from memenvs.core.terminal import in_columns
 
 ROOT = Path(__file__).parents[2]
@@ -96,21 +101,56 @@ def run_console(block, folder):
     _check_output(block, run_commands(block.body, folder))
 
 
-def run_commands(text, folder):
-    """Run the lines that begin with "$ " in a folder, by the scripts that the installation made.
+def run_commands(text, folder, *, in_process=True):
+    """Run the lines that begin with "$ " in a folder, each as in a process of its own, or in one.
 
     What they print is returned as a terminal shows it.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     printed = ""
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith("$ "):
-            program, *words = shlex.split(line[2:])
-            command = [Path(sys.executable).with_name(program), *words]
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-            assert done.returncode == 0, f"{line}\n{done.stderr}"
-            printed += in_columns(done.stdout)
+            run = run_here if in_process else run_script
+            status, output, errors = run(shlex.split(line[2:]), folder)
+            assert status == 0, f"{line}\n{errors}"
+            printed += in_columns(output)
     return printed
+
+
+@contextlib.contextmanager
+def imports_of(folder):
+    """Import from a folder, in which this process then is; neither modules nor environments of it stay."""
+    modules, registered = set(sys.modules), set(gym.registry)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        importlib.invalidate_caches()  # the folder may have new modules
+        try:
+            yield
+        finally:
+            for name in set(sys.modules) - modules:
+                if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(folder):
+                    del sys.modules[name]
+            for name in set(gym.registry) - registered:
+                del gym.registry[name]
+
+
+def run_here(words, folder):
+    """The exit status, output and errors of `memenvs …`, run in this process."""
+    program, *arguments = words
+    assert program == "memenvs", f"{program} is not run in this process"
+    output, errors = io.StringIO(), io.StringIO()
+    with imports_of(folder), contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        status = main(arguments)
+    return status, output.getvalue(), errors.getvalue()
+
+
+def run_script(words, folder):
+    """The exit status, output and errors of a script that the installation made."""
+    program, *arguments = words
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [Path(sys.executable).with_name(program), *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
 
 
 def check_links(page):

@@ -121,12 +121,10 @@ def credits_of(name: str) -> list[Any]:
     return [
         {
             "signals": rounded(episode.signals),
-            "credits": rounded(
-                {
-                    key: [[credit.turn, credit.value, credit.span] for credit in value]
-                    for key, value in episode.credits.items()
-                }
-            ),
+            "credits": {
+                key: rounded([[credit.turn, credit.value, credit.span] for credit in value])
+                for key, value in episode.credits.items()
+            },
             "turn_rewards": rounded(episode.turn_rewards),
         }
         for group in loop.play(plan)
@@ -176,52 +174,30 @@ def trained(name: str, folder: Path) -> dict[str, float]:
 def write_sources(folder: Path) -> None:
     """Small files in the official form of HotpotQA and MuSiQue."""
 
-    def paragraph(number: int) -> tuple[str, list[str]]:
-        return f"Thing {number}", [
-            f"Thing {number} has code {number * 7}.",
-            f" It stands beside thing {number + 1}.",
+    def asked(i: int) -> dict[str, Any]:
+        return {"question": f"What is the code of the thing beside thing {i}?", "answer": str((i + 1) * 7)}
+
+    def context(i: int) -> list[Any]:
+        return [
+            [f"Thing {n}", [f"Thing {n} has code {n * 7}.", f" It stands beside thing {n + 1}."]]
+            for n in (i, i + 1, i + 20, i + 40)
         ]
 
-    hotpot = [
-        {
-            "_id": f"h{i}",
-            "question": f"What is the code of the thing beside thing {i}?",
-            "answer": str((i + 1) * 7),
-            "supporting_facts": [[f"Thing {i}", 1], [f"Thing {i + 1}", 0]],
-            "context": [list(paragraph(n)) for n in (i, i + 1, i + 20, i + 40)],
-            "type": "bridge",
-            "level": "easy",
-        }
-        for i in range(12)
-    ]
-    musique = [
-        {
-            "id": f"2hop__{i}",
-            "paragraphs": [
-                {
-                    "idx": k,
-                    "title": paragraph(n)[0],
-                    "paragraph_text": "".join(paragraph(n)[1]),
-                    "is_supporting": k < 2,
-                }
-                for k, n in enumerate((i, i + 1, i + 20, i + 40))
-            ],
-            "question": f"What is the code of the thing beside thing {i}?",
-            "question_decomposition": [
-                {
-                    "id": 1,
-                    "question": f"thing {i} >> beside",
-                    "answer": f"thing {i + 1}",
-                    "paragraph_support_idx": 0,
-                },
-                {"id": 2, "question": "#1 >> code", "answer": str((i + 1) * 7), "paragraph_support_idx": 1},
-            ],
-            "answer": str((i + 1) * 7),
-            "answer_aliases": [],
-            "answerable": True,
-        }
-        for i in range(10)
-    ]
+    hotpot, musique = [], []
+    for i in range(12):
+        facts = [[f"Thing {i}", 1], [f"Thing {i + 1}", 0]]
+        known = {"supporting_facts": facts, "context": context(i), "type": "bridge", "level": "easy"}
+        hotpot.append({"_id": f"h{i}", **asked(i), **known})
+    for i in range(10):
+        paragraphs = [
+            {"idx": k, "title": title, "paragraph_text": "".join(lines), "is_supporting": k < 2}
+            for k, (title, lines) in enumerate(context(i))
+        ]
+        first = {"question": f"thing {i} >> beside", "answer": f"thing {i + 1}"}
+        second = {"question": "#1 >> code", "answer": asked(i)["answer"]}
+        steps = [{"id": k + 1, **hop, "paragraph_support_idx": k} for k, hop in enumerate((first, second))]
+        known = {"question_decomposition": steps, "answer_aliases": [], "answerable": True}
+        musique.append({"id": f"2hop__{i}", "paragraphs": paragraphs, **asked(i), **known})
     (folder / "hotpot.json").write_text(json.dumps(hotpot))
     (folder / "musique.jsonl").write_text("".join(json.dumps(row) + "\n" for row in musique))
 

@@ -91,21 +91,10 @@ def make_trainer(kind, model, out, rows, script=None, tools=False, options=None,
     tokenizer = AutoTokenizer.from_pretrained(model)
     if tools:  # TRL knows how to read tool calls by the text of the template
         tokenizer.chat_template = qwen3_chat_template
-    settings = {
-        "per_device_train_batch_size": 2,
-        "num_generations": 2,
-        "max_completion_length": 12,
-        "max_steps": 2,
-        "learning_rate": 1e-3,
-        "shuffle_dataset": False,
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "report_to": [],
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "disable_tqdm": True,
-    }
+    settings = {"per_device_train_batch_size": 2, "num_generations": 2, "max_completion_length": 12}
+    settings |= {"max_steps": 2, "learning_rate": 1e-3, "shuffle_dataset": False, "use_cpu": True}
+    settings |= {"bf16": False, "gradient_checkpointing": False, "report_to": [], "logging_steps": 1}
+    settings |= {"save_strategy": "no", "disable_tqdm": True}
     args = trl.GRPOConfig(output_dir=str(out), **{**settings, **(options or {})})
     dataset = datasets.Dataset.from_list(list(rows))
     made = kind(model=str(model), args=args, train_dataset=dataset, processing_class=tokenizer, **parts)

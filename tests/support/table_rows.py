@@ -14,8 +14,10 @@ ADDRESSES = {name: "http://127.0.0.1:8000/v1" for name in ("RETRIEVER", "JUDGE",
 """The variables that some scripts require."""
 
 
-def commands(script, **variables):
-    """The commands of a script, each in its words."""
+def commands(script, *flags, **variables):
+    """The commands of a script with flags, each in its words."""
     environment = {**os.environ, "PRINT": "1", **{name: str(value) for name, value in variables.items()}}
-    shown = subprocess.run(["bash", script], env=environment, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["bash", script, *flags], env=environment, capture_output=True, text=True, check=True
+    )
     return [shlex.split(line)[1:] for line in shown.stdout.splitlines()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from memenvs.data import bundled
 
 CHAT_TEMPLATE = """{%- for message in messages -%}
@@ -17,7 +19,9 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"""
 
 
-def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0, *, tied: bool = True) -> Path:
+def save_tiny_model(
+    folder: Path, window: int = 1024, seed: int = 0, *, tied: bool = True, spare_rows: int = 0
+) -> Path:
     """Save a model of 0.36 M parameters; needs torch and transformers, touches no global random state.
 
     Its weights are spread far enough that its log-probabilities differ by nats, not by rounding.
@@ -27,6 +31,7 @@ def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0, *, tied: bo
         window: tokens that it can read.
         seed: of the weights.
         tied: the head has the embeddings' weights.
+        spare_rows: of the embeddings and the head, beyond the tokenizer's tokens.
     """
     import torch
     import transformers
@@ -40,7 +45,7 @@ def save_tiny_model(folder: Path, window: int = 1024, seed: int = 0, *, tied: bo
         model_max_length=window,
     )
     config = transformers.Qwen3Config(
-        vocab_size=len(tokenizer),
+        vocab_size=len(tokenizer) + spare_rows,
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
@@ -86,6 +91,13 @@ def save_tiny_bert(folder: Path) -> Path:
     )
     transformers.BertModel(config).eval().save_pretrained(folder)
     return folder
+
+
+def joined(prompts, replies):
+    """Sequences of prompt and reply, and which of their tokens the policy wrote."""
+    pairs = list(zip(prompts, replies, strict=True))
+    sequences = [np.concatenate([prompt, reply.ids]) for prompt, reply in pairs]
+    return sequences, [np.arange(len(prompt) + len(reply.ids)) >= len(prompt) for prompt, reply in pairs]
 
 
 def plain_logprobs(model, pair):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shlex
 from collections import Counter
 from types import SimpleNamespace
 
@@ -32,6 +33,13 @@ BASE = ["actor_rollout_ref.rollout.name=vllm", *LIMITS, "algorithm.adv_estimator
 def compose(overrides):
     with hydra.initialize_config_module("verl.trainer.config", version_base=None):
         return hydra.compose("ppo_trainer", overrides=overrides)
+
+
+def overrides(out):
+    """The settings of a run's script, with those for a machine without flash-attn."""
+    lines = (out / "run.sh").read_text().replace("\\\n", " ").splitlines()
+    attention = shlex.split(lines[-2].partition("attention=(")[2].rstrip(")"))
+    return [*shlex.split(lines[-1])[3:-2], *attention]
 
 
 def nats(before, token):

@@ -2,18 +2,9 @@
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from memenvs.tasks.context import Reader
-from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
-
-
-@pytest.fixture(scope="module")
-def words():
-    """One token a word."""
-    backend = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    return TextTokenizer(backend, "words")
+from memenvs.tasks.tokens import load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +62,6 @@ def test_documents_are_counted_again_by_another_tokenizer_than_the_cards(small_s
     documents = small_set[0].documents
     context = Reader(small_set, other).context(documents)
     assert context.text == Reader(small_set, world).context(documents).text
-    parts = sum(other.counts(small_set.shown(documents)))
+    parts = sum(other.counts(small_set.document_texts(documents)))
     frame = sum(other.counts([f"Document {i}:\n" for i in range(1, 21)])) + 19 * other.count("\n\n")
     assert len(context.gaps) == parts + frame

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memenvs.core.files import check_file, describe, write_sealed
-from memenvs.tasks.taskset import CARD, DOCUMENTS, TASKS, TaskSet, open_tasks
+from memenvs.core.files import CARD, DOCUMENTS, TASKS, check_file, describe, write_sealed
+from memenvs.tasks.taskset import TaskSet, open_tasks
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def read(folder, name):
 def test_a_task_comes_back_as_it_was_built(small_set, examples):
     task = small_set[3]
     assert (task.question, task.answers) == (examples[3].question, (examples[3].answers,))
-    assert [small_set.shown([i])[0] for i in task.evidence] == [
+    assert [small_set.document_texts([i])[0] for i in task.evidence] == [
         "\n".join(examples[3].paragraphs[i]) for i in (0, 2)
     ]
     document, start, end = task.meta["spans"][0]
@@ -66,7 +66,7 @@ def flip(file, bit):
 
 @pytest.mark.parametrize("name", [DOCUMENTS, TASKS, CARD])
 def test_a_flipped_bit_is_refused_in_one_line_or_changes_nothing(name, small_set, tmp_path):
-    before = list(small_set), small_set.shown(range(small_set.n_documents)), small_set.card
+    before = list(small_set), small_set.document_texts(range(small_set.n_documents)), small_set.card
     bits = np.random.default_rng(0).integers(0, 8 * (small_set.path / name).stat().st_size, 60)
     refused = unchanged = 0
     for number, bit in enumerate(bits.tolist()):
@@ -77,7 +77,11 @@ def test_a_flipped_bit_is_refused_in_one_line_or_changes_nothing(name, small_set
         except ValueError as error:
             refused += "\n" not in str(error)
         else:
-            unchanged += (list(opened), opened.shown(range(opened.n_documents)), opened.card) == before
+            unchanged += (
+                list(opened),
+                opened.document_texts(range(opened.n_documents)),
+                opened.card,
+            ) == before
         shutil.rmtree(folder)
     assert refused + unchanged == 60
     assert not unchanged or name == CARD  # white space between its fields
@@ -89,7 +93,7 @@ def test_a_damaged_file_is_read_where_the_check_is_switched_off(broken, small_se
     with pytest.raises(ValueError, match=r"SHA-256 .* MEMENVS_VERIFY=0"):
         TaskSet(broken)
     monkeypatch.setenv("MEMENVS_VERIFY", "0")
-    assert "Uhing 3 has code 21." in "".join(TaskSet(broken).shown(range(small_set.n_documents)))
+    assert "Uhing 3 has code 21." in "".join(TaskSet(broken).document_texts(range(small_set.n_documents)))
 
 
 @pytest.mark.parametrize("forged", [2**40, -1])

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from memenvs.tasks.tokens import TextTokenizer, load_tokenizer, pack
+from memenvs.tasks.taskset import open_tasks
+from memenvs.tasks.tokens import BUNDLED, TextTokenizer, load_tokenizer, pack
 
 UNICODE = st.lists(
     st.one_of(
@@ -92,6 +93,17 @@ def test_a_truncated_text_is_a_beginning_within_its_tokens(any_tokenizer, text, 
 def test_a_text_is_truncated_only_if_it_has_too_many_tokens_or_characters(any_tokenizer, text, size):
     _, cut = any_tokenizer.truncate(text, size)
     assert cut == (len(text) > 16 * size or any_tokenizer.count(text) > size)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("size", [40, 300])
+def test_prose_is_truncated_behind_the_last_of_its_first_tokens(name, size):
+    tokenizer = load_tokenizer(name)
+    prose = " ".join(open_tasks("world-test").texts(range(20)))
+    for start in range(0, 400, 7):  # again and again, so that words are remembered
+        text = prose[start : start + 20 * size]
+        (gaps,) = tokenizer.gaps([text])
+        assert tokenizer.truncate(text, size) == (text[: gaps[:size].sum()], True)
 
 
 @pytest.mark.parametrize("text", ["secret" * 1000, "secret" + " " * 6000])

@@ -43,7 +43,7 @@ def test_the_environment_of_the_page_passes_the_tests_it_is_told_to_run(folder):
 
 def test_an_environment_that_breaks_the_contract_fails_them_with_the_values_shown(folder):
     path = folder / "recall.py"
-    path.write_text(path.read_text().replace("return str(self.episode.number)", 'return "7"'))
+    path.write_text(path.read_text().replace("return str(self.state.number)", 'return "7"'))
     done = run(folder, "pytest", "-q", "-p", "no:cacheprovider", "test_recall.py", "-k", "gold")
     assert done.returncode == 1
     assert "assert {0.0} == {1.0}" in done.stdout

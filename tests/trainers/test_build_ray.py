@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from memenvs.build.index import build_index
 from memenvs.commands.build import main
 from memenvs.core.processes import map_jobs
+from memenvs.retrieval.build import build_index
 from memenvs.retrieval.corpus import Corpus
 from memenvs.retrieval.encoder import load_encoder
 

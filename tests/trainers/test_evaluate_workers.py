@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memenvs.baselines import sft
+from memenvs.baselines import lessons
+from memenvs.baselines.args import SFTArgs
 from memenvs.core.episode_file import encode
 from memenvs.evaluation.run import evaluate
 
@@ -61,14 +62,14 @@ def test_a_run_whose_process_was_killed_resumes(tmp_path, monkeypatch):
 
 
 def test_ray_plays_the_demonstrations_of_one_process(monkeypatch):
-    monkeypatch.setattr(sft, "JOB", 3)
+    monkeypatch.setattr(lessons, "JOB", 3)
     game = {"env": "MemSokoban-v0", "teacher": "gold", "episodes": 7}
-    here, there = (sft.demonstrations(sft.SFTArgs(**game, workers=workers), 100) for workers in (1, "ray"))
+    here, there = (lessons.demonstrations(SFTArgs(**game, workers=workers), 100) for workers in (1, "ray"))
     assert list(map(encode, here)) == list(map(encode, there))
 
 
 def test_workers_need_names(tmp_path):
-    with pytest.raises(ValueError, match="by their names"):
+    with pytest.raises(ValueError, match="names of an environment and a policy"):
         evaluate("MemSokoban-v0", lambda observation, info: "", workers=2)
 
 

@@ -160,7 +160,7 @@ def test_a_wrong_reset_is_answered_by_its_reason(addresses, arguments, words):
 
 
 def test_a_wrong_argument_is_told_when_the_server_is_made():
-    with pytest.raises(ValueError, match="its arguments: chunk_size, tasks"):
+    with pytest.raises(ValueError, match="did you mean chunk_size"):
         make_app("MemChunkQA-v0", env_args={"chunk_sizes": 3})
 
 

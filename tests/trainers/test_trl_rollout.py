@@ -14,12 +14,13 @@ pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` in
 import datasets
 import torch
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
+from tiny_model import save_tiny_model
 
 from memenvs.adapters.trl import (
     EpisodeRollout,
     TRLPolicy,
     episode_return,
-    read_credit,
+    read_comparison,
     read_groups,
     seed_rows,
     task_rows,
@@ -64,6 +65,7 @@ def make(tiny_model, tmp_path_factory):
 
 MOVES = ((UP, "nothing"),) * 3
 SHORT = {"max_completion_length": 40}
+MERGED = {"reward": "merged"}
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +177,7 @@ class TestAppend:
         trainer = make(Plain, script=((UP,) * 4,) * 3, options=options)
         trainer.train()
         one, other = trainer.rollout_func.episodes[:2], trainer.rollout_func.episodes[2:]
-        assert [episode.group for episode in one + other] == [1, 1, 2, 2]
+        assert [episode.seed for episode in one + other] == [1, 1, 2, 2]
         assert one[0].task == one[1].task != other[0].task == other[1].task
 
     def test_every_token_has_the_advantage_of_its_turn(self, make):
@@ -186,6 +188,30 @@ class TestAppend:
         for batch in trainer.batches:
             assert trainer.by_run(batch, 0) == pytest.approx([2.1206, 1.4137, 0.7069], abs=1e-4)
             assert trainer.by_run(batch, 1) == pytest.approx([-2.1206, -1.4137, -0.7069], abs=1e-4)
+
+    @pytest.mark.parametrize("rows", [task_rows([3, 3]), seed_rows([7, 7])], ids=["tasks", "seeds"])
+    @pytest.mark.parametrize("training", [True, False], ids=["train", "evaluate"])
+    def test_rows_that_name_one_task_are_groups_of_their_own(self, make, rows, training):
+        options = {**SHORT, "per_device_train_batch_size": 4}
+        trainer = make(ByTurn, script=((UP, "nothing", UP, UP),) * 3, options=options, comparison=MERGED)
+        trainer.model.train(training)
+        batch = trainer._generate_and_score_completions([row for row in rows for _ in range(2)])
+        # Returns 1.2 and 0, then 1.2 twice: +-0.6 / (1.2 / sqrt 2 + 1e-6), and nothing where they are equal.
+        assert [trainer.by_run(batch, row)[0] for row in range(4)] == [0.7071, -0.7071, 0, 0]
+        assert [episode.group for episode in trainer.rollout_func.episodes] == [0, 0, 1, 1]
+
+    def test_a_row_that_names_a_task_is_played_with_other_chances_each_time(self, make):
+        trainer = make(ByTurn, "MemChunkQA-v0", env_args=READING, options={"max_completion_length": 4})
+        played = []
+        for mode in (True, True, False, False):
+            trainer.model.train(mode)
+            trainer._generate_and_score_completions(task_rows([3, 3, 3, 3]))
+            played.append([e.turns[0].observation for e in trainer.rollout_func.episodes])
+            assert {episode.number for episode in trainer.rollout_func.episodes} == {3}
+        first, second, evaluated, again = played
+        assert first[0] == first[1] != first[2] == first[3]  # the members of a group play the same
+        assert len({first[0], first[2], second[0], second[2]}) == 4
+        assert len({*evaluated, *again}) == 1
 
     def test_arguments_of_the_chat_template_reach_every_prompt(self, make):
         switch = (
@@ -203,10 +229,10 @@ class TestAppend:
         assert len(boards) == 2
         assert all(text.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n") for text in boards)
 
-    def test_the_credit_that_was_asked_for_is_given(self, make):
-        credit = {"reward": "merged", "estimator": "rloo"}
+    def test_the_comparison_that_was_asked_for_is_made(self, make):
+        comparison = {"reward": "merged", "estimator": "rloo"}
         options = {**SHORT, "max_steps": 1}
-        trainer = make(ByTurn, script=MOVES, options=options, credit=credit)
+        trainer = make(ByTurn, script=MOVES, options=options, comparison=comparison)
         trainer.train()
         assert trainer.by_run(trainer.batches[0], 0) == pytest.approx([1.2] * 3)  # 1.2 - the other's 0
         assert trainer.by_run(trainer.batches[0], 1) == pytest.approx([-1.2] * 3)
@@ -286,14 +312,14 @@ class TestRewrite:
             "methods": ["TAMTRL"],
             "scorer": "lexical",
             "env_args": READING,
-            "credit": {"reward": "TAMTRL"},
+            "comparison": {"reward": "TAMTRL"},
         }
         trainer = make(ByTurn, "MemChunkQA-v0", script=script, options={"max_steps": 1}, **how)
         trainer.train()
         records = trainer.rollout_func.episodes
         taught = [record.signals["tamtrl"] for record in records]
-        paid = [TAMTRL().paid(record) for record in records]
-        wanted = np.concatenate(tamtrl(taught, [1.0, 0.0], tasks=[1, 1], paid=paid))
+        fixed = [TAMTRL().fixed_rewards(record) for record in records]
+        wanted = np.concatenate(tamtrl(taught, [1.0, 0.0], tasks=[1, 1], fixed=fixed))
         rows = [trainer.by_run(trainer.batches[0], row)[0] for row in range(6)]
         assert rows == pytest.approx(wanted.tolist(), abs=1e-4)
         assert rows[0] < rows[1] < rows[2]  # nothing, the evidence, the answer
@@ -319,7 +345,7 @@ class Breaks(gym.Wrapper):
     """A Sokoban whose second turn raises."""
 
     def step(self, action):
-        if self.unwrapped.episode.turn == 1:
+        if self.unwrapped.state.turn == 1:
             raise OSError("the board is gone")
         return super().step(action)
 
@@ -378,11 +404,11 @@ class TestWhatBreaks:
             )
 
     @pytest.mark.parametrize(
-        "credit", [{"reward": "tamtrl"}, {"estimator": "ppo"}, {"beta": 1.0}, {"normalize": "components"}]
+        "comparison", [{"reward": "tamtrl"}, {"estimator": "ppo"}, {"beta": 1.0}, {"normalize": "components"}]
     )
-    def test_a_credit_that_is_not_there_is_refused(self, credit):
-        with pytest.raises(ValueError, match=next(iter(credit))):
-            read_credit(credit, [])
+    def test_a_comparison_that_is_not_there_is_refused(self, comparison):
+        with pytest.raises(ValueError, match=next(iter(comparison))):
+            read_comparison(methods=[], **comparison)
 
 
 class TestPolicy:
@@ -392,6 +418,20 @@ class TestPolicy:
         trainer.model.config.max_position_embeddings = len(prompt) + 5
         (reply,) = TRLPolicy(trainer).sample([prompt], [np.random.default_rng(0)], 12)
         assert (len(reply.ids), len(reply.logprobs), reply.finished) == (5, 5, False)
+
+    def test_an_id_that_no_token_has_is_never_sampled(self, tmp_path):
+        padded = save_tiny_model(tmp_path / "padded", spare_rows=4096)
+        rollout = EpisodeRollout("MemSokoban-v0")
+        options = {"generation_kwargs": {"suppress_tokens": [2]}}
+        parts = {"rollout_func": rollout, "reward_funcs": episode_return, "options": options}
+        trainer = make_trainer(Plain, padded, tmp_path / "out", seed_rows([1]), **parts)
+        for _ in range(2):  # every batch makes its own policy
+            policy = TRLPolicy(trainer)
+            prompts = [policy.encode("Count.")] * 8
+            replies = policy.sample(prompts, [np.random.default_rng(0)] * 8, 12)
+            sampled = np.concatenate([reply.ids for reply in replies])
+            assert sampled.max() < 4096
+            assert 2 not in sampled
 
     def test_a_whole_reply_is_read_without_its_end(self, make):
         trainer = make(Plain, script=(("one two",),))

@@ -89,7 +89,7 @@ def test_a_compacted_conversation_is_a_trace_up_to_each_summary():
 
 def test_each_trace_can_have_the_whole_return():
     turns = play("reading", 1)
-    ((episode,), _) = run(made("reading", credit="return"), told_by(turns), 1)
+    ((episode,), _) = run(made("reading", reward="return"), told_by(turns), 1)
     assert [trace.reward for trace in episode.traces] == [5] * 6
 
 
@@ -170,7 +170,7 @@ def test_centring_turn_rewards_is_tamtrl_without_its_standard_deviation():
 
 def test_centring_returns_weighs_an_episode_by_its_number_of_traces():
     searching = {"env_args": {"tasks": "world-test", "memory_mode": "rewrite", "max_turns": 3}, "methods": []}
-    env = made("search", credit="return", taskset=searching)
+    env = made("search", reward="return", taskset=searching)
     (answer,) = env.taskset.config.open().reset(seed=7, options={"task": 2})[1]["privileged"]["answers"]
     right = f"<mem></mem><think></think><answer>{answer[0]}</answer>"
     group = group_of(env, 2, lambda messages: right, lambda messages: "nothing")
@@ -182,7 +182,7 @@ def test_the_recipe_of_prime_rl_names_an_environment_that_verifiers_makes():
     recipe = tomli.loads((ROOT / "examples" / "prime_rl.toml").read_text())
     (source,) = recipe["orchestrator"]["train"]["source"]
     env = load_environment(resolve_env_config(source["env"]))
-    assert env.config.credit == "turn"
+    assert env.config.reward == "turn"
     assert len(list(env.taskset.include(idx=["0:3"]))) == 3
 
 

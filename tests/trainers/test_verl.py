@@ -1,6 +1,7 @@
 """verl's own worker plays memenvs' environments on a stand-in for its servers."""
 
 import json
+import math
 import os
 import random
 import re
@@ -34,12 +35,13 @@ from verl_stub import BASE, END, FIELDS, SEEDS, TRAIN, Queue, Servers, Worker, b
 
 import memenvs.adapters.verl  # noqa: F401  # registers the estimator
 from memenvs.adapters.common import open_env
-from memenvs.baselines.advantages import group_advantages, read_credit
+from memenvs.baselines.advantages import group_advantages, read_comparison
 from memenvs.baselines.mt_ppo import token_advantages
 from memenvs.core.episode_file import read_episodes
 from memenvs.credit import overlong_penalty
 from memenvs.models.chat import ChatTokens
 from memenvs.rollout.collect import collect
+from memenvs.sokoban.environments import SokobanEnv
 from memenvs.wrappers.registry import make_methods, make_scorer
 from memenvs.wrappers.scorers.protocol import PairScorer
 
@@ -49,7 +51,7 @@ PROMPT = ContextVar("PROMPT", default="none")  # as verl keeps what it traces
 READING = {"env": "MemChunkQA-v0", "settings": {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}}
 SEARCH = {"env": "MemSearchQA-v0", "settings": {"tasks": "world-test", "k": 1, "max_turns": 4}}
 SOKOBAN = {"env": "MemSokoban-v0", "settings": {"max_turns": 3}}
-TAMTRL = {**READING, "methods": ["TAMTRL"], "scorer": "policy", "credit": {"reward": "tamtrl"}}
+TAMTRL = {**READING, "methods": ["TAMTRL"], "scorer": "policy", "comparison": {"reward": "tamtrl"}}
 
 
 class MadeUpScorer(PairScorer):
@@ -74,7 +76,7 @@ def by_our_learner(tokenizer, entry, seed, replies, overlong=None):
         lengths = [episode.tokens for episode in episodes]
         for episode, penalty in zip(episodes, overlong_penalty(lengths, *overlong), strict=True):
             episode.length_penalty = float(penalty)
-    return group_advantages(episodes, policy, *read_credit(entry["credit"], methods))
+    return group_advantages(episodes, policy, *read_comparison(methods=methods, **entry["comparison"]))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,7 @@ def assert_as_our_learner(worker, tokenizer, entry, overlong=None):
 class TestCredit:
     @pytest.mark.parametrize("client", [LLMServerClient, FullyAsyncLLMServerClient])
     @pytest.mark.parametrize(
-        ("method", "credit"),
+        ("method", "comparison"),
         [
             ("TAMTRL", {"reward": "tamtrl"}),
             ("InfoMem", {"reward": "infomem"}),
@@ -162,16 +164,16 @@ class TestCredit:
         ],
     )
     def test_every_token_of_a_reader_has_the_advantage_of_our_learner(
-        self, make, tokenizer, reader, method, credit, client
+        self, make, tokenizer, reader, method, comparison, client
     ):
-        entry = {**READING, "methods": [method], "scorer": "policy", "credit": credit}
+        entry = {**READING, "methods": [method], "scorer": "policy", "comparison": comparison}
         worker, _ = make(reader, entry, client=client)
         worker.play()
         assert worker.statuses == ["finished"] * 2
         assert_as_our_learner(worker, tokenizer, entry)
 
     @pytest.mark.parametrize(
-        ("method", "credit"),
+        ("method", "comparison"),
         [
             ("SearchRewards", {"reward": "turn"}),
             ("SearchRewards", {"reward": "turn", "ended": "skip"}),
@@ -181,16 +183,16 @@ class TestCredit:
         ],
     )
     def test_every_token_of_a_searcher_has_the_advantage_of_our_learner(
-        self, make, tokenizer, searcher, method, credit
+        self, make, tokenizer, searcher, method, comparison
     ):
-        entry = {**SEARCH, "methods": [method], "scorer": "policy", "credit": credit}
+        entry = {**SEARCH, "methods": [method], "scorer": "policy", "comparison": comparison}
         worker, _ = make(searcher, entry)
         worker.play()
         assert len({len(worker.replies(who)) for who in worker.rows}) > 1
         assert_as_our_learner(worker, tokenizer, entry)
 
     def test_long_episodes_are_charged_as_in_our_learner(self, make, tokenizer, reader):
-        entry = {**READING, "methods": ["InfoMem"], "scorer": "policy", "credit": {"reward": "outcome"}}
+        entry = {**READING, "methods": ["InfoMem"], "scorer": "policy", "comparison": {"reward": "outcome"}}
         worker, _ = make(reader, {**entry, "overlong": [24, 16]})
         worker.play()
         assert_as_our_learner(worker, tokenizer, entry, overlong=(24, 16))
@@ -211,7 +213,8 @@ class TestCredit:
         assert any(values.any() for values in worker.advantages().values())
 
     def test_the_requests_of_a_step_are_scored_together(self, make, reader):
-        worker, servers = make(reader, {**TAMTRL, "methods": ["InfoMem"], "credit": {"reward": "infomem"}})
+        infomem = {"methods": ["InfoMem"], "comparison": {"reward": "infomem"}}
+        worker, servers = make(reader, {**TAMTRL, **infomem})
         worker.play()
         assert servers.most_scoring > 1
 
@@ -301,7 +304,7 @@ class TestFailures:
     def test_the_others_are_compared_without_a_rollout_whose_server_fails(
         self, make, tokenizer, reader, method, call
     ):
-        entry = {**TAMTRL, "methods": [method], "credit": {"reward": method.lower()}}
+        entry = {**TAMTRL, "methods": [method], "comparison": {"reward": method.lower()}}
         worker, _ = make(reader, entry, fail=[call])
         with pytest.warns(UserWarning, match=r"a rollout of seed \d failed: .*the server is down"):
             worker.play()
@@ -333,6 +336,31 @@ class TestFailures:
         assert worker.statuses == ["finished"] * 2
         assert sum(len(values) == 0 for values in worker.advantages().values()) == 1
 
+    @pytest.mark.parametrize(
+        ("paid", "above"),
+        [
+            # Groups of three with a length penalty; verl drops a group whose numbers have no deviation.
+            ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]),
+            ([0.1, 0.1, 0.1], [0.0, 0.0, 0.0]),  # whose deviation in floats is not 0
+            ([1.0, 1.0, math.nan], [0.0, 0.0, 0.0]),  # the third has failed
+        ],
+    )
+    def test_verl_can_filter_groups_by_their_outcomes_alone(self, make, paid, above, monkeypatch):
+        outcomes, turns, play = iter(paid), Counter(), SokobanEnv._play
+
+        def pay(self, reply):
+            turns[id(self)] += 1
+            outcome = next(outcomes) if turns[id(self)] == 3 else 0.0  # at the last turn
+            return {**play(self, reply), "outcome": outcome}
+
+        monkeypatch.setattr(SokobanEnv, "_play", pay)
+        worker, _ = make(
+            lambda turn, prompt: UP, {**SOKOBAN, "comparison": {"reward": "merged"}, "overlong": [9, 9]}, n=3
+        )
+        worker.play(seeds={"one": 1})
+        infos = [row["extra_fields"]["reward_extra_info"] for rows in worker.rows.values() for _, row in rows]
+        assert sorted(info["above_worst"] for info in infos) == above
+
     def test_a_group_of_failed_rollouts_is_returned(self, make, reader):
         worker, _ = make(reader, TAMTRL, fail=range(99))
         with pytest.warns(UserWarning, match="failed"):
@@ -353,6 +381,7 @@ class TestFailures:
             ([], READING),
             (["algorithm.use_kl_in_reward=True"], TAMTRL),
             (["algorithm.filter_groups.enable=True"], TAMTRL),
+            (["actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"], TAMTRL),
         ],
     )
     def test_a_configuration_that_would_change_the_credit_is_refused(self, make, reader, overrides, entry):

@@ -20,14 +20,16 @@ from verl.utils.dataset.dataset_utils import SFTTensorCollator
 from verl.workers.utils.losses import sft_loss
 
 from memenvs import evaluate
-from memenvs.baselines import sft
+from memenvs.baselines.args import SFTArgs
+from memenvs.baselines.flags import main as learn
 from memenvs.baselines.flags import read_args
-from memenvs.baselines.sft import SFTArgs, read_lessons
-from memenvs.baselines.update import evaluate_in
-from memenvs.baselines.verl import compose, n_tasks
+from memenvs.baselines.lessons import read_lessons
+from memenvs.baselines.scoring import evaluate_in
+from memenvs.baselines.verl import compose
 from memenvs.commands import main
 from memenvs.core.episode_file import EpisodeWriter, read_episodes
 from memenvs.models import HFPolicy, SamplingParams
+from memenvs.rollout.collect import count_tasks
 
 READING = ["--env", "MemChunkQA-v0", "--env-args", "chunk_size=300", "n_documents=4", "--teacher", "careful"]
 SOKOBAN = ["--env", "MemSokoban-v0", "--teacher", "gold"]
@@ -69,7 +71,7 @@ def write(model, tmp_path, capsys):
     def written(*flags, model=model):
         out = tmp_path / "run"
         argv = ["--model", str(model), "--out", str(out), "--engine", "verl", "--dry-run", *flags]
-        return out if sft.main(argv) == 0 else capsys.readouterr().err
+        return out if learn(["sft", *argv]) == 0 else capsys.readouterr().err
 
     return written
 
@@ -131,8 +133,8 @@ def test_rows_have_the_tokens_and_masks_of_our_learner(write, model_of, flags, t
     out = write(*SMALL, *flags, model=folder)
     args = args_of(out)
     params = SamplingParams(stop=args.stop)
-    policy = HFPolicy(str(folder), sampling_params=params, **args.chat_settings)
-    learned, _ = read_lessons(args, policy, n_tasks(args.env, args.env_args))
+    policy = HFPolicy(str(folder), sampling_params=params, chat_settings=args.chat_settings)
+    learned, _ = read_lessons(args, policy, count_tasks(args.env, args.env_args))
     samples = [sample for episode in learned for sample in episode.samples]
     rows = rows_of(out, composed(out))
     assert sorted(as_tokens(row["input_ids"], row["loss_mask"]) for row in rows) == sorted(
@@ -193,11 +195,6 @@ def test_what_verl_cannot_learn_from_is_refused_in_a_line(write, flags, named):
     assert named in line
 
 
-def test_the_check_is_ten_lines(write, capsys):
-    write(*READING, *SMALL)
-    assert len(capsys.readouterr().out.splitlines()) == 10
-
-
 def test_a_begun_run_keeps_its_episodes(write, tmp_path):
     evaluate("MemSokoban-v0", "gold", tasks="0:8", out=tmp_path / "played")
     file = tmp_path / "played" / "episodes.jsonl"
@@ -253,7 +250,7 @@ def test_a_run_starts_with_the_python_that_wrote_it(model, tmp_path, monkeypatch
         (tmp_path / name).chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     flags = ["--model", str(model), "--out", str(tmp_path / "run"), "--engine", "verl", *SOKOBAN, *SMALL]
-    assert sft.main(flags) == 0
+    assert learn(["sft", *flags]) == 0
     assert (tmp_path / "started").exists()
 
 

@@ -28,7 +28,7 @@ if __name__ == "__main__":
         options={"max_completion_length": 60, "ddp_find_unused_parameters": False},
         rollout_func=EpisodeRollout("MemSearchQA-v0", ["SearchRewards"], **settings),
         reward_funcs=episode_return,
-        credit={"reward": "merged", "normalize": "components"},
+        comparison={"reward": "merged", "normalize": "components"},
     )
     before = weights(trainer)
     trainer.train()
@@ -40,6 +40,7 @@ if __name__ == "__main__":
             for batch in trainer.batches
             for row in trainer.loss_mask(batch).any(1).nonzero().flatten().tolist()
         ],
+        "seeds": [episode.seed for episode in trainer.rollout_func.episodes],
         "groups": [episode.group for episode in trainer.rollout_func.episodes],
         "moved": float((after - before).abs().max()),
         "sum": float(after.double().sum()),

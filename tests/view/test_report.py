@@ -5,6 +5,8 @@ import http.client
 import json
 import re
 import shutil
+import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -150,6 +152,17 @@ def test_the_server_answers_this_machine_alone(runs):
         assert ask("/episodes/0.js")[0] == 200
         assert ask("/etc")[0] == 404
         assert ask("/", Host="evil.example")[0] == 403
+
+
+def test_names_that_no_file_can_have_and_tabs_that_close_leave_no_traceback(runs, capfd):
+    with serving(server := ReportServer([runs])) as ask:
+        assert [ask(path)[0] for path in ("/%00", "/%ff%00", f"/{'a' * 5000}")] == [404] * 3
+        for _ in range(20):
+            with socket.create_connection(server.server_address, timeout=5) as tab:
+                tab.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+                tab.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert ask("/")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_reload_shows_the_episodes_that_were_added(runs, tmp_path):

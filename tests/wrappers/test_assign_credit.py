@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
-from groups import gold, play_group
+from groups import AWAY, RecordingScorer, gold, play_group
 
 import memenvs
 from memenvs.core.episode import Episode
@@ -20,21 +20,6 @@ MEMORY = {"tasks": "world-test", "memory_mode": "rewrite"}
 READING = ["TAMTRL", "InfoMem", "MemPO"]
 SEARCH = "<mem>1623</mem><think></think><search>{}</search>"
 ANSWER = "<mem>1623</mem><think></think><answer>1623</answer>"
-AWAY = "ConnectionError: no scorer at http://node:8000"
-
-
-class Away(LexicalScorer):
-    """A scorer that raises for continuations or prompts with a word, and keeps its calls."""
-
-    def __init__(self, word=None):
-        super().__init__()
-        self.word, self.calls = word, []
-
-    def logprobs(self, requests):
-        self.calls.append(list(requests))
-        if self.word is not None and any(self.word in text for request in requests for text in request):
-            raise ConnectionError("no scorer at http://node:8000")
-        return super().logprobs(requests)
 
 
 class Mortal(gym.Wrapper):
@@ -77,7 +62,7 @@ def test_a_group_is_compared_together():
 
 
 def test_all_requests_of_all_methods_are_one_call_without_a_repetition():
-    scorer = Away()
+    scorer = RecordingScorer()
     read("1623", "1623", "the year", scorer=scorer)
     (call,) = scorer.calls
     assert len({*call}) == len(call)
@@ -110,6 +95,25 @@ def test_an_answer_that_is_impossible_without_the_memory_is_no_infinite_reward()
     group = read("a", "b", scorer=Impossible(), methods=["InfoMem", "MemPO"])
     assert np.isfinite([episode.turn_rewards for episode in group]).all()
     assert group[0].metrics["infomem_unscored"] == 1.0
+
+
+def test_a_signal_that_is_no_finite_number_is_not_measured_and_gives_no_credit():
+    class Endless(Kept):
+        name = "endless"
+
+        def signal(self, turn, scores):
+            return {"up": math.inf, "down": -math.inf}.get(turn.action, 1.0)
+
+        def assign_credit(self, episodes):
+            return RewardMethod.assign_credit(self, episodes)
+
+    (episode,) = read("up", methods=[Endless()])
+    signals, credits = episode.signals["endless"], episode.credits["endless"]
+    assert [math.isnan(signal) for signal in signals] == [False, False, True, False]
+    assert [credit.known for credit in credits] == [True, True, False, True]
+    assert episode.measured["endless"] == [0, 1, 3]
+    assert credits[2].reason
+    assert sum(episode.turn_rewards) == 3.0 + episode.outcome
 
 
 def test_a_scorer_that_gives_too_few_arrays_fails_the_episodes():
@@ -153,7 +157,7 @@ def test_methods_inside_and_outside_are_paid_together():
 
 
 def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_reason():
-    scored, failed = read("1623", "poison", scorer=Away("poison"))
+    scored, failed = read("1623", "poison", scorer=RecordingScorer("poison"))
     assert (scored.error, failed.error) == ("", AWAY)
     assert failed.end == "failed"
     for name in ("tamtrl", "infomem", "mempo"):
@@ -168,7 +172,9 @@ def test_the_credits_of_an_episode_that_could_not_be_scored_are_nan_with_the_rea
 
 
 def test_the_group_is_compared_without_the_failed_one():
-    group = read("1623", "poison", "the year", "nothing", scorer=Away("poison"), methods=["InfoMem"])
+    group = read(
+        "1623", "poison", "the year", "nothing", scorer=RecordingScorer("poison"), methods=["InfoMem"]
+    )
     living = [group[i] for i in (0, 2, 3)]
     gains = [episode.signals["infomem"][-1] for episode in living]
     expected = 1 + 0.2 * infomem_bonus(np.array(gains), [True] * 3)
@@ -177,7 +183,7 @@ def test_the_group_is_compared_without_the_failed_one():
 
 def test_a_group_with_one_alive_is_not_taken_for_an_episode_without_a_group():
     kept, method = Kept(), InfoMem()
-    alive, _ = read("the year 1623", "poison", scorer=Away("poison"), methods=[method, kept])
+    alive, _ = read("the year 1623", "poison", scorer=RecordingScorer("poison"), methods=[method, kept])
     assert [len(group) for group in kept.groups] == [2]
     assert method.get_memory() == {}  # no running statistics: the raw gain of one success
     gain = alive.signals["infomem"][-1]
@@ -186,7 +192,7 @@ def test_a_group_with_one_alive_is_not_taken_for_an_episode_without_a_group():
 
 def test_a_group_that_failed_as_a_whole_is_given_back_without_credit():
     kept = Kept()
-    group = read("1623", "x", scorer=Away(""), methods=[kept, "TAMTRL"])
+    group = read("1623", "x", scorer=RecordingScorer(""), methods=[kept, "TAMTRL"])
     assert kept.groups == []
     assert [episode.error for episode in group] == [AWAY] * 2
 
@@ -220,7 +226,7 @@ def test_an_episode_that_never_began_is_compared_with_none():
 
 def test_where_errors_are_raised_the_scorers_is():
     with pytest.raises(ConnectionError):
-        read("1623", "poison", scorer=Away("poison"), errors="raise")
+        read("1623", "poison", scorer=RecordingScorer("poison"), errors="raise")
 
 
 @pytest.mark.parametrize("size", [1, 2, 6])
@@ -238,7 +244,7 @@ def test_whatever_dies_all_groups_complete(size):
             *words.tolist(),
             seed=seed,
             methods=READING,
-            scorer=Away("poison"),
+            scorer=RecordingScorer("poison"),
         )
         assert all(episode.over for episode in group)
         assert np.isfinite(np.concatenate([episode.turn_rewards for episode in group])).all()

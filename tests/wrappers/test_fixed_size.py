@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from memenvs.wrappers.fixed_size import HashText, features, grams, hashed
+from memenvs.wrappers.fixed_size import ChooseReply, HashText, features, grams, hashed
 
 
 def test_words_pairs_and_letter_triples_are_counted():
@@ -32,6 +32,18 @@ def test_a_text_environment_without_choices_is_its_text_alone():
     vector, _ = env.reset(seed=0)
     assert vector.shape == env.observation_space.shape == (16,)
     assert vector in env.observation_space
+    assert env.observation_space.high.max() == 1.0
+
+
+def test_the_mask_is_the_environments_or_all_replies_where_nothing_helps():
+    for env_id, mask in (("MemSokoban-v0", None), ("MemToolQA-v0", [True] * 9)):
+        env = ChooseReply(gym.make(f"memenvs:{env_id}", disable_env_checker=True))
+        env.reset(seed=0)
+        assert env.action_masks().tolist() == (mask or env.unwrapped.choice_mask())
+    env = ChooseReply(gym.make("memenvs:MemSokoban-v0", disable_env_checker=True))
+    env.reset(seed=0)
+    env.unwrapped.choice_mask = lambda: [False] * 4
+    assert env.action_masks().tolist() == [True] * 4
 
 
 @pytest.mark.parametrize("size", [0, True, 2.5])

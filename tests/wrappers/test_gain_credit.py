@@ -7,7 +7,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from groups import gold, play_group
+from groups import RecordingScorer, gold, play_group
 from msgspec.structs import replace
 
 import memenvs
@@ -18,9 +18,9 @@ from memenvs.credit import igpo, rememr1
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
+from memenvs.testing import play
 from memenvs.wrappers import IGPO, ReMemR1, RewardWrapper, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
-from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.rememr1 import recall
 from memenvs.wrappers.scorers import ScoreRequest
 
@@ -65,6 +65,10 @@ class TestIGPOAdvantage:
     def test_an_episode_of_one_turn_has_its_outcome_alone(self):
         close(igpo([[9.0], [0.5, 9.0]], [1, 0], eps=0)[0], [1.0])
         assert igpo([], []) == []
+
+    def test_later_turns_count_in_full_by_default(self):
+        # gains 0.1, 0.3 -> -1, 1; outcomes 0, 1 -> -1, 1
+        close(igpo([[0.1, 0], [0.3, 0]], [0, 1], eps=0), [[-2, -1], [2, 1]])
 
 
 class TestReMemR1Advantage:
@@ -127,47 +131,49 @@ class TestReMemR1:
         assert recall("Ano", [["Ano Bel", "Ano"]]) == 1.0  # the form it holds most of
         assert recall("Ano", [["Ano"], ["Bel"]]) == 0.5  # a mean over objectives
         assert recall("Anothing", [["Ano"]]) == 0.0  # whole words
-        assert recall("", [["the"]]) == recall("x", []) == 0.0
+        assert recall("", [["the"]]) == recall("x", []) == recall("x", [[]]) == 0.0
+
+    @pytest.mark.parametrize(
+        ("bounded", "signal"),
+        [
+            # at hand "ano bel" and "cor" behind "ano" and "dun": 3/4 - 2/4
+            (True, 0.25),
+            # memory 2/4 - 1/4; the prompt holds "dun", and with "cor" beside it 2/4 - 1/4
+            (False, 0.5),
+        ],
+    )
+    def test_the_signal_is_what_a_turn_adds_and_the_last_turn_adds_nothing(self, bounded, signal):
+        before = {"answers": [["Ano Bel Cor Dun"]], "memory": "Ano", "recalled": "Dun"}
+        played = turn(before, {"memory": "Ano Bel", "recalled": "Cor"})
+        played.observation = "Dun was there."
+        method = ReMemR1(bounded=bounded)
+        assert method.signal(played, []) == pytest.approx(signal)
+        assert method.signal(replace(played, end="terminated"), []) == 0.0
 
 
 # Played.
 
 
-class CountingScorer:
-    """The lexical scorer, with everything that it was asked."""
-
-    def __init__(self):
-        self.asked = []
-
-    def logprobs(self, requests):
-        self.asked += requests
-        return make_scorer("lexical").logprobs(requests)
-
-
 @pytest.mark.parametrize("env_id", ["MemChunkQA-v0", "MemSearchQA-v0"])
 def test_igpo_asks_about_each_prompt_once(env_id):
-    scorer, reply = CountingScorer(), "<think></think><search>a town</search>"
+    scorer, reply = RecordingScorer(), "<think></think><search>a town</search>"
     env = RewardWrapper(gym.make(env_id, tasks="world-test", disable_env_checker=True), [IGPO()], scorer)
     env.reset(seed=0)
     for _ in range(3):
         env.step(reply)
-    assert len(scorer.asked) == len(set(scorer.asked)) > 1
+    asked = [request for call in scorer.calls for request in call]
+    assert len(asked) == len(set(asked)) > 1
     env.reset(seed=0)  # another episode, whose scorer may have learned since
     env.step(reply)
-    assert len(scorer.asked) > len(set(scorer.asked))
+    assert {*scorer.calls[-1]} & {*asked}
 
 
 @pytest.mark.parametrize("env_id", memenvs.ENV_IDS)
 def test_the_gains_of_any_environment_add_up_to_the_rise_of_the_answers_probability(env_id):
     env = RewardWrapper(gym.make(env_id, disable_env_checker=True), [IGPO()], "lexical")
-    _, info = env.reset(seed=0)
-    prompts, over = [info["privileged"]["prompt_with_history"]], False
-    for reply in ["first", "second", *["x"] * 200]:
-        _, _, terminated, truncated, info = env.step(reply)
-        if over := terminated or truncated:
-            break
-        prompts.append(info["privileged"]["prompt_with_history"])
-    assert over
+    *steps, (_, _, terminated, truncated, info) = play(env, ["first", "second", *["x"] * 200], seed=0)
+    assert terminated or truncated
+    prompts = [step[-1]["privileged"]["prompt_with_history"] for step in steps]
     target = info["privileged"]["target"]
     scores = env.scorer.logprobs([ScoreRequest(prompt, target) for prompt in (prompts[-1], prompts[0])])
     last, first = (math.exp(nats.mean()) for nats in scores)

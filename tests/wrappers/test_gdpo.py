@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from memenvs import collect
-from memenvs.baselines.advantages import group_advantages
+from memenvs.baselines.advantages import group_advantages, read_comparison
 from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.credit import gdpo
 from memenvs.models import Reply, ScriptedPolicy
-from memenvs.wrappers import MemPO
-from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings, components_of
+from memenvs.wrappers.comparison import ComparisonSettings, components_of
 from memenvs.wrappers.method import ScoreMethod
 
 close = np.testing.assert_allclose
@@ -34,11 +33,17 @@ def test_components_are_normalised_in_their_groups_and_their_sum_over_the_batch(
     close(weighed, z(right + 0.25 * form), atol=1e-5)
 
 
+def test_both_stds_have_eps_beside_them():
+    # 0, 2: deviations 1, std sqrt(2): a = 1 / (sqrt(2) + 1); of -a and a the std is sqrt(2) a
+    a = 1 / (2**0.5 + 1)
+    close(gdpo({"right": [0, 2]}, eps=1.0), np.array([-a, a]) / (2**0.5 * a + 1))
+
+
 def test_components_without_variance_add_exactly_nothing():
-    assert gdpo({"right": [1, 1], "form": [0.3, 0.3]}).tolist() == [0.0, 0.0]
+    assert gdpo({"right": [1, 1], "form": [0.3, 0.3]}, eps=0.0).tolist() == [0.0, 0.0]
     one, two = gdpo({"right": [1, 1, 0, 1], "form": [0.1, 0.1, 0.1, 0.1]}, ["a", "a", "b", "b"])[:2]
     assert (one, two) == (0.0, 0.0)
-    assert gdpo({"right": [1.0]}).tolist() == [0.0]
+    assert gdpo({"right": [1.0]}, eps=0.0).tolist() == gdpo({"right": [1.0]}, ddof=0).tolist() == [0.0]
 
 
 def test_a_component_that_could_not_be_measured_leaves_the_others():
@@ -124,8 +129,20 @@ def test_the_learner_normalises_components_by_themselves():
     assert found[1] > found[0]  # twice the weight, one of three each
 
 
+def test_weights_of_components_that_are_added_up_are_refused():
+    with pytest.raises(ValueError, match="component_weights"):
+        read_comparison("merged", component_weights={"format": 2.0})
+
+
+def test_components_are_compared_by_their_std_alone():
+    for settings in ({"estimator": "rloo"}, {"scale": "none"}):
+        with pytest.raises(ValueError, match="normalize components"):
+            read_comparison("merged", normalize="components", **settings)
+        read_comparison("merged", **settings)
+    read_comparison("merged", normalize="components", component_weights={"format": 2.0})
+
+
 @pytest.mark.parametrize("reward", ["outcome", "turn", "mempo"])
 def test_rewards_that_are_not_the_sum_of_all_turns_are_refused(reward):
-    comparison = MemPO() if reward == "mempo" else COMPARISONS[reward]
-    with pytest.raises(ValueError, match=f"reward {reward} uses .*; leave out normalize components"):
-        ComparisonSettings(normalize="components").check(comparison, reward)
+    with pytest.raises(ValueError, match=f"(?i){reward}.*'normalize'"):
+        read_comparison(reward, normalize="components")

@@ -73,6 +73,8 @@ def test_texts_that_share_most_of_their_words_are_one_state():
     assert similar_states(texts, 0.76) == texts
     assert similar_states(texts, 0.75) == [["the mayor of Bel", "a river"], ["the mayor of Bel"] * 2]
     assert similar_states(texts, 0) == [["the mayor of Bel"] * 2] * 2
+    assert similar_states([["a b", "b a"]], 1) == [["a b", "b a"]]  # equal texts alone
+    assert similar_states([["a", "a"], ["b"]], 0.9) == [["a", "a"], ["b"]]
 
 
 def test_a_word_is_shared_as_often_as_both_texts_have_it():

@@ -13,7 +13,7 @@ from groups import play_group
 from memenvs import evaluate
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.wrappers import Judge, RewardWrapper
-from memenvs.wrappers.judge import json_scores, read_verdict, tagged_scores, transcript
+from memenvs.wrappers.judge import read_verdict, transcript
 
 
 class Stub(ChatStub):
@@ -60,21 +60,22 @@ def credits(stub, **settings):
 
 
 def test_every_turn_gets_its_score_times_the_weight(endpoint):
-    found = credits(endpoint('{"scores": [1, 0.25]}'), weight=2.0)
+    method = judge(endpoint('{"scores": [1, 0.25]}'), weight=2.0)
+    (found,) = method.assign_credit([episode()])
     assert [(c.turn, c.value) for c in found] == [(0, 2.0), (1, 0.5)]
+    assert not method.failures
 
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ('Fine: {"scores": [1, 1]}', "unreadable"),
-        ('{"scores": [1, 1], "why": "x"}', "unreadable"),
         ("[" * 100_000, "unreadable"),
         ("", "unreadable"),
         ('{"scores": [1]}', "wrong number"),
         ('{"scores": 1}', "wrong number"),
         ('{"scores": [-0.1, NaN]}', "out of range"),
-        ('{"scores": [true, "1"]}', "no number"),
+        ('{"scores": ["one", null]}', "no number"),
+        ("Turn1: -0.5\nTurn2: -1", "out of range"),  # the rubric's scale begins at 0
     ],
 )
 def test_an_invalid_verdict_is_nan_with_the_reason_and_counted(endpoint, reply, reason):
@@ -86,7 +87,7 @@ def test_an_invalid_verdict_is_nan_with_the_reason_and_counted(endpoint, reply, 
 
 
 def test_one_score_out_of_range_leaves_the_others():
-    (first, _), (second, reason) = json_scores('{"scores": [0.5, 7]}', 2)
+    (first, _), (second, reason) = read_verdict('{"scores": [0.5, 7]}', 2)
     assert (first, math.isnan(second)) == (0.5, True)
     assert "7 is not in [0, 1]" in reason
 
@@ -98,6 +99,25 @@ def test_an_unreachable_endpoint_gives_nan(endpoint):
     assert all(math.isnan(c.value) and "500" in c.reason for c in found)
 
 
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_judge_whose_replies_are_all_thoughts_is_warned_of_once(endpoint, caplog, count):
+    message = {"content": None, "reasoning_content": '{"scores": [1, 1]}'}
+    method = judge(endpoint(lambda prompt: (200, "", {"message": message})))
+    found = method.assign_credit([episode()] * count)
+    assert all(credit.reason.startswith("unreadable") for credits in found for credit in credits)
+    (record,) = caplog.records
+    assert "hold a thought" in record.getMessage()
+    assert "--reasoning-parser" in record.getMessage()
+
+
+def test_verdicts_in_no_form_are_warned_of_with_their_number(endpoint, caplog):
+    method = judge(endpoint("Well done."))
+    for _ in range(2):
+        method.assign_credit([episode()] * 3)
+    (record,) = caplog.records
+    assert "no score in 3 of 3 verdicts" in record.getMessage()
+
+
 def test_a_verdict_is_kept_on_disk_by_what_was_asked(endpoint, tmp_path):
     stub = endpoint('{"scores": [1, 1]}')
     for _ in range(2):
@@ -107,9 +127,9 @@ def test_a_verdict_is_kept_on_disk_by_what_was_asked(endpoint, tmp_path):
 
 
 def test_a_reply_that_cannot_be_read_again_is_asked_for_again(endpoint, tmp_path):
-    verdicts = iter(["no", '{"scores": [1, 1]}', '{"scores": [1, 1]}'])
+    verdicts = iter(['{"scores": [1, 7]}', '{"scores": [1, 1]}', '{"scores": [1, 1]}'])
     stub = endpoint(lambda prompt: (200, next(verdicts)))
-    assert math.isnan(credits(stub, cache=str(tmp_path))[0].value)
+    assert math.isnan(credits(stub, cache=str(tmp_path))[1].value)
     assert [c.value for c in credits(stub, cache=str(tmp_path))] == [1.0, 1.0]
     (kept,) = tmp_path.rglob("*.json")
     kept.write_text('{"reply":')
@@ -169,6 +189,18 @@ def test_nothing_an_agent_writes_can_end_the_record():
 def test_long_texts_are_cut_in_the_middle():
     record = json.loads(transcript(episode(("a" * 500 + "z" * 500, "b")), 100))
     assert record[0]["reply"] == "a" * 50 + " [… 900 characters …] " + "z" * 50
+    assert json.loads(transcript(episode(("a" * 100,)), 100))[0]["reply"] == "a" * 100
+
+
+def test_the_record_is_in_the_script_of_its_texts():
+    assert "東京" in transcript(episode(("東京",)), 100)
+
+
+@pytest.mark.parametrize(
+    ("settings", "searches"), [({}, True), ({"rubric": "general"}, False), ({"template": "{answer}?"}, False)]
+)
+def test_the_rubric_of_a_search_needs_an_environment_that_searches(settings, searches):
+    assert ("events/searches" in Judge("http://localhost:1/v1", "m", **settings).needs) is searches
 
 
 @pytest.mark.parametrize(
@@ -192,45 +224,30 @@ SEARCHED = ["<think></think><search>town</search>", "<think></think><answer>shea
 
 
 @pytest.mark.parametrize(
-    ("verdict", "scores"),
-    [
-        (REASONED % "Turn1: 0.3\nTurn2: -1.0", [0.3, -1.0]),
-        (REASONED % "Turn 1: 0\n\nturn2: +0.2", [0.0, 0.2]),
-        ("<score>Turn1: .5\nTurn2: 1.</score>", [0.5, 1.0]),
-        # a reply that the judge quotes is no verdict
-        ("<reasoning>It wrote </reasoning><score>x</score>. " + REASONED % "Turn1: 0\nTurn2: 0", [0.0, 0.0]),
-    ],
-)
-def test_scores_are_read_line_by_line_after_the_reasoning(verdict, scores):
-    assert tagged_scores(verdict, 2) == [(score, "") for score in scores]
-
-
-@pytest.mark.parametrize(
     ("verdict", "reason"),
     [
         ("", "unreadable"),
         ("<score>", "unreadable"),
-        (REASONED % "Turn1: 1.0\nTurn2: 1.0" + " I hope this helps", "unreadable"),
-        (REASONED % "Turn1: 1.0 (fine)\nTurn2: 1.0", "unreadable"),
-        (REASONED % "Turn1: nan\nTurn2: 1.0", "unreadable"),
-        ("<score>Turn1: 1.0</score><score>Turn1: 1.0\nTurn2: 1.0</score>", "unreadable"),
+        (REASONED % "Turn1: nan\nTurn2: 1.0", "wrong number"),
+        ("<score>Turn1: 1.0</score><score>Turn1: 1.0\nTurn2: 1.0</score>", "ambiguous"),
         (REASONED % "Turn1: 1.0", "wrong number"),
+        (REASONED % "Turn1: 0.1 + 0.3 = 0.4\nTurn2: 1.0", "wrong number"),
+        (REASONED % "Turn1: 1/2\nTurn2: 1.0", "wrong number"),
         (REASONED % "Turn2: 1.0\nTurn1: 1.0", "wrong number"),
         (REASONED % "Turn1: 1.0\nTurn2: 1.0\nTurn3: 1.0", "wrong number"),
         (f"<score>Turn{'1' * 5000}: 1.0\nTurn2: 1.0</score>", "wrong number"),  # more digits than int() reads
-        (REASONED % "Turn1: 1.5\nTurn2: -7.0", "out of range"),
-        ('{"scores": [1, 1]}', "unreadable"),
+        (REASONED % "Turn1: 1.01\nTurn2: -1.01", "out of range"),
+        ("Turn1: 1\nTurn2: 0\nIn short:\nTurn1: 1\nTurn2: 1", "ambiguous"),
+        ('{"scores": [1, 1]} or {"scores": [0, 1]}', "ambiguous"),
+        ("<score>Turn1: 0.5</score>", "wrong number"),
+        ("<answer>[0, 1, 1]</answer>", "wrong number"),
+        ('{"scores": 1}', "wrong number"),
+        ("<score>Turn1: 1.5\nTurn2: 2</score>", "out of range"),
     ],
 )
-def test_lines_in_another_form_are_nan_with_the_reason(verdict, reason):
-    found = tagged_scores(verdict, 2)
+def test_scores_of_turns_in_another_form_are_nan_with_the_reason(verdict, reason):
+    found = read_verdict(verdict, 2)
     assert [(math.isnan(value), why.partition(":")[0]) for value, why in found] == [(True, reason)] * 2
-
-
-@pytest.mark.parametrize(("said", "score"), [("1.0", 1.0), ("0.0", 0.0), ("0.7", None), ("", None)])
-def test_an_outcome_in_lines_is_one_or_zero(said, score):
-    ((value, reason),) = tagged_scores(REASONED % said, None)
-    assert (value == score) if score is not None else (math.isnan(value) and reason != "")
 
 
 def test_the_prompt_decides_how_its_verdict_is_read(endpoint):
@@ -439,6 +456,8 @@ def test_a_special_prompt_of_longmemeval_may_be_another(endpoint, tmp_path):
 @pytest.mark.parametrize(
     ("verdict", "score"),
     [
+        (REASONED % "1.0", 1.0),
+        (REASONED % "0.0", 0.0),
         ("<answer>1</answer>", 1.0),
         ("Reason: <answer>x</answer> is meant.\n**<answer> 0 </answer>**", 0.0),
         ("<score>1.0</score> as <answer>Paris</answer> is right", 1.0),
@@ -450,7 +469,25 @@ def test_a_special_prompt_of_longmemeval_may_be_another(endpoint, tmp_path):
         ('```json\n{"reason": "the {same}", "score": 1}\n```', 1.0),
         ('{"score": 1, "criteria": {"style": {"score": 0}}}', 1.0),  # not that of an inner object
         ('{"verdict": {"score": 1}}', 1.0),
-        ('First {"score": 1}, on reflection {"score": 0}.', 0.0),
+        ('{"score": "0.8", "reason": "x"}', 0.8),
+        ('{"score": true}', 1.0),
+        ('{"score": "1"}', 1.0),
+        ("{'score': 1, 'why': {'score': 0}}", 1.0),
+        ('{"score": 1, "reason": "cut', 1.0),
+        ('{"verdict": "correct", "score": 0.8}', 0.8),
+        ("Score: 1", 1.0),
+        ("Rating: 1", 1.0),
+        ("**Verdict**: correct", 1.0),
+        ('{"verdict": "correct", "reason": "they agree"}', 1.0),
+        ('{"grade": "A", "score": 0}', 0.0),
+        ("**Score:** 0.5", 0.5),
+        ("The score is .7.", 0.7),
+        ("Score: 1\nFinal score: 1", 1.0),
+        ("yes, the answers mean the same", 1.0),
+        ("YES!", 1.0),
+        ("CORRECT", 1.0),
+        ("The dates differ. No", 0.0),
+        ('Of {a, b} it gave {a}: {"score": 1}', 1.0),
         ("<answer>**1**</answer>", 1.0),
         ("**No.**", 0.0),
         ("1", 1.0),
@@ -465,14 +502,26 @@ def test_an_outcome_is_read_from_tags_a_box_json_or_alone_with_prose_around(verd
 @pytest.mark.parametrize(
     ("verdict", "reason"),
     [
+        (REASONED % "0.7", "out of range"),
+        (REASONED % "", "unreadable"),
         ("<answer>2</answer>", "out of range"),
         ("<answer>-1</answer>", "out of range"),
         ("<answer>0.5</answer>", "out of range"),
         ("\\boxed{7}", "out of range"),
         ('{"score": 1.5}', "out of range"),
         ('{"score": NaN}', "out of range"),
-        ('{"score": true}', "no number"),
-        ('{"score": "1"}', "no number"),
+        ("Score: -1", "out of range"),
+        ('{"score": "high"}', "no number"),
+        ("Score: 8/10", "unreadable"),
+        ("Score: 1/10", "unreadable"),
+        ("Score: 1 or 0", "unreadable"),
+        ("100%", "unreadable"),
+        ("No idea", "unreadable"),
+        ("Yes, but the date is wrong.", "unreadable"),
+        ("no, wait, yes", "ambiguous"),
+        ('First {"score": 1}, on reflection {"score": 0}.', "ambiguous"),
+        ('{"score": 1, "score": 0}', "ambiguous"),
+        ("<score>1</score> or <score>0</score>", "ambiguous"),
         ("<answer>Paris</answer>", "unreadable"),
         ("<answer></answer>", "unreadable"),
         ("It is 1 or 0.", "unreadable"),
@@ -490,19 +539,23 @@ def test_an_outcome_in_no_form_or_out_of_range_is_nan_with_the_reason(verdict, r
 @pytest.mark.parametrize(
     ("verdict", "scores"),
     [
+        (REASONED % "Turn1: 0.3\nTurn2: -1.0", [0.3, -1.0]),
+        (REASONED % "Turn 1: 0\n\nturn2: +0.2", [0.0, 0.2]),
+        ("<score>Turn1: .5\nTurn2: 1.</score>", [0.5, 1.0]),
+        # a reply that the judge quotes is no verdict
+        ("<reasoning>It wrote </reasoning><score>x</score>. " + REASONED % "Turn1: 0\nTurn2: 0", [0.0, 0.0]),
         ("So: <score>Turn1: 0.5\nTurn2: -0.5</score>.", [0.5, -0.5]),
         ("Turn 1: 0\nTurn 2: 1", [0.0, 1.0]),
         ('Both: {"scores": [0, 1]}', [0.0, 1.0]),
         ("<answer>[0, 1]</answer>", [0.0, 1.0]),
-        ("<score>Turn1: 0.5</score>", None),
-        ("<answer>[0, 1, 1]</answer>", None),
-        ('{"scores": 1}', None),
-        ("<score>Turn1: 1.5\nTurn2: 2</score>", None),
+        ("**Turn1: 1.0**\n**Turn2: -1**", [1.0, -1.0]),
+        ("- Turn 1: 1 (found it)\n- Turn 2: .5", [1.0, 0.5]),
+        ("Turn1: 1, Turn2: 0", [1.0, 0.0]),
+        ("```json\n[1, 0]\n```", [1.0, 0.0]),
+        ("{'scores': [True, '0.5'], 'why': None}", [1.0, 0.5]),
+        ('{"scores": {"Turn1": 1, "Turn2": 0}}', [1.0, 0.0]),
+        ('{"scores": [{"turn": 1, "score": 1}, {"turn": 2, "score": 0}]}', [1.0, 0.0]),
     ],
 )
 def test_scores_of_turns_are_read_with_prose_around(verdict, scores):
-    found = read_verdict(verdict, 2)
-    if scores is None:
-        assert all(math.isnan(value) and reason for value, reason in found)
-    else:
-        assert found == [(score, "") for score in scores]
+    assert read_verdict(verdict, 2) == [(score, "") for score in scores]

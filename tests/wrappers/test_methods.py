@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memenvs.core.episode import Reply
 from memenvs.credit import tamtrl_rewards
@@ -12,6 +13,7 @@ from memenvs.wrappers import (
     TAMTRL,
     Credit,
     Episode,
+    FormatGate,
     InfoMem,
     Judge,
     MemPO,
@@ -21,7 +23,8 @@ from memenvs.wrappers import (
     ToolRewards,
     Turn,
 )
-from memenvs.wrappers.registry import make_methods
+from memenvs.wrappers.method import RunningStatistics
+from memenvs.wrappers.registry import make_methods, make_scorer, read_methods
 from memenvs.wrappers.scorers import ScoreRequest
 
 close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-9)
@@ -125,7 +128,7 @@ class TestTAMTRL:
             [one.signals["tamtrl"] for one in group],
             [one.outcome for one in group],
             combine=combine,
-            paid=[method.paid(one) for one in group],
+            fixed=[method.fixed_rewards(one) for one in group],
         )
         close(rewards, np.array([first, second]) + (combine == "plus"))
 
@@ -168,7 +171,13 @@ class TestQuestionCredit:
 
     def test_an_episode_that_failed_is_compared_with_none(self):
         group = [self.reads((0.5, 0.5)), self.reads((0.0, 0.5)), self.reads((0.5, 0.5), error="away")]
+        group.append(Episode(end="failed", error="never began"))
         close(values(QuestionCredit().assign_credit(group)[0]), [0.5**0.5 / 2, 0.5**0.5, 0.0])
+
+    def test_a_turn_that_answers_nothing_has_no_signal_nor_a_memory_without_answers_credit(self):
+        assert QuestionCredit().signal(turn(answered=False), []) == 0.0
+        cut = made(QuestionCredit(), [turn(end="truncated", answered=False)], [0.0], [0.0])
+        assert values(QuestionCredit().assign_credit([cut])[0]) == [0.0]
 
     def test_alone_a_question_is_compared_with_all_so_far(self):
         # 0.5 and 0: mean 0.25, std 0.25 sqrt(2)
@@ -182,7 +191,7 @@ def test_tamtrl_does_not_take_an_answer_for_a_memory():
     assert method.requests(answer) == []
     last = turn("y", "terminated", answered=True)
     turns = [turn("notes", answered=False, memory="notes"), answer, last]
-    close(method.paid(made(method, turns, [0.0] * 3, [0.0, 0.5, 0.0])), [math.nan, 0.5, 0.0])
+    close(method.fixed_rewards(made(method, turns, [0.0] * 3, [0.0, 0.5, 0.0])), [math.nan, 0.5, 0.0])
     asked = TAMTRL(final_turn="teacher").requests(answer)
     assert asked == [ScoreRequest("evidence here", "x")]
 
@@ -194,6 +203,7 @@ class TestInfoMem:
         wrapped = InfoMem(target="wrapped").requests(turn(end="terminated", **FINAL))
         assert [one.continuation for one in wrapped] == ["\\boxed{y}"] * 2
         assert InfoMem().requests(turn(**FINAL)) == []
+        assert InfoMem().signal(turn(**FINAL), []) == 0.0
 
     def test_query_pmi_scores_the_question_from_the_memory_alone(self):
         method = InfoMem(condition="query")
@@ -231,6 +241,7 @@ class TestInfoMem:
             values(method.assign_credit([episode(method, [gain], outcome=1.0)])[0])[0] for gain in (1.0, 3.0)
         ]
         close(paid, [1.0, 1.0])  # second: mean 2, std 1
+        assert values(method.assign_credit([episode(method, [5.0], outcome=0.0)])[0]) == [0.0]
 
 
 class TestMemPO:
@@ -239,6 +250,7 @@ class TestMemPO:
         assert asked == [ScoreRequest("q m", "y"), ScoreRequest("q h", "y")]
         alone = MemPO(target="wrapped", bias="none").requests(turn("<mem>m</mem>", **WRITTEN))
         assert alone == [ScoreRequest("q m", "<answer>y</answer>")]
+        assert MemPO().requests(turn("no memory", before=HISTORY, **{**WRITTEN, "memory": ""})) == []
 
     @pytest.mark.parametrize(
         ("outcome", "proper", "reward"),
@@ -273,6 +285,7 @@ class TestMemPO:
         credits = method.assign_credit(group)
         # R = 1, 3, 2, 2: mean 2, std sqrt(2 / 3); the last credit is the trajectory's reward
         close(values(credits[0]), [-(1.5**0.5), 1.5**0.5, 0.0])
+        assert [credit.advantage for credit in credits[0]] == [True, True, False]
         assert [actions[c.turn][slice(*c.span)] for c in credits[0][:-1]] == ["ab", "c"]
 
     def test_a_reply_that_is_the_memory_is_credited_up_to_where_it_was_cut(self):
@@ -326,6 +339,93 @@ def test_every_weight_of_the_search_rewards_can_be_set():
     assert method.signal(turn(end="truncated", events=RIGHT), []) == -4.0
 
 
+@pytest.mark.parametrize(
+    ("rewards", "partial", "signal"),
+    [
+        ({"outcome": 0.5}, True, 0.5),
+        ({"outcome": 0.5}, False, 0.1),
+        ({"outcome": 1.0}, False, 1.0),
+        ({"outcome": 0.0}, True, 0.1),
+        ({"other": 1.0}, True, 0.1),  # an environment without an outcome
+    ],
+)
+def test_the_gate_pays_the_outcome_of_a_reply_in_form_or_what_a_wrong_one_earns(rewards, partial, signal):
+    gate = FormatGate(wrong=0.1, partial=partial)
+    last = turn(end="terminated", format=1.0)
+    last.info["rewards"] = rewards
+    assert gate.signal(last, []) == signal
+    last.info["metrics"]["format"] = 0.0
+    assert gate.signal(last, []) == -1.0
+    assert gate.signal(replace(last, end=""), []) == 0.0
+
+
+ANSWERING = {"prompt_with_memory", "prompt_without_memory"}
+
+
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [
+        (InfoMem(), {*ANSWERING, "target"}),
+        (InfoMem(target="wrapped"), {*ANSWERING, "target_wrapped"}),
+        (InfoMem(condition="query"), {"memory", "question"}),
+        (MemPO(), {"prompt_with_memory", "prompt_with_history", "target", "memory_span", "format"}),
+        (MemPO(bias="none", trajectory="outcome"), {"prompt_with_memory", "target", "memory_span"}),
+        (TAMTRL(), {"teacher_prompt", "memory"}),
+        (
+            TAMTRL(view="global", final_turn="teacher"),
+            {"teacher_prompt_global", "memory", "memory_span", "reply"},
+        ),
+    ],
+)
+def test_a_method_needs_what_its_settings_read_and_no_more(method, needs):
+    assert {need.rpartition("/")[2] for need in method.needs} == needs
+
+
+def test_numbers_that_are_close_together_are_normalised_by_their_std_and_eps():
+    # 0 and 2e-6: mean 1e-6, std 1e-6, and eps 1e-6 beside it
+    numbers = RunningStatistics()
+    numbers.add([0.0, math.nan, 2e-6])
+    close([numbers.normalize(value, ddof=0) for value in (0.0, 2e-6, math.nan)], [-0.5, 0.5, 0.0])
+    close(numbers.normalize(2e-6, ddof=1), 1 / (1 + 2**0.5))
+    three = RunningStatistics()
+    three.add([1.0, 2.0, 6.0])  # mean 3, squares 4 + 1 + 9
+    close(three.normalize(6.0, ddof=1), 3 / 7**0.5)
+    assert RunningStatistics().normalize(1.0, ddof=0) == 0.0
+    equal = RunningStatistics()
+    equal.add([1e6 * (0.1 + 0.2), 1e6 * 0.3])  # but for rounding
+    assert equal.normalize(1e6 * 0.3, ddof=1) == 0.0
+
+
+PAIR = ["MemPO", {"bias": "none"}]
+
+
+@pytest.mark.parametrize(
+    ("texts", "specs"),
+    [
+        (['["MemPO", "TAMTRL"]'], ["MemPO", "TAMTRL"]),
+        (['["MemPO", {"bias": "none"}]'], [PAIR]),
+        (['[["MemPO", {"bias": "none"}], "TAMTRL", "GiGPO"]'], [PAIR, "TAMTRL", "GiGPO"]),
+        ([' ["MemPO"]', "igpo"], ["MemPO", "IGPO"]),
+        (["mempo", "bias=none", "target=wrapped"], [["MemPO", {"bias": "none", "target": "wrapped"}]]),
+        ([], []),
+    ],
+)
+def test_a_command_line_names_methods_one_by_one_or_as_json(texts, specs):
+    assert read_methods(texts) == specs
+
+
+@pytest.mark.parametrize("texts", [["mempo", "bias=2"], ["left"], ["bias=none"], ["3"], ["[3]"]])
+def test_what_names_no_method_or_setting_on_a_command_line_is_refused(texts):
+    with pytest.raises(ValueError):
+        read_methods(texts)
+
+
+@pytest.mark.parametrize("text", ['["lexical", {"absent": -9.0}]', ' ["lexical", {"absent": -9.0}]'])
+def test_a_scorer_with_settings_may_be_written_as_json(text):
+    assert make_scorer(text) is make_scorer(["lexical", {"absent": -9.0}])
+    assert make_scorer(text).absent == -9.0
+
+
 class Undecorated(RewardMethod):
     name = "undecorated"
 
@@ -353,5 +453,5 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(method, settings):
 
 def test_the_answer_turn_is_marked_unless_the_teacher_scores_it():
     method = TAMTRL()
-    close(method.paid(episode(method, [0.2, 0.4, 0.0], outcome=1.0)), [math.nan, math.nan, 1.0])
-    close(TAMTRL(final_turn="teacher").paid(episode(method, [0.2, 0.4])), [math.nan] * 2)
+    close(method.fixed_rewards(episode(method, [0.2, 0.4, 0.0], outcome=1.0)), [math.nan, math.nan, 1.0])
+    close(TAMTRL(final_turn="teacher").fixed_rewards(episode(method, [0.2, 0.4])), [math.nan] * 2)

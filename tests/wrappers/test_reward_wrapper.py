@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import gymnasium as gym
 import numpy as np
 import pytest
-from groups import play_group
+from groups import RecordingScorer, play_group
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import TimeLimit
@@ -27,18 +27,6 @@ READING = ["TAMTRL", "InfoMem", "MemPO"]
 NOTES = ["", "the year", "the year 1623", "\\boxed{1623}"]
 
 
-class Counted(LexicalScorer):
-    """A scorer that counts its calls."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def logprobs(self, requests):
-        self.calls.append(list(requests))
-        return super().logprobs(requests)
-
-
 class Broken(LexicalScorer):
     """A scorer that knows no number for continuations with the word "broken"."""
 
@@ -47,19 +35,6 @@ class Broken(LexicalScorer):
         return [
             s * math.nan if "broken" in r.continuation else s for r, s in zip(requests, scores, strict=True)
         ]
-
-
-class Away(LexicalScorer):
-    """A scorer that raises for continuations or prompts with a word."""
-
-    def __init__(self, word):
-        super().__init__()
-        self.word = word
-
-    def logprobs(self, requests):
-        if any(self.word in text for request in requests for text in request):
-            raise ConnectionError("no scorer at http://node:8000")
-        return super().logprobs(requests)
 
 
 @dataclass
@@ -134,6 +109,14 @@ def test_a_method_is_a_name_in_any_case_a_class_or_an_object(method):
     assert episode.credits == wanted["credits"]
 
 
+def test_a_signal_that_is_known_at_its_turn_is_paid_there():
+    # searches in form that find nothing: 0.1 for the form, less 0.1 for each search so far
+    env = RewardWrapper(gym.make("MemSearchQA-v0", **MEMORY), ["SearchRewards"])
+    steps = play(env, [SEARCH.format("zzz")] * 3 + ["no answer"], options={"task": 0})[1:]
+    assert [step[1] for step in steps[:4]] == pytest.approx([0.0, -0.1, -0.2, -0.2 - 0.3])
+    assert [step[4]["rewards"]["search_rewards"] for step in steps] == [step[1] for step in steps]
+
+
 def test_tamtrl_replaces_the_outcome_and_the_metrics_keep_it():
     info = play(RewardWrapper(reading(), [TAMTRL()], "lexical"), NOTES, options={"task": 0})[-1][4]
     assert (info["rewards"]["outcome"], info["metrics"]["outcome"]) == (0.0, 1.0)
@@ -164,6 +147,35 @@ def test_a_component_without_a_number_is_left_out_and_counted():
     info = steps[-1][4]
     assert (steps[-1][1], info["metrics"]["unsure_unscored"]) == (2.0, 3.0)
     assert info["turn_rewards"] == [2.0, 0.0, 0.0, 0.0]
+
+
+@dataclass
+class Flickering(RewardMethod):
+    """Measures 1 at every turn but those whose reply is "dark"."""
+
+    name = "flickering"
+
+    def signal(self, turn, scores):
+        return math.nan if turn.action == "dark" else 1.0
+
+
+def test_a_turn_that_could_not_be_measured_is_nan_when_it_is_played_and_no_part_of_the_others():
+    env = RewardWrapper(reading(), [Flickering()])
+    first, *steps = play(env, ["a", "dark", "b", "\\boxed{x}"], seed=3, options={"task": 0})
+    np.testing.assert_equal([step[4]["rewards"]["flickering"] for step in steps], [1.0, math.nan, 1.0, 1.0])
+    assert [step[1] for step in steps] == [1.0, 0.0, 1.0, 1.0]
+    unscored = [info["metrics"]["flickering_unscored"] for *_, info in (first, *steps)]
+    assert unscored == [0.0] * 4 + [1.0]
+
+
+def test_the_record_names_what_is_played():
+    env = RewardWrapper(reading(), [Flickering()])
+    for seed, task in ((3, None), (None, 1)):
+        _, info = env.reset(seed=seed, options=None if task is None else {"task": task})
+        assert env.episode.seed == (-1 if seed is None else seed)
+        assert env.episode.number == env.unwrapped.state.task
+        assert task in (None, env.episode.number)
+        assert (env.episode.env, env.episode.task) == ("MemChunkQA-v0", info["task"])
 
 
 def test_a_component_without_any_score_is_nan(monkeypatch):
@@ -212,7 +224,7 @@ def test_a_limit_outside_ends_an_episode_that_methods_have_not_credited():
 
 
 def test_methods_that_pay_at_the_end_ask_then_about_all_turns_in_one_call():
-    scorer = Counted()
+    scorer = RecordingScorer()
     steps = play(RewardWrapper(reading(), READING, scorer), NOTES, options={"task": 0})
     assert [step[4]["signals"]["tamtrl"] for step in steps[:-1]] == [[], [], [], []]
     assert len(scorer.calls) == 1
@@ -220,14 +232,21 @@ def test_methods_that_pay_at_the_end_ask_then_about_all_turns_in_one_call():
 
 
 def test_a_template_shows_the_model_its_own_form():
-    scorer = Counted()
+    scorer = RecordingScorer()
     env = RewardWrapper(reading(), [InfoMem()], scorer, template="<user>{prompt}</user>")
     play(env, ["a"] * 3 + ["\\boxed{x}"], options={"task": 0})
     assert all(r.prompt.startswith("<user>") and r.prompt.endswith("</user>") for r in scorer.calls[0])
 
 
 @pytest.mark.parametrize(
-    "scorer", [LexicalScorer, "lexicall", ["lexical"], ["server", {"url": "http://x", "api_key": "k"}]]
+    "scorer",
+    [
+        LexicalScorer,
+        "lexicall",
+        ["lexical"],
+        ["lexical", {"absnt": -9.0}],
+        ["server", {"url": "http://x/v1", "model": "m", "api_key": "k"}],
+    ],
 )
 def test_an_invalid_scorer_is_refused(scorer):
     with pytest.raises(ValueError, match=r"scorer|spec"):
@@ -241,9 +260,9 @@ def test_a_scorer_with_settings_is_in_the_spec_and_shared():
 
 
 def test_a_scorer_object_is_noted_in_the_spec_and_refused_by_it():
-    env = RewardWrapper(reading(), ["TAMTRL"], Counted())
+    env = RewardWrapper(reading(), ["TAMTRL"], RecordingScorer())
     assert pickle.loads(pickle.dumps(env.spec)) == env.spec
-    with pytest.raises(ValueError, match="Counted"):
+    with pytest.raises(ValueError, match="RecordingScorer"):
         gym.make(env.spec)
 
 
@@ -259,7 +278,7 @@ def test_a_model_by_name_scores_a_stack_and_rebuilds_from_the_spec(tiny_model):
 
 
 def test_a_turn_after_a_step_that_the_scorer_interrupted_is_refused():
-    env = RewardWrapper(reading(), ["IGPO"], Away("poison"))
+    env = RewardWrapper(reading(), ["IGPO"], RecordingScorer("poison"))
     env.reset(seed=0)
     with pytest.raises(ConnectionError):
         env.step("poison")
@@ -307,6 +326,17 @@ def test_a_step_before_the_reset_is_refused():
     for call in (lambda: env.step("x"), lambda: memenvs.get_state(env)):
         with pytest.raises(ResetNeeded):
             call()
+
+
+def test_before_the_first_step_the_environment_is_drawn_alone():
+    env = wrapped(["ReMemR1"], env=reading(render_mode="ansi"))
+    with pytest.raises(ResetNeeded):
+        env.render()
+    env.reset(seed=0)
+    assert env.render() == env.env.render()
+    env.step("notes")
+    assert "rememr1" in env.render()
+    assert "rememr1" not in env.env.render()
 
 
 # States, copies and pickles.
@@ -363,7 +393,7 @@ def test_a_copy_resumes_with_the_same_scorer_and_template(copied):
     assert mine[1].credits == others[1].credits
 
 
-@pytest.mark.parametrize("scorer", ["lexical", Counted()], ids=["named", "an object"])
+@pytest.mark.parametrize("scorer", ["lexical", RecordingScorer()], ids=["named", "an object"])
 def test_a_copy_shares_the_scorer(scorer):
     env = RewardWrapper(reading(), [InfoMem()], scorer)
     env.reset(seed=0)

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import transformers
 from model_families import build
 from tiny_model import plain_logprobs
 
@@ -28,11 +27,6 @@ def pairs():
     made = [TokenPair(base + ids(20), ids(9)) for _ in range(3)]
     made += [TokenPair(base[:40], ids(5)) for _ in range(3)] + [TokenPair(ids(3), ids(4)) for _ in range(3)]
     return [*made, TokenPair(base + base[:9], base[9:30])]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model):
-    return transformers.AutoTokenizer.from_pretrained(tiny_model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

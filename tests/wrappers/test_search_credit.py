@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 from memenvs.core.episode import Reply
-from memenvs.credit import search_gains, tool_efficiency
-from memenvs.wrappers import (
-    OTC,
-    Episode,
-    RewardWrapper,
-    SearchR1,
-    StepSearch,
-    Turn,
-)
+from memenvs.credit import redundancy, search_gains, tool_efficiency
+from memenvs.wrappers import OTC, Episode, RewardWrapper, SearchR1, StepSearch, Turn
 from memenvs.wrappers.stepsearch import NO_EVIDENCE, matches
 
 close = np.testing.assert_allclose
@@ -69,6 +62,7 @@ class TestSearchGains:
         rows = np.random.default_rng(0).random((6, 3))
         before = np.vstack([np.zeros(3), np.maximum.accumulate(rows, axis=0)[:-1]])
         close(search_gains(rows), np.clip(rows - before, 0, None).mean(axis=1))
+        assert search_gains([[], []]).tolist() == [0.0, 0.0]  # no evidence
 
 
 class TestOTC:
@@ -117,6 +111,9 @@ class TestStepSearch:
         close(paid_by_turn(StepSearch(gain=2.0, redundancy=0.0), played), [1.0, 1.0, 0.0])
         close([StepSearch().signal(one, ()) for one in turns], [0.5, 1.0, 0.0])
 
+    def test_a_passage_that_was_seen_before_is_redundant(self):
+        close(redundancy([["a"], ["a"], ["a", "b"], []]), [0.0, 1.0, 0.5, 0.0])
+
     def test_a_task_without_evidence_has_no_credit_and_the_reason(self):
         played = ended([turn(passages=["ana"])])
         with pytest.warns(UserWarning, match="no evidence"):
@@ -159,6 +156,7 @@ def test_the_search_that_finds_evidence_is_paid_and_its_repetition_charged(memor
 
 def test_a_search_more_costs_a_right_answer_its_share():
     env, search, answer = searching(OTC)
+    assert [credit.turn for credit in play(env, [search, answer])[-1]["credits"]["otc"]] == [1]
     costs = [play(env, [*[search] * calls, answer])[-1]["rewards"]["otc"] for calls in (0, 1, 3)]
     close(costs, [1.0, 0.5, math.cos(3 * math.pi / 7)])
 

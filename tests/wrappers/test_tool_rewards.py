@@ -49,8 +49,17 @@ def played(case):
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["input"]["name"])
 def test_each_of_the_six_rewards_is_as_recorded(case, name):
     alone = {field.name: 0.0 for field in fields(ToolRewards) if field.name != name}
-    (credits,) = ToolRewards(**alone).assign_credit([played(case)])
+    episode = played(case)
+    (credits,) = ToolRewards(**alone).assign_credit([episode])
+    assert credits[-1].turn == len(episode.turns) - 1
     assert sum(credit.value for credit in credits) == pytest.approx(case["output"][NAMES[name]], abs=1e-15)
+
+
+def test_calls_share_the_reward_of_their_run_and_the_first_alone_has_that_of_its_result():
+    info = {"events": dict.fromkeys(("called", "ran", "retrieved"), 1.0), "privileged": {"answers": [["x"]]}}
+    turns = [Turn("", info, Reply(CALL % ("wiki_search", "y")), info) for _ in range(2)]
+    (credits,) = ToolRewards(form=0.0, tags=0.0).assign_credit([Episode(turns=turns)])
+    assert [(credit.turn, credit.value) for credit in credits] == [(0, 0.1), (1, 0.1), (0, 0.5), (1, 0.0)]
 
 
 @pytest.fixture

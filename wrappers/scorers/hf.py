@@ -9,7 +9,7 @@ import numpy as np
 
 from memenvs.core.data import Count, checked
 from memenvs.core.optional import Lazy
-from memenvs.models.policy import Dtype
+from memenvs.models.settings import Dtype
 from memenvs.wrappers.scorers.protocol import PairScorer, ScoreRequest, TokenPair, TokenScores, Truncate
 
 if TYPE_CHECKING:

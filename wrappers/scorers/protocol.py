@@ -58,11 +58,7 @@ class Scorer(Protocol):
 
 
 class TemplateScorer:
-    """A scorer whose model reads each prompt inside its chat template.
-
-    Args:
-        scorer: scores the rendered prompts.
-        template: the chat template written out, with `{prompt}` where the prompt goes.
+    """A scorer whose model reads each prompt inside its chat template, written out with `{prompt}` in it.
 
     Raises:
         ValueError: the template has no `{prompt}`.
@@ -79,15 +75,10 @@ class TemplateScorer:
 
 
 class TokenPair(NamedTuple):
-    """A request in token ids.
+    """A request in token ids."""
 
-    Attributes:
-        prompt: never empty where the continuation is not.
-        continuation: the ids to be scored.
-    """
-
-    prompt: list[int]
-    continuation: list[int]
+    prompt: list[int]  # never empty where the continuation is not
+    continuation: list[int]  # the ids to be scored
 
 
 class PairScorer:

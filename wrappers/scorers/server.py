@@ -78,13 +78,13 @@ class ServerScorer(PairScorer):
     @functools.cached_property
     def _served_window(self) -> int | None:
         """Tokens that a pair may have; None where the server does not say."""
-        served = self._client.get("/models", _read_models)
+        served = self._client.get("/models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
         if self.model not in served:
             raise ValueError(
                 f"{self.url} serves {', '.join(map(repr, served))}, not {self.model!r}; give one of these"
             )
-        length = served[self.model]
-        return None if length is None else length - 1
+        length = served[self.model].get("max_model_len")
+        return None if length is None else int(length) - 1
 
     def _score(self, pair: TokenPair) -> TokenScores:
         if not pair.continuation:
@@ -92,12 +92,6 @@ class ServerScorer(PairScorer):
         ids = [*pair.prompt, *pair.continuation]
         fields = {"model": self.model, "prompt": ids, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
         return self._client.post("/completions", fields, lambda answer: _read_logprobs(answer, pair))
-
-
-def _read_models(answer: Any) -> dict[str, int | None]:
-    """The window of each model served; None where the server does not say."""
-    lengths = {str(entry["id"]): entry.get("max_model_len") for entry in answer["data"]}
-    return {name: None if length is None else int(length) for name, length in lengths.items()}
 
 
 def _read_logprobs(answer: Any, pair: TokenPair) -> TokenScores:

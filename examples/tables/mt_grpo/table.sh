@@ -11,6 +11,6 @@ build_training() {
 
 evaluate() {
   build triviaqa triviaqa --source "$RAW/triviaqa/dev.jsonl"
-  play triviaqa --env MemToolQA-v0 --env-args tasks="$DATA/triviaqa" "${search[@]}"
+  play triviaqa --env MemToolQA-v0 --env-args tasks="$DATA/triviaqa" "${search[@]}" --temperature 1
   print_row
 }

@@ -1,4 +1,4 @@
-# MT-PPO, Table 2. The numbers are those of 6.2 and D.1.3.
+# MT-PPO, Table 2. The numbers are those of 6.2 and D.1.3; Search-R1 asks for greedy replies when it evaluates.
 MODEL=${MODEL:-Qwen/Qwen2.5-7B} ENGINE=${ENGINE-verl}
 . "$(dirname "$0")/../common.sh"
 : "${RETRIEVER:?is the address of a search server, such as http://127.0.0.1:8000}"
@@ -20,7 +20,7 @@ evaluate() {
   build 2wiki 2wiki --source "$RAW/2wiki/dev.json"
   build musique musique --source "$RAW/musique_ans_v1.0_dev.jsonl"
   for column in nq triviaqa popqa hotpotqa 2wiki musique; do
-    play "$column" "${search[@]}" tasks="$DATA/$column" --max-new-tokens 500
+    play "$column" "${search[@]}" tasks="$DATA/$column" --max-new-tokens 500 --temperature 0
   done
   print_row
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
 # GRPO-OR: by the outcome alone.
 . "$(dirname "$0")/table.sh"
-train grpo "${sokoban[@]}" rewards=mt_ppo --reward outcome --steps 300
+train grpo "${sokoban[@]}" rewards=mt_ppo --reward outcome --steps 300 --max-model-len 4096
 evaluate

@@ -3,8 +3,8 @@
 . "$(dirname "$0")/table.sh"
 build_training
 record "$RUNS/prm/rollouts" "${TEACHER:-hf:Qwen/Qwen3-1.7B}" "${reading[@]}" tasks="$DATA/train" --samples 8 --temperature 1
-# Apart, as $MODEL stays the policy to train, and the flags that follow the script's name are for it.
-(flags=() && ENGINE= train prm --episodes "$RUNS/prm/rollouts/episodes.jsonl")
+# Apart, as $MODEL stays the policy to train.
+(ENGINE= train prm --episodes "$RUNS/prm/rollouts/episodes.jsonl")
 train grpo --recipe tamtrl_reading "${reading[@]}" tasks="$DATA/train" --reward turn-pool \
   --methods PRM model="$RUNS/prm/prm/last"
 evaluate

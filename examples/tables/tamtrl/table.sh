@@ -1,4 +1,4 @@
-# TAMTRL, Table 1. The numbers are those of 6.1 and Table A1.
+# TAMTRL, Tables 1 to 3. The numbers are those of 6.1 and Table A1.
 MODEL=${MODEL:-Qwen/Qwen3-0.6B}
 . "$(dirname "$0")/../common.sh"
 

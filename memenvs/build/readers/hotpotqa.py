@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -11,9 +11,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta
 
-from memenvs.build.examples import Example, Pool
+from memenvs.build.contexts import Example
+from memenvs.build.examples import Pool
+from memenvs.build.options import DrawnFile
 from memenvs.core.data import Whole
-from memenvs.tasks.records import Answer, Id, read_records, scorable
+from memenvs.tasks.cells import Answer, scorable
+from memenvs.tasks.records import Id, read_records
 
 _WHAT = "HotpotQA's JSON in the distractor setting (hotpot_train_v1.1.json, hotpot_dev_distractor_v1.json)"
 _ALIASES = 'JSON Lines of {"Q_id": "Q30", "aliases": ["USA"], "demonyms": ["American"]}'
@@ -46,7 +49,7 @@ class _HotpotRecord(msgspec.Struct):
     evidences: Any = UNSET
 
 
-class _Wiki(_HotpotRecord, kw_only=True):
+class _WikiRecord(_HotpotRecord, kw_only=True):
     evidences: Any
     answer_id: str | None = None
 
@@ -57,6 +60,14 @@ class _Names(msgspec.Struct):
     Q_id: str
     aliases: list[str] = []
     demonyms: list[str] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wiki(DrawnFile):
+    """2WikiMultihopQA."""
+
+    aliases: str | None = None
+    """id_aliases.json of the same zip (default: the one beside the source, if there is one)."""
 
 
 def read_hotpotqa(source: str, split: str = "train") -> Pool:
@@ -79,9 +90,6 @@ def read_2wiki(source: str, split: str = "train", aliases: str | None = None) ->
     `meta` has the `type` of the question and its `evidences`: triples of subject, relation and object. The
     aliases and demonyms of an answer are accepted too, as by the benchmark's scoring from version 1.1.
 
-    Args:
-        aliases: id_aliases.json of the same zip (default: the one beside the source, if there is one).
-
     Raises:
         ValueError: the source is not 2WikiMultihopQA, or one of its questions cannot be used, which
             the error names.
@@ -91,7 +99,7 @@ def read_2wiki(source: str, split: str = "train", aliases: str | None = None) ->
         return replace(read_2wiki(source, split, str(beside)), inputs=[beside])
     listed = read_records(aliases, split, _Names, _ALIASES) if aliases else ()
     names = {record.Q_id: [*record.aliases, *record.demonyms] for record in listed}
-    return Pool.of(_examples(source, split, _Wiki, _WIKI, names), source)
+    return Pool.of(_examples(source, split, _WikiRecord, _WIKI, names), source)
 
 
 def _examples(
@@ -102,21 +110,21 @@ def _examples(
     names: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Iterator[Example]:
     for number, record in enumerate(read_records(source, split, kind, what)):
-        other = names.get(record.answer_id or "", ()) if isinstance(record, _Wiki) else ()
+        other = names.get(record.answer_id or "", ()) if isinstance(record, _WikiRecord) else ()
         yield _example(record, scorable([record.answer, *other]), number, source, what)
 
 
 def _example(record: _HotpotRecord, answers: tuple[str, ...], number: int, source: str, what: str) -> Example:
     id_ = str(record._id or record.id or number)
     where = f"question {id_} of {source}"
-    paragraphs, named = record.context, record.supporting_facts
+    paragraphs, facts = record.context, record.supporting_facts
     if isinstance(paragraphs, _Context):
         paragraphs = list(zip(paragraphs.title, paragraphs.sentences, strict=False))
-    if isinstance(named, _HotpotFacts):
-        named = list(zip(named.title, named.sent_id, strict=False))
+    if isinstance(facts, _HotpotFacts):
+        facts = list(zip(facts.title, facts.sent_id, strict=False))
     documents = _join([parts for _, parts in paragraphs])
     evidence, spans = [], []
-    for title, sentence in named:
+    for title, sentence in facts:
         titled = [i for i, (other, _) in enumerate(paragraphs) if other == title]
         if not titled:
             raise ValueError(f"{where} has evidence {title!r:.80}, which is no paragraph of it; use {what}")

@@ -17,7 +17,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from memenvs.build.examples import Example, Pool
+from memenvs.build.contexts import Example
+from memenvs.build.examples import Pool
 from memenvs.build.options import Drawn
 from memenvs.build.worldgen import chronicle, prose
 from memenvs.build.worldgen.aggregates import OPERATIONS, Aggregates, Operation
@@ -104,20 +105,18 @@ def _write_world(entities: int, split: str, seed: int) -> tuple[FactTable, list[
 
 @dataclass(frozen=True, kw_only=True)
 class WorldOptions(Drawn):
-    """The invented world.
-
-    Args:
-        documents: number of documents in a task (default: 50).
-        num_tasks: number of tasks.
-        split: split of the world; no two splits share an entity's name.
-        entities: number of people, places and works in the world, with a document each.
-        hops: documents that a question chains, asked equally often.
-    """
+    """The invented world."""
 
     num_tasks: Count = 512
+    """number of tasks."""
     split: Split = "train"
+    """split of the world; no two splits share an entity's name."""
+    documents: Count | None = None
+    """number of documents in a task (default: 50)."""
     entities: Entities = 2000
+    """number of people, places and works in the world, with a document each."""
     hops: Hops = (1, 2, 3, 4)
+    """documents that a question chains, asked equally often."""
 
 
 def world(options: WorldOptions) -> Pool:
@@ -134,20 +133,18 @@ def world(options: WorldOptions) -> Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateOptions(Drawn):
-    """Questions over a whole invented world.
-
-    Args:
-        documents: number of documents in a task.
-        num_tasks: number of tasks; the first n are the same however many are asked.
-        split: split of the world; no two splits share an entity's name.
-        ask: kinds of question, used in turn.
-        entities: number of documents in the world (default: as many as a task reads).
-    """
+    """Questions over a whole invented world."""
 
     num_tasks: Count = 100
+    """number of tasks; the first n are the same however many are asked."""
     split: Split = "train"
+    """split of the world; no two splits share an entity's name."""
+    documents: Count | None = None
+    """number of documents in a task."""
     ask: Annotated[Sequence[Operation], Meta(min_length=1)] = OPERATIONS
+    """kinds of question, used in turn."""
     entities: Entities | None = None
+    """number of documents in the world (default: as many as a task reads)."""
 
 
 def aggregate(options: AggregateOptions, tokenizer: TextTokenizer) -> Pool:

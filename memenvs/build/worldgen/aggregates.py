@@ -1,7 +1,7 @@
 """Questions over many documents of a world at once: counts, extremes, sums and the most common value.
 
-In the kind of CorpusQA, the benchmark of InfoMem that aggregates over a corpus and is not public. The answer
-is computed from the facts, and every document that it needs is marked: it holds in any text with these.
+In the kind of CorpusQA (`memenvs build corpusqa`), InfoMem's benchmark of aggregation over a corpus. The
+answer is computed from the facts, and every document that it needs is marked. It holds in any text with them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from memenvs.build.examples import Example
+from memenvs.build.contexts import Example
 from memenvs.build.worldgen.lexicon import COMMON, CONDITIONS, EXTREMES, PLURALS, RELATIONS, SUMS
 from memenvs.build.worldgen.names import AGGREGATE, Dice, FactTable, Value, dice
 from memenvs.build.worldgen.prose import Page
@@ -95,15 +95,15 @@ class Aggregates:
         group = self._group(relation, 1 + rolls.chance(0.5), rolls)
         if group is None:
             return None
-        asked: tuple[str, tuple[str, ...], list[Stated], tuple[str, ...]] | None
+        drawn: tuple[str, tuple[str, ...], list[Stated], tuple[str, ...]] | None
         if operation == "count":
             question = f"How many {group.words} do the documents tell of?"
-            asked = question, (str(len(group.members)),), [], ("", "")
+            drawn = question, (str(len(group.members)),), [], ("", "")
         else:
-            asked = self._compare(operation, relation, group, rolls)
-        if asked is None:
+            drawn = self._compare(operation, relation, group, rolls)
+        if drawn is None:
             return None
-        question, answers, stated, by = asked
+        question, answers, stated, by = drawn
         stated = [*group.stated, *stated]
         key = (operation, *by, group.key)
         if len({number for number, _ in stated}) > MOST_EVIDENCE or key in self._asked:
@@ -119,11 +119,11 @@ class Aggregates:
     ) -> tuple[str, tuple[str, ...], list[Stated], tuple[str, ...]] | None:
         """A question about a value of each member, its answers, where they are stated, what is compared."""
         words, members, domain = group.words, group.members, RELATIONS[relation].domain
-        named = {"extreme": [*EXTREMES], "sum": [*SUMS], "common": [*COMMON]}[operation]
+        comparable = {"extreme": [*EXTREMES], "sum": [*SUMS], "common": [*COMMON]}[operation]
         options = [
             name
             for name, schema in RELATIONS.items()
-            if schema.domain == domain and name in named and name != relation
+            if schema.domain == domain and name in comparable and name != relation
         ]
         if not options or len(members) <= LEAST_GROUP:
             return None

@@ -132,8 +132,8 @@ class _DocumentWriter:
         text = pattern.text.format_map(words)
         self.stated |= dict.fromkeys(pattern.relations, len(self.sentences))
         self.sentences.append(text[0].upper() + text[1:])
-        named = [self.entity.values[name] for name in pattern.relations if lex.RELATIONS[name].links]
-        self._clash = self.entity.pronoun in {self.facts.entities[int(value)].pronoun for value in named}
+        others = [self.entity.values[name] for name in pattern.relations if lex.RELATIONS[name].links]
+        self._clash = self.entity.pronoun in {self.facts.entities[int(value)].pronoun for value in others}
 
     def _fill(self, name: str) -> str:
         options = [word for word in lex.FILLERS[name] if word not in self._used] or lex.FILLERS[name]

@@ -1,0 +1,53 @@
+"""The verdicts of docs/results.md: their statistics, and that the page has what the script computes."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from research import verdicts
+from research.verdicts import PAGE, Endpoint, Row, holm, interval, p_value, page, table
+
+
+def test_five_seeds_are_compared_by_a_paired_t_test():
+    # Mean 3, standard error sqrt(2.5 / 5), so t = 3 sqrt(2) and t^2 = 18 with 4 degrees of freedom, where
+    # P(|T| > t) = 1 - 3/4 s (1 - s^2 / 12), s = t / sqrt(1 + t^2 / 4).
+    s = np.sqrt(18 / 5.5)
+    assert p_value(np.array([1.0, 2.0, 3.0, 4.0, 5.0])) == pytest.approx(1 - 0.75 * s * (1 - s**2 / 12))
+
+
+def test_ten_seeds_are_compared_by_all_their_sign_flips():
+    differences = np.array([3.0, -1.0, 4.0, 1.0, 5.0, -2.0, 6.0, 5.0, 3.0, 5.0])
+    flips = [abs(differences @ signs) for signs in itertools.product((1, -1), repeat=10)]
+    assert p_value(differences) == np.mean(np.array(flips) >= 29)
+    assert p_value(np.abs(differences)) == 2 / 1024
+
+
+def test_an_interval_is_students():
+    mean, low, high = interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert (mean, high - mean) == pytest.approx((3, 2.776445 * np.sqrt(0.5)))
+    assert low == pytest.approx(2 * mean - high)
+
+
+def test_holm_corrects_the_smallest_most_and_keeps_the_order():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+
+
+def test_a_claim_holds_by_its_sign_is_reversed_or_is_undecided(monkeypatch):
+    seeds = {"quick": [10, 11, 12, 13, 14], "slow": [20.5, 21, 22, 23, 24], "similar": [11, 10, 13, 12, 14]}
+    seeds["lost"] = []
+    fewer = Endpoint(lambda name: np.array(seeds[name], float), sign=-1, digits=0)
+    monkeypatch.setattr(verdicts, "ENDPOINTS", {"steps": fewer})
+    pairs = [("quick", "slow"), ("slow", "quick"), ("quick", "similar"), ("quick", "lost")]
+    rows = [
+        *(Row("faster", "steps", *pair) for pair in pairs),
+        Row("faster", "steps", "quick", "slow", "why"),
+    ]
+    words = [line.strip("| ").split(" | ")[-1].partition(":")[0] for line in table(rows)[2:]]
+    assert words == ["holds", "does not hold", "undecided", "no verdict", "no verdict"]
+
+
+def test_the_page_has_the_tables_of_the_script():
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text

@@ -1,4 +1,7 @@
-"""Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary."""
+"""Distillation from a teacher that reads the evidence: every token of a reply, over the whole vocabulary.
+
+`memenvs train distill --model MODEL --env MemChunkQA-v0 --out RUN`.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from memenvs.core.arguments import dataclass_options, parse
 from memenvs.core.errors import USER_ERRORS, unknown_name
 from memenvs.core.files import ARGS, read_json
 from memenvs.core.optional import require
-from memenvs.core.terminal import reader_may_stop, report_error
+from memenvs.core.terminal import report_error
 from memenvs.core.trackers import TrackerError
 
 A = TypeVar("A", bound=TrainArgs)
@@ -46,8 +46,7 @@ def run_learner(
     """
     prog = f"memenvs train {name}"
     try:
-        with reader_may_stop():
-            args = read_args(kind, argv, prog)
+        args = read_args(kind, argv, prog)
         if isinstance(args, EngineArgs) and args.engine == "verl":
             return int(require("memenvs.baselines.verl", "verl").start(args, name))
         args.check()  # before the modules of torch are imported, which takes seconds

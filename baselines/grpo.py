@@ -1,4 +1,7 @@
-"""The GRPO family with a credit for every turn, and reward methods with an advantage of their own."""
+"""The GRPO family with a credit for every turn, and reward methods with an advantage of their own.
+
+`memenvs train grpo --model MODEL --env MemChunkQA-v0 --reward tamtrl --out RUN`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""PPO with a reward for every turn (MT-PPO)."""
+"""PPO with a reward for every turn (MT-PPO).
+
+`memenvs train mt_ppo --model MODEL --env MemSokoban-v0 --reward turn --out RUN`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A process reward model: how likely each turn leads to success, learned from the episodes of any policy."""
+"""A process reward model: how likely each turn leads to success, learned from the episodes of any policy.
+
+`memenvs train prm --model MODEL --episodes FILE --out RUN`.
+"""
 
 from __future__ import annotations
 

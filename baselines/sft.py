@@ -1,4 +1,7 @@
-"""Behaviour cloning (supervised fine-tuning) on episodes of a teacher, of a file or of the model itself."""
+"""Behaviour cloning (supervised fine-tuning) on episodes of a teacher, of a file or of the model itself.
+
+`memenvs train sft --model MODEL --env MemSokoban-v0 --teacher gold --out RUN`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Credit: what reward methods measure of the turns of episodes, and what they give to each turn."""
+"""Credit: what reward methods measure of the turns of episodes, and what they give to each turn.
+
+`assign_credit(episodes, make_methods(["TAMTRL"]), make_scorer("lexical"))`.
+"""
 
 from __future__ import annotations
 

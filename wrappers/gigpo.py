@@ -1,4 +1,7 @@
-"""GiGPO: actions that were taken in equal states of a group are compared with each other."""
+"""GiGPO: actions that were taken in equal states of a group are compared with each other.
+
+`memenvs.collect("MemSokoban-v0", policy, range(8), n=4, methods=["GiGPO"])`, `--reward gigpo` of a learner.
+"""
 
 from __future__ import annotations
 

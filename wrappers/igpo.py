@@ -1,4 +1,7 @@
-"""IGPO: a turn earns what it adds to the probability of the right answer."""
+"""IGPO: a turn earns what it adds to the probability of the right answer.
+
+`RewardWrapper(env, [IGPO()], scorer="hf:MODEL")`, `memenvs train grpo --reward igpo`.
+"""
 
 from __future__ import annotations
 

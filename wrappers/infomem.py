@@ -1,4 +1,7 @@
-"""InfoMem: how much the final memory raises the likelihood of the right answer."""
+"""InfoMem: how much the final memory raises the likelihood of the right answer.
+
+`RewardWrapper(env, [InfoMem(beta=0.2)], scorer="hf:MODEL")`, `memenvs train grpo --reward infomem`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A judge model that scores the turns of an episode, or its outcome: requests, a cache, verdicts."""
+"""A judge model that scores the turns of an episode, or its outcome: requests, a cache, verdicts.
+
+`RewardWrapper(env, [Judge(url="http://HOST:8000/v1", model="MODEL", rubric="general")])`.
+"""
 
 from __future__ import annotations
 

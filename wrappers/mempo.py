@@ -1,4 +1,7 @@
-"""MemPO: the tokens of a memory are rewarded by what the memory adds to the answer's probability."""
+"""MemPO: the tokens of a memory are rewarded by what the memory adds to the answer's probability.
+
+`RewardWrapper(env, [MemPO()], scorer="hf:MODEL")`, `memenvs train grpo --reward mempo`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OTC: a right answer is worth less, the more calls of a tool it took beyond the fewest that were enough."""
+"""OTC: a right answer is worth less, the more calls of a tool it took beyond the fewest that were enough.
+
+`memenvs.collect("MemSearchQA-v0", policy, range(8), n=4, methods=["OTC"])`, or `--reward otc` of a learner.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A process reward model: how likely a turn belongs to an episode that solves its task."""
+"""A process reward model: how likely a turn belongs to an episode that solves its task.
+
+`memenvs train prm --episodes FILE --out PRM` trains one, `RewardWrapper(env, [PRM(model="PRM")])` asks it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ReMemR1: a turn earns the words of the answer that it adds to the memory before."""
+"""ReMemR1: a turn earns the words of the answer that it adds to the memory before.
+
+`RewardWrapper(gym.make("MemChunkQA-v0"), [ReMemR1()])`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Search-R1's merged reward: answer, form and retrieval in one number at the end of a search."""
+"""Search-R1's merged reward: answer, form and retrieval in one number at the end of a search.
+
+`RewardWrapper(gym.make("MemSearchQA-v0"), [SearchR1()])`.
+"""
 
 from __future__ import annotations
 

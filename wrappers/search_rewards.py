@@ -1,4 +1,7 @@
-"""The verifiable turn rewards of MT-PPO for an agent that searches."""
+"""The verifiable turn rewards of MT-PPO for an agent that searches.
+
+`RewardWrapper(gym.make("MemSearchQA-v0"), [SearchRewards()])`.
+"""
 
 from __future__ import annotations
 

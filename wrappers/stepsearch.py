@@ -1,4 +1,7 @@
-"""StepSearch: a search earns what it adds to the evidence found so far, less the share it found before."""
+"""StepSearch: a search earns what it adds to the evidence found so far, less the share it found before.
+
+`RewardWrapper(gym.make("MemSearchQA-v0"), [StepSearch()])`.
+"""
 
 from __future__ import annotations
 

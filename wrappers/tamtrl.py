@@ -1,4 +1,7 @@
-"""TAMTRL: a memory is rewarded by its probability under a teacher that reads the evidence alone."""
+"""TAMTRL: a memory is rewarded by its probability under a teacher that reads the evidence alone.
+
+`RewardWrapper(env, [TAMTRL()], scorer="hf:MODEL")`, `memenvs train grpo --reward tamtrl`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The verifiable rewards of MT-GRPO for one tool call and an answer."""
+"""The verifiable rewards of MT-GRPO for one tool call and an answer.
+
+`RewardWrapper(gym.make("MemToolQA-v0"), [ToolRewards()])`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reward methods on one Gymnasium environment: the credit of `assign_credit`, paid step by step."""
+"""Reward methods on one Gymnasium environment: the credit of `assign_credit`, paid step by step.
+
+`env = RewardWrapper(gym.make("MemChunkQA-v0"), [TAMTRL()], scorer="lexical")`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""MCP: a retriever and a store of memories as the tools of a server."""
+"""MCP: a retriever and a store of memories as the tools of a server.
+
+`memenvs serve mcp --retriever lexical:INDEX --memory-mode structured`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OpenEnv: any text environment behind a web server, one episode a session, many sessions at once."""
+"""OpenEnv: any text environment behind a web server, one episode a session, many sessions at once.
+
+`memenvs serve openenv --env MemSearchQA-v0 --env-args tasks=world-test`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""SkyRL: any text environment as a SkyRL-gym environment, a conversation turn by turn."""
+"""SkyRL: any text environment as a SkyRL-gym environment, a conversation turn by turn.
+
+`skyrl_gym.register("memory-search", "memenvs.adapters.skyrl:SkyRLEnv")`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TRL's GRPOTrainer: rollouts of any environment, advantages by turn, environments as tools."""
+"""TRL's GRPOTrainer: rollouts of any environment, advantages by turn, environments as tools.
+
+`EpisodeRollout("MemChunkQA-v0")` as `rollout_func` of `TurnAdvantages`, which is a GRPOTrainer.
+"""
 
 from __future__ import annotations
 

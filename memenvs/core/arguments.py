@@ -57,8 +57,6 @@ def run_command(command: Callable[..., Any], argv: Sequence[str], prog: str) -> 
             return result or 0
         show_page(str(result))
         return 0
-    except BrokenPipeError:
-        raise
     except USER_ERRORS as error:
         return report_error(prog, error)
     except KeyboardInterrupt:

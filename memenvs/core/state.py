@@ -1,4 +1,7 @@
-"""States by replay: an episode is its seed and its replies; playing them again leads to the same place."""
+"""States by replay: an episode is its seed and its replies; playing them again leads to the same place.
+
+`state = get_state(env)`, and later `set_state(env, state)` in an environment made alike.
+"""
 
 from __future__ import annotations
 

@@ -58,6 +58,8 @@ def reader_may_stop() -> Iterator[None]:
 
 def report_error(prog: str, error: object) -> int:
     """Write an error of a command to standard error, in one line without secrets; the exit status 2."""
+    if isinstance(error, BrokenPipeError):  # for `reader_may_stop`
+        raise error
     if isinstance(error, (FileExistsError, NotADirectoryError)) and error.filename:
         error = f"{error.filename} or what is above it is a file, not a folder; give another path"
     line = without_secrets(one_line(error))

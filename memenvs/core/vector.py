@@ -1,4 +1,7 @@
-"""Text environments stepped together in one process, with one search a step."""
+"""Text environments stepped together in one process, with one search a step.
+
+`gym.make_vec("MemSearchQA-v0", num_envs=8)`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Question answering over a long document that is read chunk by chunk with a written memory."""
+"""Question answering over a long document that is read chunk by chunk with a written memory.
+
+`gym.make("MemChunkQA-v0", chunk_size=5000)`.
+"""
 
 from __future__ import annotations
 

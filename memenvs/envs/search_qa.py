@@ -1,4 +1,7 @@
-"""Multi-turn question answering with a search engine."""
+"""Multi-turn question answering with a search engine.
+
+`gym.make("MemSearchQA-v0", tasks="world-test", max_turns=8)`.
+"""
 
 from __future__ import annotations
 

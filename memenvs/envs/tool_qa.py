@@ -1,4 +1,7 @@
-"""Question answering with tool calls."""
+"""Question answering with tool calls.
+
+`gym.make("MemToolQA-v0")`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Comparison of evaluated policies, task by task: `compare`, and `memenvs evaluate compare`."""
+"""Comparison of evaluated policies, task by task: `compare`, and `memenvs evaluate compare`.
+
+`memenvs evaluate compare RUN RUN`.
+"""
 
 from __future__ import annotations
 

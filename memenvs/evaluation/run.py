@@ -1,4 +1,7 @@
-"""Evaluation of a policy: `memenvs.evaluate`, and the command `memenvs evaluate run`."""
+"""Evaluation of a policy: `memenvs.evaluate`, and the command `memenvs evaluate run`.
+
+`evaluate("MemChunkQA-v0", "lexical", tasks="0:100", out="runs/lexical")`.
+"""
 
 from __future__ import annotations
 

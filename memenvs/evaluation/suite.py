@@ -1,4 +1,7 @@
-"""A fixed suite of tasks that one command plays, for a table of scores."""
+"""A fixed suite of tasks that one command plays, for a table of scores.
+
+`memenvs evaluate suite small --policy hf:MODEL --out RUN`.
+"""
 
 from __future__ import annotations
 

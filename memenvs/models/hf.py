@@ -1,4 +1,7 @@
-"""A policy that samples from a transformers model, and gives log-probabilities with gradients."""
+"""A policy that samples from a transformers model, and gives log-probabilities with gradients.
+
+`replies = HFPolicy("MODEL", max_new_tokens=256)(requests)`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A retriever behind a server."""
+"""A retriever behind a server.
+
+`HTTPRetriever("http://HOST:8000").search(["who built it?"], k=5)`.
+"""
 
 from __future__ import annotations
 

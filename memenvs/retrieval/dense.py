@@ -1,4 +1,7 @@
-"""Dense retrieval: vectors of a corpus, FAISS indexes and exact search."""
+"""Dense retrieval: vectors of a corpus, FAISS indexes and exact search.
+
+`memenvs build index --corpus FILE --index flat --encoder MODEL --out INDEX`.
+"""
 
 from __future__ import annotations
 

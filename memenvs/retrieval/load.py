@@ -1,4 +1,7 @@
-"""Retrievers by name, loaded once a process, with a cache of answers."""
+"""Retrievers by name, loaded once a process, with a cache of answers.
+
+`load_retriever("lexical:INDEX").search(["who built it?"], k=5)`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The one loop: it plays episodes in plain environments, each at its pace, and credits groups as they end."""
+"""The one loop: it plays episodes in plain environments, each at its pace, and credits groups as they end.
+
+`memenvs.collect("MemChunkQA-v0", "lexical", [0, 1], methods=["TAMTRL"], scorer="lexical")`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sokoban as text, and as pictures."""
+"""Sokoban as text, and as pictures.
+
+`gym.make("MemSokoban-v0")`, `gym.make("MemSokobanImage-v0")`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sokoban as arrays: one board, and many stepped together."""
+"""Sokoban as arrays: one board, and many stepped together.
+
+`gym.make("MemSokobanGrid-v0")`, `gym.make_vec("MemSokobanGrid-v0", num_envs=1024)`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Curves of training runs from their logs; runs that differ only in their seed are a line with a band."""
+"""Curves of training runs from their logs; runs that differ only in their seed are a line with a band.
+
+`memenvs view RUN RUN --curves --out curves.png`.
+"""
 
 from __future__ import annotations
 

@@ -177,7 +177,9 @@ def test_help_and_the_list_load_no_heavy_library(words):
     assert done.stderr == "[]"
 
 
-@pytest.mark.parametrize("command", ["", "train sft --help", "play --env MemSokoban-v0 --seed 3"])
+@pytest.mark.parametrize(
+    "command", ["", "train sft --help", "build index --help", "play --env MemSokoban-v0 --seed 3"]
+)
 def test_a_command_whose_output_is_not_read_to_its_end_says_nothing(command):
     command = [sys.executable, "-m", "memenvs", *command.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

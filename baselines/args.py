@@ -28,6 +28,7 @@ from memenvs.models.settings import ChatSettings, Generation, Loading, SamplingP
 LossAggMode = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"]
 Divergence = Literal["forward", "reverse", "jsd"]
 KLEstimator = Literal["k3", "k2"]
+LossMode = Literal["ppo", "gspo", "cispo"]
 Clip = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=2)]
 Level = Literal["token", "turn", "both"]
 
@@ -262,6 +263,11 @@ class RewardArgs(StepArgs):
     scorer: str = "policy"
     """Model that scores for the reward methods: the policy in training, or a fixed one ("hf:MODEL",
     "lexical")."""
+    loss_mode: LossMode = "ppo"
+    """The policy's loss: the clipped ratio of each token ("ppo"); of each sequence, as loss_agg_mode counts
+    them (GSPO, arXiv 2507.18071 eq. 7; its paper has clip 3e-4 4e-4 and "seq-mean-token-mean"); or -log p
+    weighted by the advantage and the clipped ratio, so that every token keeps a gradient (CISPO, arXiv
+    2506.13585 eq. 4; clip 1 4 has no lower bound)."""
     clip: Clip = (0.2,)
     """How far the ratio of probabilities may go below and above 1: one number for both, or two, such as
     0.2 0.28 (DAPO's clip-higher)."""
@@ -275,6 +281,12 @@ class RewardArgs(StepArgs):
     importance_cap: Positive | None = None
     """Weight the loss of a token by its probability under the policy in training divided by that under the
     sampler, at most by this much, such as 2. This corrects for vLLM and bfloat16; off by default."""
+    importance_floor: Positive | None = None
+    """With importance_cap, leave what has a weight below this or above the cap out of the loss instead of
+    capping it, such as 0.5 with a cap of 5 (IcePop, arXiv 2510.18855)."""
+    importance_level: Literal["token", "sequence"] = "token"
+    """What the weight is of: each token, or a sequence as a whole, the product over its tokens (unbiased, but
+    far from 1 if sequences are long)."""
     entropy_coef: NonNegative = 0.0
     """Weight of the entropy bonus."""
 
@@ -294,6 +306,13 @@ class RewardArgs(StepArgs):
                 f"kl_estimator {self.kl_estimator} is for a divergence in the loss; give --kl-coef, and "
                 "leave --kl-in reward out"
             )
+        if self.dual_clip and self.loss_mode != "ppo":
+            raise ValueError(f"dual_clip is for loss_mode ppo, got {self.loss_mode}; leave it out")
+        floor, cap = self.importance_floor, self.importance_cap
+        if cap is None and (floor or self.importance_level != "token"):
+            raise ValueError("importance_floor and importance_level are for importance_cap; give it too")
+        if floor and cap and floor > cap:
+            raise ValueError(f"importance_floor must be at most importance_cap {cap}, got {floor}")
 
 
 @dataclass(frozen=True)

@@ -27,26 +27,38 @@ def policy_loss(
     clip: float = 0.2,
     clip_high: float | None = None,
     dual_clip: float | None = None,
+    sequences: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """PPO's clipped loss of tokens.
+    """PPO's clipped loss of tokens; with `sequences`, that of GSPO.
 
         rho = exp(log pi - log pi_old)
         L = max(-A rho, -A clamp(rho, 1 - clip, 1 + clip_high))        PPO eq. 7; clip-higher: DAPO eq. 8
         L = min(L, -A dual_clip)    where A < 0                        dual clip (Ye et al., 2020)
 
+    GSPO (arXiv 2507.18071) has one ratio a sequence of T tokens, whose gradient each token shares by its own
+    probability, so that tokens may differ in A (GSPO-token, eq. 13 and 14; sg stops gradients). Where A is
+    the same and the loss a mean over sequences, this is its eq. 5.
+
+        rho = sg[exp(1/T sum_t (log pi - log pi_old))] pi / sg[pi]
+
     Args:
         logprobs: log pi (N,), nats, differentiable.
         old_logprobs: log pi_old (N,), of the policy that sampled the tokens.
         advantages: A (N,).
-        clip: how far below 1 the ratio may help.
-        clip_high: how far above 1; None: as `clip`. DAPO has 0.28 beside 0.2.
+        clip: how far below 1 the ratio may help. GSPO's paper has 3e-4.
+        clip_high: how far above 1; None: as `clip`. DAPO has 0.28 beside 0.2, GSPO 4e-4.
         dual_clip: the most that a ratio counts where A < 0, above 1; verl has 3. None: no bound.
+        sequences: (N,) whole numbers, the sequence of each token, each sequence whole; None for PPO.
 
     Returns:
         The losses (N,), differentiable, and whether each was clipped (N,); the mean is the clip fraction.
     """
     high = clip if clip_high is None else clip_high
-    ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    log_ratio = logprobs - old_logprobs
+    if sequences is not None:
+        means = _sums(log_ratio.detach(), sequences) / torch.bincount(sequences)[sequences]
+        log_ratio = means + logprobs - logprobs.detach()
+    ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     free, cut = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip, 1.0 + high)
     losses = torch.maximum(free, cut)
     if dual_clip is not None:
@@ -54,21 +66,62 @@ def policy_loss(
     return losses, cut > free
 
 
-def importance_weights(logprobs: torch.Tensor, sampler_logprobs: torch.Tensor, cap: float) -> torch.Tensor:
+def cispo_loss(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    *,
+    clip: float = 0.2,
+    clip_high: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """CISPO's loss of tokens: every token keeps its gradient, and its weight is clipped.
+
+        L = -sg[clamp(rho, 1 - clip, 1 + clip_high)] A log pi        MiniMax-M1 (arXiv 2506.13585) eq. 4 and 5
+
+    Arguments and returns are those of `policy_loss`. The paper has no lower bound, which is `clip` 1.
+    """
+    high = clip if clip_high is None else clip_high
+    ratio = (logprobs.detach() - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    weights = ratio.clamp(1.0 - clip, 1.0 + high)
+    return -weights * advantages * logprobs, weights != ratio
+
+
+def importance_weights(
+    logprobs: torch.Tensor,
+    sampler_logprobs: torch.Tensor,
+    cap: float,
+    *,
+    floor: float | None = None,
+    sequences: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Weights (N,) of the losses of tokens that another sampler drew: truncated importance sampling.
 
-        w = min(exp(log pi_old - log mu), cap)
+        w = exp(log pi_old - log mu), with `sequences` the product over the sequence's tokens
+        w = min(w, cap); with `floor`: w where floor <= w <= cap, otherwise 0
 
     Sources: Ionides (2008); Yao et al. (2025), "Your Efficient RL Framework Secretly Brings You Off-Policy RL
-    Training".
+    Training"; by sequence: Liu et al. (2025), "When Speed Kills Stability"; masked: IcePop, arXiv 2510.18855.
 
     Args:
         logprobs: log pi_old (N,), of the policy in training before the update.
         sampler_logprobs: log mu (N,), of the sampler, which has the same weights and rounds differently.
         cap: the most that a token counts; verl has 2, TRL 3.
+        floor: the least, where what is outside the bounds counts nothing; IcePop has 0.5 and a cap of 5.
+        sequences: (N,) whole numbers, the sequence of each token, each sequence whole; None: by token.
     """
-    apart = (logprobs - sampler_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return apart.exp().clamp(max=cap)
+    apart = logprobs - sampler_logprobs
+    if sequences is not None:
+        apart = _sums(apart, sequences)
+    weights = apart.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    if floor is None:
+        return weights.clamp(max=cap)
+    return torch.where((weights >= floor) & (weights <= cap), weights, 0.0)
+
+
+def _sums(values: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
+    """The sum (N,) of values (N,) over the sequence of each token."""
+    sums = values.new_zeros(int(sequences.max()) + 1 if len(sequences) else 0)
+    return sums.index_add(0, sequences, values)[sequences]
 
 
 def value_loss(

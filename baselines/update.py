@@ -225,12 +225,22 @@ def policy_loss(
     sampled = flat_tensor([sample.logprobs[sample.response_mask] for sample in samples], now.logprobs)
     old = now.logprobs.detach() if first else sampled
     advantages = flat_tensor([sample.advantages for sample in samples], now.logprobs)
-    of_tokens, clipped = losses.policy_loss(
-        now.logprobs, old, advantages, clip=args.clip[0], clip_high=args.clip[-1], dual_clip=args.dual_clip
-    )
+    lengths = torch.tensor([int(sample.response_mask.sum()) for sample in samples])
+    sequences = torch.repeat_interleave(torch.arange(len(samples)), lengths).to(weights.device)
+    # What a sequence has outside the loss (`mask_truncated`) has no part in the ratio of the rest.
+    sequences = torch.where(weights > 0, sequences, sequences + len(samples))
+    clip: dict[str, Any] = {"clip": args.clip[0], "clip_high": args.clip[-1]}
+    if args.loss_mode == "cispo":
+        of_tokens, clipped = losses.cispo_loss(now.logprobs, old, advantages, **clip)
+    else:
+        whole = sequences if args.loss_mode == "gspo" else None
+        clip |= {"dual_clip": args.dual_clip, "sequences": whole}
+        of_tokens, clipped = losses.policy_loss(now.logprobs, old, advantages, **clip)
     if args.importance_cap is not None:
         sampler = sampled if first else flat_tensor([_sampler_logprobs(s) for s in samples], now.logprobs)
-        of_tokens = losses.importance_weights(old, sampler, args.importance_cap) * of_tokens
+        whole = sequences if args.importance_level == "sequence" else None
+        bounds: dict[str, Any] = {"cap": args.importance_cap, "floor": args.importance_floor}
+        of_tokens = losses.importance_weights(old, sampler, **bounds, sequences=whole) * of_tokens
     loss = (weights * of_tokens).sum()
     metrics = {
         "policy_loss": of_tokens.mean(),

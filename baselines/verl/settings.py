@@ -94,8 +94,9 @@ VALUES: Mapping[str, Callable[[Any], Any]] = {
     "clip_low": lambda args: args.clip[0],
     "clip_high": lambda args: args.clip[-1],
     "divergence": _divergence,
-    "loss_scale": lambda args: (
-        {"loss_scale_factor": args.max_new_tokens} if args.loss_agg_mode == "seq-mean-token-sum-norm" else {}
+    "loss": lambda args: "vanilla" if args.loss_mode == "ppo" else args.loss_mode,
+    "importance_bounds": lambda args: (
+        f"{args.importance_floor}_{args.importance_cap}" if args.importance_floor else args.importance_cap
     ),
 }
 """By the run's arguments, values of the table that are more than a flag."""

@@ -1,6 +1,7 @@
 """Losses of tokens against recorded values and numbers worked out by hand, whole and in micro-batches."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from memenvs.baselines.losses import (
     DIVERGENCES,
     LOSS_AGG_MODES,
     aggregate,
+    cispo_loss,
     divergence,
     importance_weights,
     kl_penalty,
@@ -114,6 +116,73 @@ def test_importance_weights_are_ratios_up_to_the_cap():
     # 0.6 / 0.3 and 0.1 / 0.4 stay; 0.9 / 0.1 = 9 is cut at 2
     trained, sampled = torch.tensor([0.6, 0.1, 0.9]).log(), torch.tensor([0.3, 0.4, 0.1]).log()
     close(importance_weights(trained, sampled, cap=2.0), [2.0, 0.25, 2.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", cases("verl_policy_loss_modes"))
+def test_gspo_and_cispo_are_as_recorded_with_their_gradients(case):
+    taken = case["input"]
+    rows, shape, new, old, advantages = flat(case, "log_prob", "old_log_prob", "advantages")
+    written = torch.tensor(taken["response_mask"], dtype=torch.bool)
+    clips = {"clip": taken["clip_ratio_low"], "clip_high": taken["clip_ratio_high"]}
+    computes = {"gspo": partial(policy_loss, sequences=rows, **clips), "cispo": partial(cispo_loss, **clips)}
+    for name, compute in computes.items():
+        for mode, recorded in case["output"][name].items():
+            own = new.clone().requires_grad_()
+            losses, clipped = compute(own, old, advantages)
+            loss = aggregate(losses, rows, mode, horizon=shape[1])
+            loss.backward()
+            close(loss.detach(), recorded["pg_loss"], **NEAR)
+            close(own.grad, torch.tensor(recorded["gradient"])[written], **NEAR)
+            close(clipped.float().mean(), recorded["pg_clipfrac"], **NEAR)
+
+
+@pytest.mark.parametrize("case", cases("verl_policy_loss_modes"))
+def test_importance_weights_by_token_and_sequence_capped_and_masked_are_as_recorded(case):
+    rows, _, old, sampler = flat(case, "old_log_prob", "rollout_log_prob")
+    written = torch.tensor(case["input"]["response_mask"], dtype=torch.bool)
+    for name, recorded in case["output"]["weights"].items():
+        level, form = name.split()
+        floor = case["input"]["floor"] if form == "masked" else None
+        sequences = rows if level == "sequence" else None
+        weights = importance_weights(old, sampler, case["input"]["cap"], floor=floor, sequences=sequences)
+        close(weights, torch.tensor(recorded)[written], **NEAR)
+
+
+def test_the_mean_of_gspo_over_sequences_is_eq_5_and_has_its_gradient():
+    draws = np.random.default_rng(0)
+    lengths, low, high = [3, 1, 5, 2], 0.1, 0.2
+    rows = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths))
+    old = torch.from_numpy(draws.normal(-1, 1, 11))
+    new = (old + torch.from_numpy(draws.normal(0, 0.3, 11))).requires_grad_()
+    scores = [1.0, -0.5, 0.25, -2.0]
+    total, start = torch.zeros((), dtype=torch.float64), 0
+    for length, score in zip(lengths, scores, strict=True):
+        own = slice(start, start + length)
+        ratio = (new[own].exp().prod() / old[own].exp().prod()) ** (1 / length)
+        total = total - torch.minimum(ratio * score, ratio.clamp(1 - low, 1 + high) * score) / len(lengths)
+        start += length
+    losses, _ = policy_loss(new, old, torch.tensor(scores)[rows], clip=low, clip_high=high, sequences=rows)
+    loss = aggregate(losses, rows, "seq-mean-token-mean")
+    close(loss.item(), total.item(), rtol=1e-12)
+    close(*(torch.autograd.grad(each, new)[0] for each in (loss, total)), rtol=1e-10, atol=1e-15)
+
+
+@pytest.mark.parametrize(("ratio", "weight"), [(1.1, 1.1), (5.0, 1.2), (0.1, 0.8)])
+def test_cispo_clips_the_weight_of_a_token_and_keeps_its_gradient(ratio, weight):
+    logprob = torch.tensor([math.log(ratio) - 1], requires_grad=True)
+    losses, clipped = cispo_loss(logprob, torch.tensor([-1.0]), torch.tensor([2.0]))
+    losses.sum().backward()
+    close(logprob.grad, [-2 * weight], rtol=1e-5)
+    close(losses.item(), -2 * weight * (math.log(ratio) - 1), rtol=1e-5)
+    assert clipped.item() == (ratio != 1.1)
+
+
+def test_a_sequence_s_importance_weight_is_a_product_and_goes_to_all_its_tokens():
+    # 2 * 1.5 = 3 and 0.5 * 0.2 = 0.1; a cap of 2 cuts the first, a floor of 0.5 leaves both out
+    apart, rows = torch.tensor([2.0, 0.5, 1.5, 0.2]).log(), torch.tensor([0, 1, 0, 1])
+    for floor, wanted in ((None, [2.0, 0.1, 2.0, 0.1]), (0.5, [0.0] * 4), (0.1 - 1e-6, [0.0, 0.1, 0.0, 0.1])):
+        weights = importance_weights(apart, torch.zeros(4), cap=2.0, floor=floor, sequences=rows)
+        close(weights, wanted, rtol=1e-5)
 
 
 def test_the_value_loss_takes_the_worse_of_the_two():

@@ -252,6 +252,62 @@ def test_the_loss_of_a_token_is_weighed_by_its_probability_when_it_was_sampled(
     assert metrics["policy_loss"] == pytest.approx(wanted, abs=0.03)
 
 
+def test_the_weight_of_a_sequence_is_masked_outside_its_bounds(measured):
+    policy, samples = measured  # the sampler is 0.25 nats off a token: a sequence of n has exp(-n / 4)
+    lengths = [int(one.response_mask.sum()) for one in samples]
+    bounds = {"importance_cap": 2.0, "importance_floor": float(np.exp(-min(lengths) / 4 - 0.125))}
+    args = GRPOArgs(importance_level="sequence", **bounds)
+    score(policy, samples, args)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
+    metrics = grpo.update(policy, optimizer, samples, args, processes=ProcessGroup("cpu"), seed=(0, 1))
+    total = sum(one.advantages.sum() for one in samples if len(one.advantages) == min(lengths))
+    wanted = -np.exp(-min(lengths) / 4) * total / sum(lengths)
+    assert metrics["policy_loss"] == pytest.approx(wanted, abs=0.03)
+
+
+@pytest.mark.parametrize("mode", ["gspo", "cispo"])
+def test_losses_by_sequence_do_not_depend_on_micro_batches_nor_on_replies_outside_the_loss(
+    policy, items, mode
+):
+    for item in items:
+        item.logprobs = np.where(item.response_mask, item.logprobs + np.linspace(-0.3, 0.3, len(item.ids)), 0)
+    options = {"loss_mode": mode, "clip": (0.02, 0.03), "epochs": 2}
+    whole, _ = weights_after(policy, items, **options)
+    cut, metrics = weights_after(policy, items, micro_batch_tokens=20, **options)
+    plain, _ = weights_after(policy, items, **{**options, "loss_mode": "ppo"})
+    for one, other in zip(whole, cut, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert metrics["clip_fraction"] > 0
+    assert not all(map(torch.allclose, whole, plain))
+    # the last two tokens of a sequence are cut off: as if they had not been sampled
+    shorter = [replace(item, cut_off=np.arange(len(item.ids)) >= len(item.ids) - 2) for item in items]
+    dropped = []
+    for item in items:
+        mask = item.response_mask & (np.arange(len(item.ids)) < len(item.ids) - 2)
+        parts = {"advantages": item.advantages[:-2], "values": item.values[:-2], "returns": item.returns[:-2]}
+        dropped.append(replace(item, response_mask=mask, **parts))
+    masked, _ = weights_after(policy, shorter, mask_truncated=True, **options)
+    without, _ = weights_after(policy, dropped, **options)
+    for one, other in zip(masked, without, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"loss_mode": "cispo", "dual_clip": 3.0}, "dual_clip is for loss_mode ppo, got cispo"),
+        ({"importance_level": "sequence"}, "importance_level are for importance_cap"),
+        (
+            {"importance_cap": 2.0, "importance_floor": 3.0},
+            "floor must be at most importance_cap 2.0",
+        ),
+    ],
+)
+def test_flags_of_the_loss_that_contradict_each_other_are_refused(flags, said):
+    with pytest.raises(ValueError, match=said):
+        GRPOArgs(model="tiny", **flags).check()
+
+
 @pytest.mark.parametrize("mode", LOSS_AGG_MODES)
 def test_replies_that_were_cut_off_are_not_in_the_loss(policy, items, mode):
     def cut(item):

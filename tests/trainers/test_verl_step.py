@@ -59,6 +59,11 @@ CASES = {
     ),
     "the sum over rows": "--loss-agg-mode seq-mean-token-sum --max-grad-norm 100".split(),
     "Dr. GRPO": "--loss-agg-mode seq-mean-token-sum-norm --max-grad-norm 100".split(),
+    "GSPO": (
+        "--loss-mode gspo --clip 0.01 0.02 --epochs 2 --loss-agg-mode seq-mean-token-mean --max-grad-norm 100"
+    ).split(),
+    "GSPO, some replies truncated": "--loss-mode gspo --clip 0.01 0.02 --epochs 2 --mask-truncated".split(),
+    "CISPO": "--loss-mode cispo --clip 1 0.2 --epochs 2".split(),
     "a temperature": "--temperature 0.7".split(),
     "a warm-up": "--lr-warmup 2".split(),
 }

@@ -15,14 +15,14 @@ from memenvs.build.multi import MixOptions, MultiOptions, mix, multi
 from memenvs.build.niah import NiahOptions, niah
 from memenvs.build.options import PUBLISHED, PUBLISHED_FORMS, DrawnFile, Joined, Kept, Options
 from memenvs.build.readers.hotpotqa import Wiki, read_2wiki, read_hotpotqa
-from memenvs.build.readers.jsonl import JsonlOptions, jsonl
+from memenvs.build.readers.jsonl import JsonlOptions, TextsOptions, jsonl
 from memenvs.build.readers.memoryagentbench import MemoryAgentBench, read_memoryagentbench
 from memenvs.build.readers.published import read_published, read_searched
 from memenvs.build.readers.records import BrowseCompPlus, LoCoMo
 from memenvs.build.ruler import RulerOptions, ruler
 from memenvs.build.worldgen import AggregateOptions, WorldOptions, aggregate, world
 from memenvs.core.data import check_fields
-from memenvs.core.inputs import input_files
+from memenvs.core.inputs import input_files, text_files
 from memenvs.tasks.taskset import open_questions
 from memenvs.tasks.tokens import TextTokenizer
 
@@ -88,9 +88,11 @@ def _inputs(options: Any) -> list[Path]:
     """The files that are read."""
     if isinstance(options, Joined):
         return [file for source in options.source for file in open_questions(source).files]
-    names = (getattr(options, name, None) for name in ("source", "pool", "corpus", "aliases"))
+    names = (getattr(options, name, None) for name in ("source", "pool", "aliases"))
     paths = [name for name in names if name and not name.startswith("hf:")]
     files = [file for path in paths for file in input_files(path, split=options.split)]
+    if corpus := getattr(options, "corpus", None):
+        files += text_files(corpus) or input_files(corpus, split=options.split)
     return [*files, *prose_files(options.essays)] if getattr(options, "essays", None) else files
 
 
@@ -131,6 +133,11 @@ BENCHMARKS = {name: _benchmark(name, facts) for name, facts in PUBLISHED.items()
 """The published ones, by their names."""
 
 _GENERATORS: dict[str, tuple[str, type[Options], Make]] = {
+    "texts": (
+        "a folder of texts and a table of questions of your own",
+        TextsOptions,
+        lambda options, tokenizer: jsonl(options),
+    ),
     "jsonl": (
         "questions and documents of your own, as JSON Lines",
         JsonlOptions,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from memenvs.build.options import Options
+from memenvs.build.readers.jsonl import TextsOptions
 from memenvs.build.ruler import FILES, RulerOptions
 from memenvs.build.sources import BENCHMARKS, SOURCES
 from memenvs.build.write import EXPORTS, Export, check_replaceable, write_task_set
@@ -36,6 +37,7 @@ from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 EPILOG = """\
 examples:
+  memenvs build texts --documents contracts --questions qa.csv --out data/contracts
   memenvs build hotpotqa --source hotpot_train_v1.1.json --documents 200 --out data/hotpot200
   memenvs build memagent --source eval_200.json --out data/eval200
   memenvs build hotpotqa --source hotpot_train_v1.1.json --documents 50 --holdout 500 --out data/hotpot
@@ -85,7 +87,9 @@ def _build_tasks(name: str, given: TaskSetOptions[Any]) -> list[str]:
     """Build the task sets of a source; the texts to print."""
     check("--holdout", given.holdout, Whole)
     calls = [(given.out, given.tasks)]
-    if isinstance(given.tasks, RulerOptions):
+    if isinstance(given.tasks, TextsOptions):
+        calls = [(given.out, given.tasks.of_records)]
+    elif isinstance(given.tasks, RulerOptions):
         calls = _each_kind(given.out, given.tasks)
     for folder, _ in calls:
         check_replaceable(folder)  # before the work, and again when it is done

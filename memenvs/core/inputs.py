@@ -16,15 +16,18 @@ import pyarrow as pa
 
 from memenvs.core.data import decode
 from memenvs.core.errors import error_line
+from memenvs.core.optional import require
 
 PARQUET, ARROW, ARROW_STREAM = "Parquet", "Arrow", "an Arrow stream"
+XLSX, PDF = "an Excel workbook (xlsx)", "a PDF"
 NPY, NPZ, PAGE, UTF16 = "an array of NumPy", "an archive of NumPy", "a web page", "UTF-16 text"
 _PATH = Path(__file__).with_name("kinds.json")
 _KINDS = decode(_PATH.read_bytes(), list[tuple[str, str, str]], str(_PATH))
 """A regular expression of a file's first bytes, what such a file is, and a command that converts it."""
 _CODECS = "gzip bz2 xz zstd lz4".split()
 _COMPRESSED = ".gz .gzip .bgz .bz2 .xz .lzma .zst .zstd .lz4".split()
-_RECORDS = ".jsonl .ndjson .jsonlines .json .csv .tsv .parquet .pq .arrow .ipc .feather".split()
+_RECORDS = ".jsonl .ndjson .jsonlines .json .csv .tsv .parquet .pq .arrow .ipc .feather .xlsx".split()
+_TEXTS = ".txt .text .md .markdown .pdf".split()
 _ABOUT = "dataset_dict.json dataset_info.json dataset_infos.json state.json".split()  # of a data set
 
 
@@ -70,6 +73,28 @@ def read_input(path: Path, *kinds: str) -> bytes:
         return file.read()
 
 
+def read_text(path: Path) -> str:
+    """The text of a file in UTF-8 or of a PDF, its lines ended by line feeds.
+
+    Raises:
+        RefusedFile: it is neither, or it is damaged.
+        ImportError: it is a PDF, and the extra `files` is not installed.
+    """
+    with open_input(path, PDF) as (file, kind):
+        content = file.read()
+    if kind == PDF:
+        pypdf = require("pypdf", "files")
+        try:
+            return "\n".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages)
+        except (pypdf.errors.PyPdfError, ValueError, KeyError) as error:
+            raise RefusedFile(f"{path} is damaged ({error_line(error, 160)}); copy it again") from error
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        fix = f"save it as UTF-8, as by `iconv -f cp1252 -t UTF-8 {path} > {path}.utf8`"
+        raise RefusedFile(f"{path} is not UTF-8 from byte {error.start} on; {fix}") from error
+
+
 def input_files(source: str | Path, what: str = "a file", split: str = "") -> list[Path]:
     """The files that a source names: a file, those that a glob matches, or the shards in a folder.
 
@@ -90,6 +115,14 @@ def input_files(source: str | Path, what: str = "a file", split: str = "") -> li
     if not files:
         raise FileNotFoundError(f"no file at {source}; give {what}, or hf:NAME")
     return sorted(files, key=_numbered)
+
+
+def text_files(source: str | Path) -> list[Path]:
+    """The texts (.txt, .md, .pdf) in a folder and in the folders inside it, except hidden ones, by name."""
+    folder = Path(source).expanduser()
+    paths = (path for path in folder.rglob("*") if ending(path) in _TEXTS and path.is_file())
+    shown = (path for path in paths if all(part[0] != "." for part in path.relative_to(folder).parts))
+    return sorted(shown, key=_numbered)
 
 
 def _shards(folder: Path, what: str, split: str) -> list[Path]:

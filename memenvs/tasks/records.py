@@ -20,7 +20,16 @@ from msgspec import UNSET
 
 from memenvs.core.data import convert, shown
 from memenvs.core.errors import error_line, one_line
-from memenvs.core.inputs import ARROW, ARROW_STREAM, PARQUET, RefusedFile, ending, input_files, open_input
+from memenvs.core.inputs import (
+    ARROW,
+    ARROW_STREAM,
+    PARQUET,
+    XLSX,
+    RefusedFile,
+    ending,
+    input_files,
+    open_input,
+)
 from memenvs.core.optional import require
 from memenvs.core.spaces import is_utf8
 from memenvs.core.terminal import show
@@ -29,7 +38,7 @@ from memenvs.tasks.cells import read_answers
 R = TypeVar("R")
 Q = TypeVar("Q", bound="QuestionRecord")
 Id = str | int
-QUESTIONS = 'records of "question" and "answers" (JSON Lines, JSON, CSV, TSV or Parquet)'
+QUESTIONS = 'records of "question" and "answers" (JSON Lines, JSON, CSV, TSV, Excel or Parquet)'
 _MOST_NAMED = 12  # fields that are ignored, in a line
 _ROWS = 16  # records of Parquet or Arrow in memory at once; a context may have megabytes
 _SAMPLE = 64  # rows by which the columns of a table are told apart
@@ -47,8 +56,8 @@ def read_rows(
 ) -> Iterator[tuple[str, Any]]:
     """The records of a file or of the hub, unchecked, each with its place for errors.
 
-    A file is JSON Lines, JSON (an array, or objects over several lines), CSV or TSV, Parquet or Arrow,
-    compressed or not. Only other JSON than JSON Lines is read as a whole.
+    A file is JSON Lines, JSON (an array, or objects over several lines), CSV or TSV, the first sheet of an
+    Excel workbook, Parquet or Arrow, compressed or not. Only other JSON than JSON Lines is read as a whole.
 
     Args:
         source: a file, a glob or a folder of shards (`input_files`), or `hf:NAME[:CONFIG]`, a Hugging Face
@@ -187,12 +196,13 @@ def read_questions(
     split: str,
     kind: type[Q],
     what: str,
-    check: Callable[[Mapping[str, Any], str], None] = lambda record, where: None,
+    adapt: Callable[[dict[str, Any], str], dict[str, Any]] = lambda record, where: record,
 ) -> Iterator[tuple[str, Q, tuple[str, ...]]]:
     """The questions of a source of `read_rows`, each with its place for errors and its accepted answers.
 
     Fields that are not read are named once on standard error, and so is the first cell that is ambiguous.
-    `check` may raise for a record, whose names are in small letters, and its place.
+    `adapt` takes a record, whose names are in small letters, and its place; it returns the record to read, or
+    raises.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -210,8 +220,7 @@ def read_questions(
     for place, row in read_rows(source, what, split):
         for where, record in _unwrapped(place, row):
             if isinstance(record, Mapping):
-                record = {str(name).lower(): value for name, value in record.items()}
-                check(record, where)
+                record = adapt({str(name).lower(): value for name, value in record.items()}, where)
             fields.check(record, where)
             question = convert(record, kind, where, f"give {what}")
             question.question = question.query if question.question is None else question.question
@@ -279,8 +288,10 @@ def _in_one_line(rows: Iterator[tuple[str, Any]], path: Path, what: str) -> Iter
 
 def _from_file(path: Path, headless: Headless) -> Iterator[tuple[str, Any]]:
     """The rows of a file, each with its line where a row is one."""
-    with open_input(path, PARQUET, ARROW, ARROW_STREAM) as (file, kind):
-        if kind:
+    with open_input(path, PARQUET, ARROW, ARROW_STREAM, XLSX) as (file, kind):
+        if kind == XLSX:
+            yield from (("", row) for row in _from_sheet(path, file))
+        elif kind:
             for batch in _batches(file if file.seekable() else pa.BufferReader(file.read()), kind):
                 for start in range(0, len(batch), _ROWS):
                     yield from (("", row) for row in batch.slice(start, _ROWS).to_pylist())
@@ -298,6 +309,18 @@ def _batches(file: Any, kind: str) -> Iterable[pa.RecordBatch]:
         return cast(Iterable[pa.RecordBatch], pa.ipc.open_stream(file))
     reader = pa.ipc.open_file(file)
     return map(reader.get_batch, range(reader.num_record_batches))
+
+
+def _from_sheet(path: Path, file: IO[bytes]) -> list[dict[str, Any]]:
+    """The rows of a workbook's first sheet by the names in its first row; formulas as their last values."""
+    openpyxl = require("openpyxl", "files")
+    try:
+        sheet = openpyxl.load_workbook(io.BytesIO(file.read()), read_only=True, data_only=True).worksheets[0]
+        rows = [row for row in sheet.iter_rows(values_only=True) if any(cell is not None for cell in row)]
+    except Exception as error:  # openpyxl raises many kinds
+        raise RefusedFile(f"{path} is damaged ({error_line(error, 160)}); copy it again") from error
+    header = [str(name or "").strip().lower() for name in rows[0]] if rows else []
+    return [dict(zip(header, row, strict=False)) for row in rows[1:]]
 
 
 def _from_table(path: Path, lines: Iterator[str], headless: Headless) -> Iterator[dict[str, str]]:

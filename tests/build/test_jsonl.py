@@ -254,9 +254,7 @@ def test_a_number_alone_is_the_only_document_that_is_needed(built):
     assert task.evidence == (1,)
 
 
-@pytest.mark.parametrize(
-    "evidence", [["Notice is 90 days."], [2], [-1], [[1, 3]], [[1, 3, 99]], [[1, 5, 3]], [" "]]
-)
+@pytest.mark.parametrize("evidence", [["A tower."], [2], [-1], [[1, 3]], [[1, 3, 99]], [[1, 5, 3]], [" "]])
 def test_evidence_that_no_document_has_is_one_line(refused_records, evidence):
     assert "as evidence" in refused_records("jsonl", {**LEASE, "evidence": evidence})
 

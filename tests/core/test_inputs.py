@@ -100,7 +100,7 @@ UNREAD = {
     "pickle": (pickle.dumps(ROWS), "pickle"),
     "old pickle": (pickle.dumps(ROWS, 0), "pickle"),
     "zip": (archive("a.jsonl"), "unzip"),
-    "xlsx": (archive("[Content_Types].xml"), "read_excel"),
+    "xlsx": (archive("[Content_Types].xml"), "damaged"),
     "npz": (in_memory(lambda sink: np.savez(sink, a=np.zeros(2))), "archive of NumPy"),
     "npy": (in_memory(lambda sink: np.save(sink, np.zeros(2))), "array of NumPy"),
     "torch": (archive("model/data.pkl"), "torch"),

@@ -1,20 +1,30 @@
-"""Read your own questions and documents: `memenvs build jsonl --source questions.jsonl --out DIR`."""
+"""Read your own questions and documents: `memenvs build texts` and `memenvs build jsonl`."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
 
 from memenvs.build.contexts import Example, KeptContexts
 from memenvs.build.examples import Pool
-from memenvs.build.options import PUBLISHED_FORMS, DrawnFile
-from memenvs.core.data import Count, convert, is_whole
+from memenvs.build.options import PUBLISHED_FORMS, DrawnFile, Seeded
+from memenvs.core.data import Count, convert, is_whole, shown
+from memenvs.core.errors import unknown_name
+from memenvs.core.inputs import read_text, text_files
+from memenvs.core.processes import Workers
+from memenvs.core.spaces import replace_surrogates
+from memenvs.core.text import split_sentences
+from memenvs.core.words import units
 from memenvs.retrieval.corpus import read_corpus as read_passages
-from memenvs.tasks.records import Fields, Id, QuestionRecord, read_questions, read_records
+from memenvs.tasks.cells import parse_printed
+from memenvs.tasks.records import Fields, Id, QuestionRecord, note, read_questions, read_records
 from memenvs.tasks.taskset import Layout
 
 _WHAT = (
@@ -28,6 +38,11 @@ _TEXTS = "context contexts ctxs paragraphs passages haystack_sessions gold_docs 
 MOST_READ = 20_000_000  # documents that all tasks of a set read together
 
 TextsById = Mapping[str, tuple[str, str]]  # (title, text) by id
+_Place = tuple[int, int, int]  # a paragraph, and characters [start, end) of it; 0, 0 for all
+_SYNONYMS = {"document": "documents", "file": "documents", "quote": "evidence"}
+"""What tables call fields, besides their own names."""
+_LEAST = 0.5  # share of words, as F1, that a quote has in common with the sentence that is meant
+_MOST_NAMES = 40  # ids in an error
 
 
 class _JsonlRecord(QuestionRecord):
@@ -66,8 +81,34 @@ class JsonlOptions(DrawnFile):
     """more documents to draw distractors from, one per line: title and text."""
     corpus: str | None = None
     """documents that the questions name by id, as `build index --corpus` reads them."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """what the file calls a field, such as question=Frage."""
     questions: Count = 1
     """maximum number of consecutive questions about one context in a task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextsOptions(Seeded):
+    """Your own texts and questions."""
+
+    documents: str
+    """folder of .txt, .md and .pdf files, or a corpus as `build index --corpus` reads it."""
+    questions: str
+    """table (CSV, Excel, JSON Lines) with a question and its answer in each row, the document that it asks
+    about, and as evidence words quoted from it or [start, end] of its characters. Questions that name no
+    document are for searching."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """what the table calls a column, such as question=Frage evidence=Zitat."""
+    tokens: Count | None = None
+    """hide the document among others, with at most this many tokens in a task (default: read it alone)."""
+    workers: Workers = 1
+    """number of processes, or ray for the workers of a Ray cluster; the result is the same."""
+
+    @property
+    def of_records(self) -> JsonlOptions:
+        """The same as options of `jsonl`."""
+        own = {**vars(self), "source": self.questions, "corpus": self.documents}
+        return JsonlOptions(**{**own, "questions": 1, "documents": None})
 
 
 def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
@@ -78,18 +119,33 @@ def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
     optional `title`, and `evidence`: of each document that the answer needs, in the order of the reasoning,
     its number, from 0, or words quoted from it, or `[number, start, end]` of its characters; it may be
     missing where documents are read as they are. `id` is the record's number unless it is given; `meta` is
-    kept. With a corpus, documents and evidence are ids of it. If no record has documents, they are for
-    searching: in the corpus, if there is one.
+    kept. With a corpus, documents are ids of it, and evidence is such an id, or words or characters of these
+    documents. If no record has documents, they are for searching: in the corpus, if there is one.
 
     Raises:
         ValueError: an argument that does not suit another, or a file of another form.
     """
     source, pool, sized = options.source, options.pool, options.documents or options.tokens
-    corpus = {} if options.corpus is None else _read_corpus(options.corpus)
-    questions = read_questions(source, options.split, _JsonlRecord, _WHAT, _check_texts)
+    corpus = None if options.corpus is None else _read_corpus(options.corpus)
+    known = _JsonlRecord.__struct_fields__
+    if unknown := next((name for name in options.columns if name not in known), None):
+        raise ValueError(unknown_name("--columns has no field", unknown, known))
+
+    missing = {str(column).strip().lower() for column in options.columns.values()}
+
+    def adapt(row: dict[str, Any], where: str) -> dict[str, Any]:
+        missing.difference_update(row)
+        record = _renamed(row, options.columns, corpus is not None)
+        if corpus is None:
+            _check_texts(record, where)
+        return record
+
+    questions = read_questions(source, options.split, _JsonlRecord, _WHAT, adapt)
     records = [(record, answers) for _, record, answers in questions]
+    if missing:
+        raise ValueError(f"{source} has no column {min(missing)!r}; correct --columns")
     fields = Fields(source, _JsonlDocument.__struct_fields__)
-    for record, _ in records if options.corpus is None else ():
+    for record, _ in records if corpus is None else ():
         for number, document in enumerate(record.documents or ()):
             fields.check(document, f"{source}: document {number} of {record.question!r:.40}")
     fields.report()
@@ -101,8 +157,29 @@ def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
         raise ValueError("--questions joins those of one context; leave out --documents and --tokens")
     examples = (_example(question, i, source, corpus, drawn=True) for i, question in enumerate(records))
     more = read_records(pool, options.split, _JsonlDocument, _POOL, name_ignored=True) if pool else ()
-    extra = [*(document.parts for document in more), *corpus.values()]
+    extra = [*(document.parts for document in more), *(corpus or {}).values()]
     return Pool.of(examples, source, extra)
+
+
+def _renamed(row: dict[str, Any], columns: Mapping[str, Any], is_over_corpus: bool) -> dict[str, Any]:
+    """A record under the names of its fields; over a corpus, with documents and evidence as lists."""
+    synonyms = _SYNONYMS if is_over_corpus else {}
+    given = {str(column).strip().lower(): name for name, column in columns.items()}
+    for column, name in {**synonyms, **given}.items():
+        if column in row and (column in given or name not in columns):
+            row[name] = row.pop(column)
+    for name in ("documents", "evidence"):
+        if is_over_corpus and name in row:
+            row[name] = _list_of(row[name])
+    return row
+
+
+def _list_of(cell: Any) -> list[Any]:
+    """The values in a cell: those of a list, also one that is printed in a text, or the cell itself."""
+    listed = parse_printed(cell) if isinstance(cell, str) else cell
+    if isinstance(listed, list):
+        return listed
+    return [] if cell is None or not str(cell).strip() else [cell]
 
 
 def _check_texts(record: Mapping[str, Any], where: str) -> None:
@@ -124,21 +201,27 @@ def _check_texts(record: Mapping[str, Any], where: str) -> None:
 def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
     """(title, text) of the documents of a corpus by their ids."""
     documents: dict[str, tuple[str, str]] = {}
-    for passage in read_passages(path):
+    for file in text_files(path):  # before records: the table of questions may be in the same folder
+        name, text = file.relative_to(Path(path).expanduser()), replace_surrogates(read_text(file))
+        if text.strip():
+            documents[name.as_posix()] = name.with_suffix("").as_posix(), text
+        else:
+            note(f"{file} is left out: it holds no text; read scanned pages by an OCR program first")
+    for passage in () if documents else read_passages(path):
         if passage.id in documents:
             raise ValueError(f"{path} has two documents of the id {passage.id!r}; give each its own")
         documents[passage.id] = passage.title, passage.text
     return documents
 
 
-def _own_contexts(records: list[_Asked], source: str, corpus: TextsById) -> KeptContexts:
+def _own_contexts(records: list[_Asked], source: str, corpus: TextsById | None) -> KeptContexts:
     """The records with their documents as they are, in their order."""
     bare = [not record.documents for record, _ in records]
     if any(bare) and not all(bare):
         raise ValueError(
             f"record {bare.index(True)} of {source} has no documents and others have some; build them apart"
         )
-    if bare[0] and len(records) * len(corpus) > MOST_READ:
+    if bare[0] and corpus and len(records) * len(corpus) > MOST_READ:
         raise ValueError(
             f"{len(records):,} questions over a corpus of {len(corpus):,} documents are too many to list; "
             "build the questions without --corpus, and search it by `build index --corpus`"
@@ -147,59 +230,116 @@ def _own_contexts(records: list[_Asked], source: str, corpus: TextsById) -> Kept
     return KeptContexts(examples, Layout(), "em", source, "MemSearchQA-v0" if bare[0] else "MemChunkQA-v0")
 
 
-def _example(question: _Asked, number: int, source: str, corpus: TextsById, drawn: bool) -> Example:
+def _example(question: _Asked, number: int, source: str, corpus: TextsById | None, drawn: bool) -> Example:
     record, answers = question
     id_ = record.named(number)
     where = f"question {id_} of {source}"
-    if drawn and not record.needed:
-        raise ValueError(
-            f"{where} has no evidence, so that its answer may be left out of a task; give it, or leave out "
-            "--documents and --tokens to read the documents as they are"
-        )
-    spans = list[tuple[int, int, int]]()
-    if corpus:
-        paragraphs, evidence = _of_corpus(record, corpus, drawn, where)
+    if corpus is not None:
+        paragraphs, places = _of_corpus(record, corpus, drawn, where)
     else:
         documents = convert(record.documents or [], list[_JsonlDocument], f"{where}: documents", _DOCUMENT)
         paragraphs = tuple(document.parts for document in documents)
         places = [_find(part, paragraphs, where) for part in record.needed]
-        evidence = [place for place, *_ in places]
-        spans = [(place, start, end) for place, start, end in places if end]
+    if drawn and not places:
+        raise ValueError(
+            f"{where} has no evidence, so that its answer may be left out of a task; give it, or leave out "
+            "--documents and --tokens to read the documents as they are"
+        )
     return Example(
         id_,
         record.question or "",
         answers,
         paragraphs,
-        tuple(dict.fromkeys(evidence)),
-        tuple(spans),
+        tuple(dict.fromkeys(place for place, *_ in places)),
+        tuple((place, start, end) for place, start, end in places if end),
         {key: value for key, value in (record.meta or {}).items() if key != "spans"},  # the writer's own
-    )
-
-
-def _find(part: Any, paragraphs: Sequence[tuple[str, str]], where: str) -> tuple[int, int, int]:
-    """The paragraph that a part of the evidence names, and the characters [start, end) of it; 0 for all."""
-    span = part if isinstance(part, list) else [part, 0, 0]
-    if isinstance(part, str) and part.strip() and not part.isdecimal():
-        words = re.compile(r"\s+".join(map(re.escape, part.split())))
-        quotes = ((place, words.search(text)) for place, (_, text) in enumerate(paragraphs))
-        span = next(([place, *quote.span()] for place, quote in quotes if quote), span)
-    if len(span) == 3 and all(map(is_whole, span)) and 0 <= span[0] < len(paragraphs):
-        place, start, end = span
-        if start == end == 0 or 0 <= start < end <= len(paragraphs[place][1]):
-            return place, start, end
-    raise ValueError(
-        f"{where} has {part!r:.80} as evidence; give the numbers of the documents that it needs, 0 to "
-        f"{len(paragraphs) - 1}, words that one of them says to the letter, or [number, start, end]"
     )
 
 
 def _of_corpus(
     record: _JsonlRecord, corpus: TextsById, drawn: bool, where: str
-) -> tuple[tuple[tuple[str, str], ...], list[int]]:
-    """The documents of a question and which of them it needs, by ids of a corpus."""
-    needed = [str(id_) for id_ in record.needed]
-    listed = [str(id_) for id_ in record.documents or ([] if drawn else corpus)]
-    ids = list(dict.fromkeys([*listed, *needed]))
-    if unknown := next((id_ for id_ in ids if id_ not in corpus), None):
-        raise ValueError(f"{where} names document {unknown!r:.80}, which --corpus does not have; add it")
-    return tuple(corpus[id_] for id_ in ids), [ids.index(id_) for id_ in needed]
+) -> tuple[tuple[tuple[str, str], ...], list[_Place]]:
+    """The documents of a question and which parts of them it needs.
+
+    Without evidence, a task that is drawn needs the documents that the question names.
+    """
+    listed = [_named(name, corpus, where) for name in record.documents or ()]
+    searched, parts = listed or list(corpus), record.needed
+    if len(parts) == 2 and all(map(is_whole, parts)) and not any(str(part) in corpus for part in parts):
+        parts = [parts]  # [start, end] in a cell
+    found = list[tuple[str, int, int]]()
+    texts = tuple(corpus[id_] for id_ in searched)
+    for part in parts or (listed if drawn else ()):
+        if str(part) in corpus:
+            found.append((str(part), 0, 0))
+            continue
+        if isinstance(part, list) and len(part) == 3:
+            part = [searched.index(_named(part[0], searched, where)), *part[1:]]
+        elif isinstance(part, list) and len(part) == 2 and len(searched) == 1:
+            part = [0, *part]
+        place, start, end = _find(part, texts, where)
+        found.append((searched[place], start, end))
+    needed = [id_ for id_, *_ in found]
+    ids = list(dict.fromkeys([*(listed if drawn else searched), *needed]))
+    return tuple(corpus[id_] for id_ in ids), [(ids.index(id_), start, end) for id_, start, end in found]
+
+
+def _named(name: Any, ids: Collection[str], where: str) -> str:
+    """The id that a question means: itself, or a path's last part, with or without its ending."""
+    if str(name) in ids:
+        return str(name)
+    for part in ("name", "stem"):
+        alike = [id_ for id_ in ids if getattr(PurePath(id_), part) == str(name).strip()]
+        if len(alike) == 1:
+            return alike[0]
+    raise ValueError(unknown_name(f"{where}: no document", str(name), sorted(ids)[:_MOST_NAMES]))
+
+
+def _find(part: Any, paragraphs: Sequence[tuple[str, str]], where: str) -> _Place:
+    """The paragraph that a part of the evidence names, and the characters [start, end) of it; 0 for all."""
+    span = part if isinstance(part, list) else [part, 0, 0]
+    if isinstance(part, str) and part.strip() and not part.isdecimal():
+        if quoted := _quoted(part, paragraphs, where):
+            return quoted
+    elif len(span) == 3 and all(map(is_whole, span)) and 0 <= span[0] < len(paragraphs):
+        place, start, end = span
+        if start == end == 0 or 0 <= start < end <= len(paragraphs[place][1]):
+            return place, start, end
+    raise ValueError(
+        f"{where} has {part!r:.80} as evidence; give the numbers of the documents that it needs, 0 to "
+        f"{len(paragraphs) - 1}, words that one of them says, or [number, start, end]"
+    )
+
+
+def _quoted(quote: str, paragraphs: Sequence[tuple[str, str]], where: str) -> _Place | None:
+    """Where a paragraph says a quote, whatever its white space; otherwise the sentence nearest to it."""
+    words = re.compile(r"\s+".join(map(re.escape, quote.split())))
+    matches = ((place, words.search(text)) for place, (_, text) in enumerate(paragraphs))
+    places = [(place, *match.span()) for place, match in matches if match]
+    if len(places) > 1:
+        titles = " and ".join(repr(paragraphs[place][0]) for place, *_ in places[:2])
+        note(f"{where}: {len(places)} documents say {shown(quote)}; the first of {titles} counts")
+    if places:
+        return places[0]
+    sought, best, nearest = Counter(units(quote)), _LEAST, None
+    for place, (_, text) in enumerate(paragraphs):
+        for start, end, held in _sentences(text):
+            shared = 2 * (sought & held).total() / max(1, sought.total() + held.total())
+            if shared > best:
+                best, nearest = shared, (place, start, end)
+    if nearest:
+        place, start, end = nearest
+        title, text = paragraphs[place]
+        note(f"{where}: no document says {shown(quote)}; took {shown(text[start:end])} of {title!r}")
+    return nearest
+
+
+@functools.lru_cache(maxsize=4096)
+def _sentences(text: str) -> list[tuple[int, int, Counter[str]]]:
+    """Start, end and words of each sentence."""
+    sentences, end = [], 0
+    for sentence in split_sentences(text):
+        start = text.index(sentence, end)
+        end = start + len(sentence)
+        sentences.append((start, end, Counter(units(sentence))))
+    return sentences

@@ -1,4 +1,4 @@
-"""Hostile replies for as long as you like: `make soak` runs for an hour, CI for a minute.
+"""Hostile replies for as long as you like: `make soak` runs for an hour, CI plays every case once.
 
 Every id, memory mode and form plays episodes of replies from a grammar of tags, calls, boxes, numbers, half
 markup, broken text and right answers: alone, under each reward method, under stacks of them, in groups. It
@@ -103,32 +103,21 @@ class Soak(Grammar):
     def run(
         self, cases: list[Case], readers: dict[str, Reader], lengths: Iterator[tuple[str, str]], end: float
     ) -> None:
-        """Play the cases in turn until `end`, and measure lengths in a part of the time."""
-        start, measuring = time.monotonic(), 0.0
-        for number in itertools.count():
-            if (began := time.monotonic()) > end:
-                break
-            case = cases[number % len(cases)]
-            until = time.process_time() + 0.1  # as much time for each, not as many replies
-            while True:
+        """Play every case once, and again until `end`; what is played first does not depend on the time."""
+        while not self.memory or time.monotonic() < end:
+            for number, case in enumerate(cases):
                 self.episode(case)
                 self.same_pay(case)
-                if time.process_time() > until:
-                    break
-            if number % 20 == 0:
-                self.group(case)
-            if measuring < 0.15 * (began - start):
-                began = time.monotonic()
-                self.growth(f"episode of {case}", functools.partial(long_episode, case), self.pick(UNITS))
-                for name, unit in itertools.islice(lengths, 20):
-                    self.growth(name, readers[name], unit)
-                measuring += time.monotonic() - began
-            if number and number % len(cases) == 0:  # what is loaded once is loaded by now
-                self.memory.append(round(resident()))
-                sys.stdout.write(f"{self}\n")
-                sys.stdout.flush()
-                # A megabyte takes much room, for a while.
-                assert self.memory[-1] < 2 * self.memory[0], ("memory grows", self.memory)
+                if number % 20 == 0:
+                    self.group(case)
+                    self.growth(f"episode of {case}", functools.partial(long_episode, case), self.pick(UNITS))
+                name, unit = next(lengths)
+                self.growth(name, readers[name], unit)
+            self.memory.append(round(resident()))  # what is loaded once is loaded by now
+            sys.stdout.write(f"{self}\n")
+            sys.stdout.flush()
+            # A megabyte takes much room, for a while.
+            assert self.memory[-1] < 2 * self.memory[0], ("memory grows", self.memory)
 
     def reply(self, env: Any = None) -> str:
         """A hostile reply; now and then one of the conformance tests, or an environment's own right reply."""
@@ -410,13 +399,6 @@ def main() -> None:
             soak.run(cases, readers, itertools.cycle(lengths), start + args.seconds)
         finally:  # what was played before something failed, too
             sys.stdout.write(f"{soak} in {time.monotonic() - start:.0f} s, seed {args.seed}\n")
-    check_work(soak.counts["episodes"], args.seconds)
-
-
-def check_work(done: int, seconds: float) -> None:
-    """Fail a soak of less than an episode a second, which says nothing."""
-    if done < max(seconds, 10):
-        sys.exit(f"only {done} episodes in {seconds:g} s; give more --seconds, or a free machine")
     sys.stdout.write("nothing failed\n")
 
 

@@ -278,6 +278,12 @@ class RewardArgs(StepArgs):
     kl_estimator: KLEstimator = "k3"
     """How the loss measures the divergence: "k3" is never negative and unbiased, and its gradient is that of
     KL(initial || policy); "k2" has the gradient of KL(policy || initial), however far apart the two are."""
+    ref_sync_steps: Whole = 0
+    """Steps between updates of the model that kl_coef measures the divergence from, by the policy (TR-DPO,
+    arXiv 2404.09656); 0 keeps the initial model."""
+    ref_mixup: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """alpha of an update, reference = alpha policy + (1 - alpha) reference: 1 copies the policy (TR-DPO's
+    hard update); less, after every step, is a moving average (its soft update, 0.5 to 0.6 there)."""
     importance_cap: Positive | None = None
     """Weight the loss of a token by its probability under the policy in training divided by that under the
     sampler, at most by this much, such as 2. This corrects for vLLM and bfloat16; off by default."""
@@ -306,6 +312,10 @@ class RewardArgs(StepArgs):
                 f"kl_estimator {self.kl_estimator} is for a divergence in the loss; give --kl-coef, and "
                 "leave --kl-in reward out"
             )
+        if self.ref_sync_steps and not self.kl_coef:
+            raise ValueError("ref_sync_steps has no effect without kl_coef; give --kl-coef too")
+        if self.ref_mixup != 1 and not self.ref_sync_steps:
+            raise ValueError("ref_mixup is for ref_sync_steps; give --ref-sync-steps too")
         if self.dual_clip and self.loss_mode != "ppo":
             raise ValueError(f"dual_clip is for loss_mode ppo, got {self.loss_mode}; leave it out")
         floor, cap = self.importance_floor, self.importance_cap
@@ -522,6 +532,9 @@ class GRPOArgs(EngineArgs, RewardArgs):
     dynamic_sampling: Whole = 0
     """DAPO: keep only groups with right and wrong answers (eq. 11), by the environment's outcome alone, and
     sample up to this many more batches of tasks until there are enough."""
+    drop_flat_groups: bool = False
+    """Leave groups without any advantage out of the loss, and out of the number of tokens or sequences that
+    it is a mean over, as DAPO's eq. 11 does with those that it filters; otherwise they count as zeros."""
     overlong: tuple[Count, Count] | None = None
     """DAPO's penalty on long episodes, such as 4096 512: it is 1 at this many tokens of replies, and rises
     from 0 over this many tokens before. By default there is none."""

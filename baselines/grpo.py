@@ -52,6 +52,9 @@ def train(run: GRPORun, args: GRPOArgs) -> None:
         # Sample and credit
         roll_out = sample_trees if args.tree_turns else sample_groups
         samples, episodes, tokens = roll_out(run, args, step)
+        informative = {sample.group for sample in samples if sample.advantages.any()}
+        if args.drop_flat_groups:
+            samples = [sample for sample in samples if sample.group in informative]
 
         # Score: the reference model's log-probabilities
         with run.timer("log_probs"):
@@ -61,9 +64,9 @@ def train(run: GRPORun, args: GRPOArgs) -> None:
         with run.timer("update"):
             seed = (args.seed, step)
             metrics |= update(run.policy, run.optimizer, samples, args, processes=run.processes, seed=seed)
-        if args.dynamic_sampling:  # the groups that are left out may be those that have collapsed
+        # The groups that are left out may be those that have collapsed.
+        if args.dynamic_sampling or args.drop_flat_groups:
             metrics |= sampled_entropy(sample for episode in valid(episodes) for sample in episode.samples)
-        informative = {sample.group for sample in samples if sample.advantages.any()}
         metrics["informative"] = len(informative) / len({episode.group for episode in episodes})
         run.end(metrics, tokens, episodes)
 

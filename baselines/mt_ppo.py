@@ -56,10 +56,11 @@ class MTPPORun(PlayRun):
         """The policy's parameters and, with a learning rate of its own, the critic's."""
         args = self.args
         critic = self.critic.critic_parameters(shared=self.critic is self.policy)
-        (group,) = super().parameter_groups()
+        group, *others = super().parameter_groups()
         return [
             {**group, "params": self.policy.model_parameters()},
             {"params": critic, "full_lr": args.critic_rate, "warmup": args.critic_lr_warmup},
+            *others,
         ]
 
 

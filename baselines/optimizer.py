@@ -107,6 +107,18 @@ def set_rates(optimizer: Optimizer, step: int, last: int, *, end: float = 1.0) -
         group["lr"] = group["full_lr"] * share * (1 - (1 - end) * fallen)
 
 
+@torch.no_grad()
+def mix_weights(weights: Iterable[Tensor], others: Iterable[Tensor], share: float) -> None:
+    """Move weights towards others, in float32 where they have master weights.
+
+    w = share * other + (1 - share) * w        TR-DPO (arXiv 2404.09656), section 3
+    """
+    for weight, other in zip(master_weights(weights), master_weights(others), strict=True):
+        weight.lerp_(other, share)
+        if hasattr(weight, "rounded"):
+            weight.rounded.copy_(weight)
+
+
 def optimizer_masters(optimizer: Optimizer) -> dict[str, Tensor]:
     """The master weights that an optimizer steps, by their names in a checkpoint."""
     stepped = [weight for group in optimizer.param_groups for weight in group["params"]]

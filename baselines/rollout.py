@@ -16,6 +16,7 @@ import msgspec
 from memenvs import models
 from memenvs.baselines.args import PlayArgs, RewardArgs, StepArgs
 from memenvs.baselines.metrics import evidence_in_memory, question_in_memory, summary
+from memenvs.baselines.optimizer import mix_weights
 from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.train import Run
 from memenvs.core.address import without_secrets
@@ -56,7 +57,8 @@ class PlayRun(Run):
     Attributes:
         sampler: the policy that samples: the one in training, or a vLLM engine with its weights.
         n_tasks: number of tasks of the environment.
-        ref_model: the model that `kl_coef` pulls to; None without.
+        ref_model: the model that `kl_coef` pulls to; None without. With `ref_sync_steps` it is among the
+            models, so that checkpoints hold it, and its weights are a group of the optimizer without a rate.
         methods: the run's reward methods, with the comparison where it is one.
         scorer: gives them log-probabilities.
 
@@ -81,7 +83,6 @@ class PlayRun(Run):
         super().__init__(args, processes)
         if not isinstance(args, RewardArgs):
             return
-        self.ref_model = self.load_fixed() if args.kl_coef else None
         named = [*read_methods(args.methods), *([comparison] if isinstance(comparison, RewardMethod) else [])]
         if not named:
             return
@@ -132,7 +133,21 @@ class PlayRun(Run):
                 self.refresh_sampler()  # the engine has the weights without it
         elif args.model_plays:
             policy.check_can_sample()
+        if isinstance(args, RewardArgs) and args.kl_coef:
+            # A reference that follows an adapter is an adapter too.
+            follows = args.ref_sync_steps and policy.adapter_of is not None
+            self.ref_model = policy.twin() if follows else self.load_fixed()
+            if args.ref_sync_steps:
+                loaded["reference"] = self.ref_model
         return loaded
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Also those of a reference model that follows the policy, whose float32 copies are kept there."""
+        groups = super().parameter_groups()
+        if "reference" in self.models:
+            reference = self.models["reference"].model_parameters()
+            groups.append({"params": reference, "full_lr": 0.0, "warmup": 0.0})
+        return groups
 
     def load_fixed(self, name: str = "") -> HFPolicy:
         """Load a model that is not trained.
@@ -264,8 +279,12 @@ class PlayRun(Run):
         return {f"eval_{name}": value for name, value in summary(episodes).items()}
 
     def end(self, metrics: dict[str, float], tokens: int, episodes: Sequence[Episode] = ()) -> None:
-        """End a step; its first episodes are saved if asked for."""
+        """End a step; its first episodes are saved, and the reference follows the policy, if asked for."""
         self.save_episodes(self._step, "train", episodes)
+        args = self.args
+        if isinstance(args, RewardArgs) and args.ref_sync_steps and self._step % args.ref_sync_steps == 0:
+            reference = self.models["reference"].model_parameters()
+            mix_weights(reference, self.policy.model_parameters(), args.ref_mixup)
         super().end(metrics, tokens, episodes)
 
     def save_episodes(self, step: int, phase: Literal["train", "eval"], episodes: Sequence[Episode]) -> None:

@@ -181,7 +181,7 @@ def loops_of(args: Any, learner: str) -> list[dict[str, Any]]:
         loop["placement"] = args.reward
     chat = asdict(args.chat_settings)
     del chat["chat_args"]  # which are data.apply_chat_template_kwargs
-    others = {flag: getattr(args, flag, None) for flag in ("mask_truncated", "overlong")}
+    others = {flag: getattr(args, flag, None) for flag in ("mask_truncated", "overlong", "drop_flat_groups")}
     others["chat"] = {name: value for name, value in chat.items() if value}
     loop |= {flag: value for flag, value in others.items() if value}
     if args.save_episodes:

@@ -100,6 +100,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         mask_truncated: with `comparison`, leave replies that reached their limit of tokens out of the loss.
         overlong: with `comparison`, DAPO's penalty on long episodes (`memenvs.credit.overlong_penalty`): at
             this many tokens it is 1, and it rises from 0 over this many before.
+        drop_flat_groups: with `comparison`, leave groups without any advantage out of the loss and its mean.
         episodes: file to which every episode is appended, with its advantages, for `memenvs view`.
         **kwargs: verl's.
 
@@ -121,6 +122,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         chat: Mapping[str, Any] | None = None,
         mask_truncated: bool = False,
         overlong: tuple[int, int] | None = None,
+        drop_flat_groups: bool = False,
         episodes: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -147,14 +149,15 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             raise ValueError(
                 "filter_groups with metric reward would compare sums of advantages; set metric=above_worst"
             )
-        if comparison is None and (mask_truncated or overlong):
+        if comparison is None and (mask_truncated or overlong or drop_flat_groups):
             raise ValueError(
-                f"mask_truncated and overlong need comparison, got {mask_truncated} and {plain(overlong)} "
-                "without it; leave them out, or give comparison"
+                f"mask_truncated, overlong and drop_flat_groups need comparison, got {mask_truncated}, "
+                f"{plain(overlong)} and {drop_flat_groups} without it; leave them out, or give comparison"
             )
         chat = {"chat_args": self.apply_chat_template_kwargs, **(chat or {})}
         self._tokens = _chat_tokens(self.tokenizer, tuple(ends), json.dumps(plain(chat)))
         self._mask_truncated, self._overlong = mask_truncated, plain(overlong)
+        self._drop_flat_groups = drop_flat_groups
         self._env, self._settings, self._episodes = env, settings, episodes
         self._max_new_tokens, self._placement = max_new_tokens, placement
         self._methods, self._scorer, self._comparison = plain(methods), plain(scorer), plain(comparison)
@@ -233,6 +236,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         """
         outcomes = [episode.outcome for episode in valid(group)]
         worst = (max if all_equal(outcomes) else min)(outcomes, default=0.0)
+        flat = not any(np.any(episode.advantages) for episode in group)
         rows_of_group = []
         for episode, answers in zip(group, outputs, strict=True):
             if episode.error:
@@ -245,6 +249,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 weights["score_global_steps"] = scored_by
             above = bool(valid([episode])) and episode.outcome > worst
             for output in rows:
+                if training and flat and self._drop_flat_groups:
+                    output.response_mask = [0] * len(output.response_mask)
                 output.extra_fields |= weights
                 output.extra_fields["reward_extra_info"]["above_worst"] = float(above)
             rows_of_group.append(rows)

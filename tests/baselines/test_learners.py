@@ -19,12 +19,14 @@ pytest.importorskip("torch")
 pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
 
+import torch
 from safetensors.torch import load_file
 
 from memenvs.baselines import distill, grpo, mt_ppo, sft
 from memenvs.baselines.checkpoint import Checkpoints
 from memenvs.baselines.flags import main as learn
 from memenvs.baselines.flags import read_args
+from memenvs.baselines.optimizer import make_optimizer, mix_weights
 from memenvs.baselines.train import shuffled_batches
 from memenvs.core.episode_file import read_episodes
 
@@ -270,10 +272,22 @@ class TestResuming:
             (grpo, {"dtype": "bfloat16"}),
             (grpo, {"lora_rank": 2, "kl_coef": 0.1}),
             (mt_ppo, {"lora_rank": 2, "critic": "separate", "dtype": "bfloat16"}),
+            (grpo, {"dtype": "bfloat16", "kl_coef": 0.1, "ref_sync_steps": 1, "ref_mixup": 0.1}),
+            (mt_ppo, {"lora_rank": 2, "kl_coef": 0.1, "ref_sync_steps": 1, "ref_mixup": 0.5}),
             (distill, {"rollouts": "teacher", "dtype": "bfloat16", "epochs": 2, "minibatches": 2}),
             (distill, {"lora_rank": 2, "divergence": "reverse"}),
         ],
-        ids=["separate", "shared", "bfloat16", "lora", "lora-separate", "distill", "distill-lora"],
+        ids=[
+            "separate",
+            "shared",
+            "bfloat16",
+            "lora",
+            "lora-separate",
+            "reference",
+            "reference-lora",
+            "distill",
+            "distill-lora",
+        ],
     )
     def test_a_resumed_run_equals_an_uninterrupted_one(self, learner, own, game, tmp_path):
         options = {"groups": 8, "group_size": 2, **own}
@@ -447,6 +461,69 @@ class TestAdapters:
         ]
         assert learn(["grpo", *given, "--lora-rank", "2"]) == 2
         assert "this model has one, which continues to learn" in capsys.readouterr().err
+
+
+class TestReferences:
+    @pytest.mark.parametrize("own", [{}, {"lora_rank": 2}], ids=["model", "adapter"])
+    @pytest.mark.parametrize(("every", "mixup"), [(2, 1.0), (1, 0.25)], ids=["hard", "soft"])
+    def test_a_reference_follows_the_policy(self, own, every, mixup, game, tmp_path):
+        options = {"groups": 8, "lr": 1e-2, "kl_coef": 0.1, "save_every": 1, "keep": 9, **own}
+        options |= {"ref_sync_steps": every, "ref_mixup": mixup}
+        lines = run(grpo, game, tmp_path / "run", steps=3, **options)
+        name = "adapter_model.safetensors" if own else "model.safetensors"
+        steps = [tmp_path / "run" / "checkpoints" / f"step-{step}" for step in (1, 2, 3)]
+        first = grpo.prepare(arguments(grpo, game, tmp_path / "first", **options))
+        first.ref_model.save(tmp_path / "initial")
+        expected = load_file(tmp_path / "initial" / name)
+        for step, folder in enumerate(steps, start=1):
+            policy = load_file(folder / "policy" / name)
+            if step % every == 0:
+                expected = {key: mixup * policy[key] + (1 - mixup) * expected[key] for key in expected}
+            reference = load_file(folder / "reference" / name)
+            for key, weight in expected.items():
+                np.testing.assert_allclose(reference[key], weight, rtol=1e-5, atol=1e-7)
+        # the first step measures the policy from itself, and so does one after a hard update
+        assert [abs(line["kl_ref"]) < 1e-9 for line in lines] == [True, False, every == 2]
+
+    def test_in_bfloat16_small_moves_of_a_reference_add_up(self):
+        weights = [torch.nn.Parameter(torch.full((4,), value, dtype=torch.bfloat16)) for value in (1.0, 2.0)]
+        make_optimizer([{"params": [weight]} for weight in weights], lr=0.0)
+        for _ in range(100):
+            mix_weights(weights[:1], weights[1:], 1e-3)  # less than bfloat16's rounding of 1, 1/256
+        assert weights[0][0].item() == pytest.approx(2 - 0.999**100, abs=1 / 256)
+
+
+class TestFlatGroups:
+    def test_groups_without_advantages_are_in_the_denominator_or_not(self, game, tmp_path):
+        options = {"groups": 16, "group_size": 2, "steps": 1, "save_episodes": 32}
+        (kept,) = run(grpo, game, tmp_path / "kept", **options)
+        (dropped,) = run(grpo, game, tmp_path / "dropped", **options, drop_flat_groups=True)
+        assert 0 < kept["informative"] == dropped["informative"] < 1
+        assert kept["entropy"] == dropped["entropy"]
+        tokens = {True: 0, False: 0}  # of groups with and without an advantage
+        groups = {}
+        for episode in read_episodes(tmp_path / "kept" / "episodes.jsonl"):
+            groups.setdefault(episode.group, []).append(episode)
+        for group in groups.values():
+            differs = any(episode.advantages.any() for episode in group)
+            tokens[differs] += sum(episode.tokens for episode in group)
+        share = tokens[True] / sum(tokens.values())
+        assert kept["grad_norm"] == pytest.approx(share * dropped["grad_norm"], rel=1e-4)
+
+    def test_a_step_without_other_groups_is_skipped(self, game, tmp_path):
+        (line,) = run(
+            grpo,
+            game,
+            tmp_path / "run",
+            steps=1,
+            groups=1,
+            group_size=2,
+            drop_flat_groups=True,
+            env_args={**game[0], "max_turns": 1},
+            reward_args={"estimator": "grpo"},
+            max_new_tokens=1,
+        )
+        assert (line["skipped"], line["informative"]) == (1.0, 0.0)
 
 
 class TestRates:

@@ -206,6 +206,22 @@ class TestCredit:
             assert bool(row["response_mask"].any()) == (row["responses"].tolist()[-1] in ends)
         assert 0 < sum(bool(row["response_mask"].any()) for row in rows) < len(rows)
 
+    def test_groups_without_advantages_are_left_out_of_the_mask(self, make, golds, reader):
+        flat = next(iter(golds))
+
+        def say(turn, prompt):
+            return reader(turn, prompt) if turn < 2 or flat not in prompt else "x"
+
+        entry = {**READING, "methods": [], "comparison": {"reward": "outcome"}}
+        worker, _ = make(say, {**entry, "drop_flat_groups": True})
+        worker.play()
+        taught = {}
+        for (uid, _), rows in worker.rows.items():
+            for _, row in rows:
+                masked = bool(row["response_mask"].any())
+                assert masked == taught.setdefault(uid, masked)
+        assert sorted(taught.values()) == [False, *[True] * (len(SEEDS) - 1)]
+
     def test_a_scorer_by_name_reads_prompts_without_a_chat_template(self, make, reader):
         worker, servers = make(reader, {**TAMTRL, "scorer": "lexical"})
         worker.play()

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from packaging.requirements import Requirement
 from tiny_model import save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from verl.trainer.ppo import rollout_corr_helper
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl_stub import compose, overrides
@@ -181,6 +182,7 @@ def test_rows_name_each_task_once_and_never_one_of_the_others(write):
         (["--reward", "turn", "--tree-turns", "1"], "--tree-turns 1"),
         (["--lr-end", "0.5"], "--lr-end 0.5"),
         (["--stop", "x"], "--stop"),
+        (["--kl-coef", "0.1", "--ref-sync-steps", "5"], "--ref-sync-steps 5"),
         (["--groups", "900"], "--groups"),
         (["--vllm", "tensor_parallel_size=3"], "tensor_parallel_size"),
         (["--methods", "Judge", "url=http://me:secret@127.0.0.1:1", "model=m"], "secrets of an address"),
@@ -188,6 +190,20 @@ def test_rows_name_each_task_once_and_never_one_of_the_others(write):
 )
 def test_what_verl_cannot_carry_is_refused_in_a_line(write, flags, named):
     assert named in write("grpo", *SMALL, *flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "level", "bounds"),
+    [
+        (["--importance-cap", "2"], "token", (2.0, None)),
+        (["--importance-cap", "5", "--importance-floor", "0.5"], "token", (5.0, 0.5)),
+        (["--importance-cap", "2", "--importance-level", "sequence"], "sequence", (2.0, None)),
+    ],
+)
+def test_verl_reads_the_bounds_of_importance_weights(write, flags, level, bounds):
+    correction = composed(write("grpo", *SMALL, *flags)).algorithm.rollout_correction
+    assert correction.rollout_is == level
+    assert rollout_corr_helper._parse_rollout_is_threshold(correction.rollout_is_threshold) == bounds
 
 
 def test_verl_reads_every_text_as_it_is():

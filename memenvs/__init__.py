@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from memenvs.core.state import get_state, set_state
     from memenvs.core.vector import TextVectorEnv
     from memenvs.evaluation.run import evaluate
+    from memenvs.logs.files import read_conversations
     from memenvs.rollout.collect import collect
     from memenvs.tasks.taskset import Task, TaskSet, open_tasks
 
@@ -38,6 +39,7 @@ __all__ = [
     "evaluate",
     "get_state",
     "open_tasks",
+    "read_conversations",
     "set_state",
 ]
 
@@ -73,6 +75,7 @@ _MODULES = {
     "evaluate": "evaluation.run",
     "get_state": "core.state",
     "open_tasks": "tasks.taskset",
+    "read_conversations": "logs.files",
     "set_state": "core.state",
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from memenvs.wrappers.prm import PRM
     from memenvs.wrappers.question_credit import QuestionCredit
     from memenvs.wrappers.rememr1 import ReMemR1
+    from memenvs.wrappers.repeated_calls import RepeatedCalls
     from memenvs.wrappers.search_r1 import SearchR1
     from memenvs.wrappers.search_rewards import SearchRewards
     from memenvs.wrappers.stepsearch import StepSearch
@@ -47,6 +48,7 @@ __all__ = [
     "MemPO",
     "QuestionCredit",
     "ReMemR1",
+    "RepeatedCalls",
     "RewardMethod",
     "RewardWrapper",
     "SearchR1",

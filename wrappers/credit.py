@@ -146,7 +146,7 @@ def check_methods(methods: Methods, scorer: Scorer | None, info: Info) -> None:
         if method.asks and scorer is None:
             raise ValueError(f"{name} asks for log-probabilities; give a scorer, such as scorer='lexical'")
         for need in method.needs:
-            if not _has(info, need):
+            if not has_entry(info, need):
                 raise ValueError(
                     f"{name} needs info[{need.replace('/', '][')}], which this environment does not give "
                     f"(task {info.get('task')!r}); see its docstring for what its infos hold"
@@ -183,7 +183,7 @@ def _missing_outcome(episode: Episode, methods: Methods) -> str:
     return ""
 
 
-def _has(info: Info, path: str) -> bool:
+def has_entry(info: Info, path: str) -> bool:
     """Whether an info has an entry, such as `"privileged/target"`."""
     first, _, rest = path.partition("/")
     return first in info and (not rest or (isinstance(info[first], Mapping) and rest in info[first]))

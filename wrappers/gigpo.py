@@ -58,7 +58,7 @@ class GiGPO(RewardMethod):
     name = "gigpo"
     group = True
     immediate = False
-    needs = ("feedback", "privileged")
+    needs = ("feedback", "privileged", "turn_rewards")
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         # An episode that failed is compared with none, as if it had no turns.

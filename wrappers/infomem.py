@@ -92,9 +92,11 @@ class InfoMem(RememberingMethod):
 
     @property
     def needs(self) -> tuple[str, ...]:
+        success = () if self.side == "both" else ("metrics/success",)
         if self.condition == "query":
-            return ("privileged/memory", "privileged/question")
+            return ("privileged/memory", "privileged/question", *success)
         return (
+            *success,
             "privileged/prompt_with_memory",
             "privileged/prompt_without_memory",
             f"privileged/{TARGETS[self.target]}",

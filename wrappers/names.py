@@ -13,6 +13,7 @@ METHODS = {
     "IGPO": "memenvs.wrappers.igpo:IGPO",
     "ReMemR1": "memenvs.wrappers.rememr1:ReMemR1",
     "StepSearch": "memenvs.wrappers.stepsearch:StepSearch",
+    "RepeatedCalls": "memenvs.wrappers.repeated_calls:RepeatedCalls",
     "OTC": "memenvs.wrappers.otc:OTC",
     "FormatGate": "memenvs.wrappers.format_gate:FormatGate",
     "QuestionCredit": "memenvs.wrappers.question_credit:QuestionCredit",

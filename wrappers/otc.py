@@ -49,7 +49,7 @@ class OTC(RewardMethod):
     group = True
     immediate = False
     replaces_outcome = True
-    needs = ("events",)
+    needs = ("events", "metrics/success")
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         return float(any(turn.info["events"].get(name) for name in CALLS))

@@ -40,7 +40,7 @@ class StepSearch(RewardMethod):
     environment's outcome stays beside it; the paper's is F1, which is `metric="f1"` of the environment.
 
     A task whose set names no evidence, as questions without documents, has credits of NaN, which pay nothing,
-    and a warning says so.
+    and a warning says so. `gain=0` pays -P_t alone and needs no evidence.
     Left out of the paper's rewards: the overlap of queries with reference queries of sub-questions, which
     our task sets do not have, and the -1 for a last turn without an answer.
 
@@ -56,10 +56,15 @@ class StepSearch(RewardMethod):
 
     name = "stepsearch"
     immediate = False
-    needs = ("privileged/passages", "privileged/evidence")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("privileged/passages", *(("privileged/evidence",) if self.gain else ()))
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """mean_i c_i^t; NaN without evidence."""
+        """mean_i c_i^t; NaN without evidence. With `gain=0` the number of passages that came back."""
+        if not self.gain:
+            return float(len(turn.info["privileged"]["passages"]))
         matched = _matches_of(turn)
         return float(np.mean(matched)) if matched else math.nan
 
@@ -67,6 +72,9 @@ class StepSearch(RewardMethod):
         return [self._credits(episode.turns) for episode in episodes]
 
     def _credits(self, turns: Sequence[Turn]) -> list[Credit]:
+        shares = redundancy([turn.info["privileged"]["passages"] for turn in turns])
+        if not self.gain:
+            return [Credit(k, -self.redundancy * share) for k, share in enumerate(shares.tolist())]
         matched = [_matches_of(turn) for turn in turns]
         if not all(matched):
             warnings.warn(
@@ -76,7 +84,6 @@ class StepSearch(RewardMethod):
             )
             return [Credit(k, math.nan, reason=NO_EVIDENCE) for k in range(len(turns))]
         gains = search_gains(matched)
-        shares = redundancy([turn.info["privileged"]["passages"] for turn in turns])
         values = (self.gain * gains - self.redundancy * shares).tolist()
         return [Credit(k, value) for k, value in enumerate(values)]
 

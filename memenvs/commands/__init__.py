@@ -59,6 +59,9 @@ COMMANDS: Mapping[str, Command | CommandGroup] = {
         "show episodes in a browser or on the terminal, or training curves",
         "memenvs.commands.view:view",
     ),
+    "credit": Command(
+        "say which turns of another agent's logs earned and lost most", "memenvs.commands.credit:credit"
+    ),
     "evaluate": CommandGroup(
         "score a policy on many tasks, with intervals; compare runs",
         {

@@ -116,7 +116,8 @@ class Turn(msgspec.Struct, omit_defaults=True):
     """One observation, the reply to it, and what came back.
 
     Attributes:
-        observation: what the policy read.
+        observation: what the policy read; None, in another agent's log, where it is the observation before
+            with the reply and the feedback behind it.
         before: the info that came with the observation.
         reply: what the policy replied; an empty one while the turn waits for it.
         info: the info that came back.

@@ -216,6 +216,20 @@ class ChatTokens(TokenText):
             return None
         return self.decode(self.prompt("{prompt}")) + (CLOSING if self.opens_thought else "")
 
+    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+        """A conversation as the model reads it, up to the text of its next reply; a thought is closed empty.
+
+        Where the template refuses a role, as that of a tool, the message becomes a user's.
+        """
+        try:
+            text = self._render(merged(messages))
+        except ValueError:
+            roles = ("assistant" if role == "assistant" else "user" for role, _ in messages)
+            text = self._render(
+                merged([(role, said) for role, (_, said) in zip(roles, messages, strict=True)])
+            )
+        return text + (CLOSING if self.opens_thought else "")
+
     def prompt(self, observation: str, opening: Sequence[tuple[str, str]] = ()) -> Ids:
         """A fresh prompt (T,); in a chat after the messages of `opening`, each with its role.
 
@@ -329,6 +343,25 @@ class ChatTokens(TokenText):
             )
         except require("jinja2", "train").TemplateError as error:
             raise ValueError(f"the chat template fails: {error}; pass chat=False, or fix it") from error
+
+
+def plain_chat(messages: Sequence[tuple[str, str]]) -> str:
+    r"""Messages as text without a chat template, up to the next reply.
+
+    >>> plain_chat([("user", "Who?")])
+    'user: Who?\n\nassistant: '
+    """
+    return "".join(f"{role}: {text}\n\n" for role, text in messages) + "assistant: "
+
+
+def merged(messages: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Messages of which no two in a row have one role, as many chat templates want them."""
+    talk: list[tuple[str, str]] = []
+    for role, text in messages:
+        if talk and talk[-1][0] == role:
+            text = f"{talk.pop()[1]}\n\n{text}"
+        talk.append((role, text))
+    return talk
 
 
 class ChatPolicy:

@@ -153,7 +153,7 @@ def tokenised(policy: ChatPolicy, episode: Episode) -> Episode:
     for sequence in episode.sequences():
         length, last, fits = 0, NO_IDS, True
         for turn in sequence:
-            if not turn.observation:
+            if turn.observation == "":
                 raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
             read = policy.encode(turn.text) if turn.fresh else policy.encode_feedback(turn.text, last)
             last = policy.encode_reply(clean_text(turn.action, MAX_REPLY_CHARS))

@@ -365,9 +365,9 @@ ANSWERING = {"prompt_with_memory", "prompt_without_memory"}
 @pytest.mark.parametrize(
     ("method", "needs"),
     [
-        (InfoMem(), {*ANSWERING, "target"}),
-        (InfoMem(target="wrapped"), {*ANSWERING, "target_wrapped"}),
-        (InfoMem(condition="query"), {"memory", "question"}),
+        (InfoMem(), {*ANSWERING, "target", "success"}),
+        (InfoMem(target="wrapped", side="both"), {*ANSWERING, "target_wrapped"}),
+        (InfoMem(condition="query"), {"memory", "question", "success"}),
         (MemPO(), {"prompt_with_memory", "prompt_with_history", "target", "memory_span", "format"}),
         (MemPO(bias="none", trajectory="outcome"), {"prompt_with_memory", "target", "memory_span"}),
         (TAMTRL(), {"teacher_prompt", "memory"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer
 
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template
-from memenvs.models.chat import copy_backend
+from memenvs.models.chat import ChatTokens, copy_backend, plain_chat
 from memenvs.models.packaged import resolve
 from memenvs.tasks.tokens import load_tokenizer
 
@@ -96,11 +97,24 @@ class PairScorer:
 
     def __init__(self, tokenizer: Any, window: int | None, truncate: Truncate):
         self.window, self.truncate = window, truncate
+        self._source = tokenizer
         self.tokenizer: Tokenizer = (
             load_tokenizer(str(resolve(tokenizer))).backend
             if isinstance(tokenizer, str)
             else copy_backend(tokenizer)
         )
+
+    @functools.cached_property
+    def _chat(self) -> ChatTokens | None:
+        return ChatTokens(self._source) if getattr(self._source, "chat_template", None) else None
+
+    def render(self, messages: Sequence[tuple[str, str]]) -> str:
+        """A conversation, a role and a text each, as a prompt: in the model's chat template if it has one.
+
+        Raises:
+            ValueError: the template fails.
+        """
+        return self._chat.render(messages) if self._chat else plain_chat(messages)
 
     def pairs(self, requests: Sequence[ScoreRequest]) -> list[TokenPair]:
         """The token ids of requests, in their order.

@@ -1,0 +1,111 @@
+"""`memenvs credit FILE…`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from memenvs.core.data import Count
+from memenvs.core.terminal import RED, RESET, show, show_page
+from memenvs.logs.credit import Contents, Ranking, check, contents, credited, runnable
+from memenvs.logs.files import Source
+from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.registry import make_methods, plain_method, plain_scorer, read_methods
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """What the log says, and what it does not."""
+
+    answers: str | None = None
+    """file of questions and answers (JSON Lines, JSON, CSV, TSV or Parquet), for logs without answers."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """which field of a record holds answer, reward, group, question or evidence, as answer=meta.target."""
+    strict: bool = False
+    """stop at the first record that cannot be read, instead of skipping it."""
+
+
+def credit(
+    files: Sequence[str],
+    /,
+    *,
+    log: LogOptions,
+    methods: Sequence[str] = (),
+    scorer: str = "lexical",
+    compare: Literal["outcome", "merged", "turn", "turn-pool"] | None = None,
+    top: Count = 3,
+    show_text: bool = False,
+) -> int:
+    """Give credit to every turn of conversations that another agent had, and show which turns mattered.
+
+    FILES are logs, globs or folders: OpenAI chat messages as JSON Lines, ATIF, sessions of Claude Code and
+    Codex, traces of verifiers and prime-rl, logs of Inspect, and others (docs/logs.md). Nothing is played, no
+    network is opened, no file is changed, and no text is printed without --show-text. Without --methods,
+    every method that can run on the log does.
+
+    Examples:
+      memenvs credit runs.jsonl
+      memenvs credit ~/.claude/projects/*/*.jsonl --methods StepSearch gain=0 RepeatedCalls
+      memenvs credit runs.jsonl --answers questions.jsonl --methods IGPO --scorer hf:MODEL
+      memenvs credit traces.jsonl --methods IGPO --compare turn
+
+    Args:
+        files: logs of conversations, told apart by their content.
+        methods: reward methods, as for `memenvs evaluate run`: IGPO, InfoMem beta=0.1, ….
+        scorer: computes log-probabilities for the methods: lexical (shared words, no model), hf:MODEL,
+            vllm:MODEL, or JSON with settings.
+        compare: also compare the conversations about each question, as learners do: outcome is GRPO's
+            advantage, turn MT-GRPO's.
+        top: number of turns to list at either end.
+        show_text: also print what the agent wrote in these turns.
+
+    Returns:
+        0; 1 if a conversation could not be scored.
+    """
+    if not files:
+        raise ValueError("no FILE is given; name a log of conversations")
+    source = Source(files, log.answers, log.fields, log.strict)
+    found = contents(source)
+    page = describe(found, log)
+    chosen = make_methods(read_methods(methods)) if methods else []
+    check(found, chosen)
+    if not methods:
+        chosen, others = runnable(found)
+        page += f"\nRun: {', '.join(map(_spelled, chosen))}.\n\nNot run:\n\n" + "".join(
+            f"- {name}: {why}\n" for name, why in others.items()
+        )
+    label = scorer if isinstance(plain_scorer(scorer), str) else "custom"
+    ranking = Ranking(chosen, label, top, texts=show_text)
+    for conversation, episode in credited(source, found, chosen, scorer, compare):
+        ranking.add(conversation, episode)
+    show_page(f"{page}\n{ranking}")
+    if ranking.failed:
+        failed = f"{RED}{len(ranking.failed)} conversations failed{RESET}"
+        show(f"memenvs credit: {failed}, such as {ranking.failed[0]}\n", sys.stderr)
+    return int(bool(ranking.failed))
+
+
+def describe(found: Contents, log: LogOptions) -> str:
+    """What a log holds, in a paragraph, and what was skipped."""
+    forms = ", ".join(f"{name} {count:,}" for name, count in found.forms.items())
+    answered = found.conversations - found.lacking["privileged/target"]
+    rewarded = found.conversations - found.lacking["turn_rewards"]
+    lines = [
+        f"{found.conversations:,} conversations ({forms}) about {len(found.tasks):,} questions, "
+        f"{found.turns:,} turns; {answered:,} with an answer, {rewarded:,} with a reward."
+    ]
+    if found.broken:
+        lines += ["", f"{len(found.broken):,} records skipped:"]
+        lines += [f"- {line}" for line in found.broken[:5]]
+    return "\n".join([*lines, ""])
+
+
+def _spelled(method: RewardMethod) -> str:
+    """A method as a command line names it, with the settings that are not its defaults."""
+    name, settings = plain_method(method)
+    this: Any = method
+    defaults = {item.name: item.default for item in dataclasses.fields(this)}
+    return " ".join([name, *(f"{key}={value}" for key, value in settings.items() if value != defaults[key])])

@@ -1,0 +1,321 @@
+"""What all forms of recorded conversations have in common, and the episode that it becomes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from memenvs.core.env import Info
+from memenvs.core.episode import Episode, Reply, Turn
+from memenvs.core.files import json_sha256
+from memenvs.core.lazy import LazyFields
+from memenvs.core.text import Template, first_pair
+from memenvs.envs.passages import holds_answer
+from memenvs.models.chat import plain_chat
+from memenvs.tasks.metrics import wrap_answer
+
+Render = Callable[[Sequence[tuple[str, str]]], str]
+"""Writes messages, each a role and a text, as a model reads them up to its next reply."""
+
+ASK = Template(
+    "Answer this question in as few words as possible.\n\nQuestion: {question}", required=("question",)
+)
+"""What the user asks at the end of each prompt after which an answer is scored."""
+WITH_MEMORY = Template("<memory>\n{memory}\n</memory>", required=("memory",))
+"""How such a prompt shows a memory that the agent wrote."""
+
+_LONG = 160  # characters of the name of a task
+_TEXTS = ("contents", "content", "text", "snippet", "passage", "body", "description", "summary")
+"""Fields that hold the text of a document in a result that is JSON."""
+
+
+MAY_LACK = {
+    **dict.fromkeys(("privileged/target", "privileged/target_wrapped", "privileged/answers"), "an answer"),
+    "privileged/evidence": "evidence",
+    **dict.fromkeys(("turn_rewards", "metrics/success"), "a reward"),
+    **dict.fromkeys(("privileged/memory", "privileged/memory_span"), "a memory in <mem>"),
+    **dict.fromkeys(("privileged/passages", "events/repeated"), "a call of a tool"),
+}
+"""Entries of an info that only some conversations fill, each with what it is filled from."""
+
+
+class Call(NamedTuple):
+    """A call of a tool; its arguments are JSON where the log has an object, otherwise the log's text."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+class Message(NamedTuple):
+    """A message of a conversation.
+
+    Attributes:
+        role: system, user, assistant or tool.
+        text: what it says, without its calls.
+        calls: the calls of an assistant's message.
+        thought: what the model thought before it replied.
+        key: what names the turn in its record (a number or an id), if the agent wrote this message in this
+            run; None for every other message.
+        fresh: whether the model read nothing from before this message: the context was compacted.
+    """
+
+    role: str
+    text: str
+    calls: tuple[Call, ...] = ()
+    thought: str = ""
+    key: int | str | None = None
+    fresh: bool = False
+
+    @property
+    def content(self) -> str:
+        """The text with its calls behind it, each as JSON in `<tool_call>`."""
+        calls = [
+            f'<tool_call>{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}</tool_call>'
+            for call in self.calls
+        ]
+        return "\n".join(part for part in (self.text, *calls) if part)
+
+
+@dataclass
+class Conversation:
+    """A conversation that an agent had, in any form.
+
+    Attributes:
+        messages: in order; those with a `key` are its turns.
+        group: names what was asked, if the log does; see `task`.
+        question: what was asked; by default the last text of a user before the first reply.
+        answers: the accepted answers, the preferred one first; none where they are not known.
+        reward: what the conversation earned; None where the log does not say.
+        evidence: texts that the answer needs, where they are known.
+        model: the model that replied.
+        truncated: whether a limit ended it.
+        place: where it is, such as `runs.jsonl:3`.
+    """
+
+    messages: list[Message]
+    group: str = ""
+    question: str = ""
+    answers: tuple[str, ...] = ()
+    reward: float | None = None
+    evidence: tuple[str, ...] = ()
+    model: str = ""
+    truncated: bool = False
+    place: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.turns:
+            raise ValueError("has no reply of an agent")
+        opening = itertools.takewhile(lambda message: not message.fresh, self.messages[: self.turns[0]])
+        asked = [message.text for message in opening if message.role == "user" and message.text.strip()]
+        self.question = self.question or (asked[-1] if asked else "")
+
+    @functools.cached_property
+    def turns(self) -> list[int]:
+        """Numbers of the messages that are turns."""
+        return [number for number, message in enumerate(self.messages) if message.key is not None]
+
+    @property
+    def chars(self) -> int:
+        """Characters of the prompts of all turns together, about."""
+        lengths = [len(message.text) for message in self.messages]
+        return sum(sum(lengths[self._starts[place] : place]) for place in self.turns)
+
+    @property
+    def keys(self) -> list[int | str]:
+        """What names each turn in the record."""
+        return [key for message in self.messages if (key := message.key) is not None]
+
+    @property
+    def task(self) -> str:
+        """The name of what was asked: the group that the log names, otherwise the question."""
+        name = self.group or " ".join(self.question.split())
+        return name if len(name) <= _LONG else f"{name[: _LONG - 9]} {json_sha256(name)[:8]}"
+
+    @property
+    def lacks(self) -> set[str]:
+        """The entries of `MAY_LACK` that this conversation does not fill."""
+        has = {
+            "an answer": bool(self.answers),
+            "evidence": bool(self.evidence),
+            "a reward": self.reward is not None,
+            "a memory in <mem>": any(memory_of(message) for message in self.messages),
+            "a call of a tool": any(message.calls for message in self.messages),
+        }
+        return {entry for entry, what in MAY_LACK.items() if not has[what]}
+
+    def to_episode(self, group: int = 0, member: int = 0, render: Render = plain_chat) -> Episode:
+        """The episode that this conversation is, ended and without credit.
+
+        Its infos are those of an environment, as far as they are known, with the events `called` (the number
+        of calls), `repeated` (the share of them that were made before) and `retrieved`, and with `passages`:
+        the documents, or the paragraphs, that came back.
+
+        Args:
+            group: number of what was asked.
+            member: which conversation about it this is, from 0.
+            render: writes prompts; that of a scorer by a model applies its chat template.
+        """
+        infos = [self._info(count, render) for count in range(len(self.turns) + 1)]
+        turns = []
+        for count, place in enumerate(self.turns):
+            message = self.messages[place]
+            thought = f"<think>\n{message.thought}\n</think>\n" if message.thought else ""
+            last = count == len(self.turns) - 1
+            end: Any = ("truncated" if self.truncated else "terminated") if last else ""
+            observation = None
+            if infos[count]["context"] == "rewrite" or count == 0:
+                observation = _shown(self.messages[self._starts[place] : place])
+            turns.append(
+                Turn(observation, infos[count], Reply(thought + message.content), infos[count + 1], end)
+            )
+        return Episode(
+            env="log",
+            task=self.task,
+            number=group,
+            group=group,
+            member=member,
+            turns=turns,
+            end="truncated" if self.truncated else "terminated",
+            metrics=dict(infos[-1]["metrics"]),
+        )
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        """By number of a message that of the first one that the model could still read then."""
+        numbers = (n if message.fresh else 0 for n, message in enumerate(self.messages))
+        return list(itertools.accumulate(numbers, max))
+
+    def _info(self, count: int, render: Render) -> Info:
+        """The info after `count` turns."""
+        ended = count == len(self.turns)
+        place = len(self.messages) if ended else self.turns[count]
+        before = self.turns[count - 1] if count else -1
+        since = self.messages[before + 1 : place]
+        fresh = any(message.fresh for message in since)
+        rewards = {} if self.reward is None else {"outcome": self.reward if ended else 0.0}
+        info: Info = {
+            "task": self.task,
+            "turn": count,
+            "context": "rewrite" if fresh else "append",
+            "feedback": f"\n\n{_shown(since)}\n\n" if count and since and not fresh else "",
+            "rewards": rewards,
+            "metrics": {"success": float((self.reward or 0) >= 1)} if rewards and ended else {},
+            "events": LazyFields(functools.partial(self._events, before, since)),
+            "privileged": LazyFields(functools.partial(self._privileged, count, place, since, render)),
+        }
+        if rewards:
+            info["turn_rewards"] = [0.0] * (count - 1) + [rewards["outcome"]] * min(count, 1)
+        return info
+
+    def _events(self, before: int, since: Sequence[Message]) -> dict[str, float]:
+        """What happened in the turn whose message has the number `before`."""
+        calls = self.messages[before].calls if before >= 0 else ()
+        results = [message.text for message in since if message.role == "tool"]
+        found = bool(self.answers) and holds_answer(results, [self.answers])[0] if results else False
+        return {
+            "called": float(len(calls)),
+            "repeated": self._repeated[before] if calls else 0.0,
+            "retrieved": float(found),
+        }
+
+    @functools.cached_property
+    def _repeated(self) -> list[float]:
+        """The share of each message's calls that an earlier message made."""
+        earlier, shares = set[tuple[str, str]](), list[float]()
+        for message in self.messages:
+            calls = [call[:2] for call in message.calls]
+            shares.append(sum(call in earlier for call in calls) / max(1, len(calls)))
+            earlier.update(calls)
+        return shares
+
+    def _privileged(
+        self, count: int, place: int, since: Sequence[Message], render: Render
+    ) -> Mapping[str, Any]:
+        """What reward methods read after `count` turns, before the message of the number `place`."""
+        ended = count == len(self.turns)
+        last = self.messages[self.turns[count - 1]] if count else Message("assistant", "")
+        # The last reply may hold the answer, so it is in no prompt.
+        seen = self.messages[self._starts[place - 1] : self.turns[-1] if ended else place]
+        memories = (memory_of(message) for message in self.messages[:place])
+        written = [memory[0] for memory in memories if memory]
+        ask = ("user", ASK.fill(question=self.question))
+        history = [(message.role, message.content) for message in seen]
+
+        def prompt(messages: Sequence[tuple[str, str]]) -> Callable[[], str]:
+            return lambda: render([*messages, ask])
+
+        return {
+            "question": self.question,
+            "answers": [list(self.answers)] if self.answers else [],
+            "target": self.answers[0] if self.answers else "",
+            "target_wrapped": wrap_answer(self.answers[0], "tag") if self.answers else "",
+            "evidence": list(self.evidence),
+            "passages": lambda: [
+                passage
+                for message in since
+                if message.role == "tool"
+                for passage in passages_of(message.text)
+            ],
+            "memory": written[-1] if written else "",
+            "memory_span": (span := memory_of(last)) and list(span[1]),
+            "reply": last.content if ended else "",
+            "prompt_with_history": prompt(history),
+            "prompt_with_memory": prompt(
+                [("user", WITH_MEMORY.fill(memory=written[-1]))] if written else history
+            ),
+            "prompt_without_memory": prompt([]),
+        }
+
+
+def memory_of(message: Message) -> tuple[str, tuple[int, int]] | None:
+    """The memory that a turn wrote in `<mem>…</mem>`, and where in its reply; None without one."""
+    if message.key is None or (pair := first_pair(message.content, "mem")) is None:
+        return None
+    start = pair.start + len("<mem>")
+    if message.thought:
+        start += len(f"<think>\n{message.thought}\n</think>\n")
+    return pair.text, (start, start + len(pair.text))
+
+
+def passages_of(result: str) -> list[str]:
+    r"""The texts of the documents in a result that is JSON; otherwise its paragraphs.
+
+    >>> passages_of('{"result": [{"document": {"id": "7", "contents": "River Ano"}}, {"text": "Bel"}]}')
+    ['River Ano', 'Bel']
+    >>> passages_of("River Ano\n\nBel")
+    ['River Ano', 'Bel']
+    """
+    try:
+        found = list(_documents(json.loads(result)))
+    except (ValueError, RecursionError):
+        found = result.split("\n\n")
+    return [text.strip() for text in found if text.strip()]
+
+
+def _documents(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        text = next((value[name] for name in _TEXTS if isinstance(value.get(name), str)), None)
+        if text is not None:
+            yield text
+        else:
+            for part in value.values():
+                yield from _documents(part) if isinstance(part, (Mapping, list)) else ()
+    elif isinstance(value, list):
+        for part in value:
+            yield from _documents(part)
+    elif isinstance(value, str):
+        yield value
+
+
+def _shown(messages: Sequence[Message]) -> str:
+    """Messages as one text; with their roles where these differ."""
+    roles = {message.role for message in messages}
+    texts = [
+        message.content if len(roles) < 2 else f"{message.role}: {message.content}" for message in messages
+    ]
+    return "\n\n".join(texts)

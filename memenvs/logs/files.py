@@ -1,0 +1,265 @@
+"""Files of recorded conversations: their records, their conversations, and the answers to their questions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from memenvs.build.readers.records import value_at
+from memenvs.core.data import shown
+from memenvs.core.episode import Episode
+from memenvs.core.errors import error_line
+from memenvs.core.files import names_apart
+from memenvs.core.inputs import PARQUET, input_files, open_input
+from memenvs.logs.conversation import Conversation, Render
+from memenvs.logs.forms import FORMS, Form, form_of
+from memenvs.logs.forms.inspect_log import read_archive
+from memenvs.models.chat import plain_chat
+from memenvs.tasks.cells import read_answers
+from memenvs.tasks.records import QUESTIONS, QuestionRecord, read_questions
+from memenvs.wrappers.registry import ScorerSpec, make_scorer
+
+WHAT = f"a log of conversations ({', '.join(form.name for form in FORMS)})"
+ARCHIVE = "a ZIP archive"
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "answer": ("answers", "answer", "golden_answers", "target", "ground_truth", "reference"),
+    "reward": ("reward", "score", "success", "correct"),
+    "group": ("group", "task_id", "question_id", "prompt_id", "task"),
+    "question": ("question",),
+    "evidence": ("evidence",),
+}
+"""What a record may say of its conversation, and the names under which it is looked for."""
+_BROKEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+
+
+class Entry(NamedTuple):
+    """A record of a file: its form, the record (of a session all rows) and the conversations in it."""
+
+    path: Path
+    form: Form
+    record: Any
+    conversations: list[Conversation]
+
+
+@dataclass
+class Source:
+    """Files of conversations, read in order, one record in memory at a time.
+
+    Attributes:
+        paths: files, globs or folders, as for `memenvs.core.inputs.input_files`.
+        answers: a file of questions and answers, for logs that do not hold them.
+        fields: by `answer`, `reward`, `group`, `question` or `evidence` the field of a record that holds it,
+            as `metadata.target`, where it has another name than those of `FIELDS`.
+        strict: raise at the first record that cannot be read; otherwise it is left out.
+        broken: the records that were left out at the last reading, each with its place and why.
+    """
+
+    paths: Sequence[str]
+    answers: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    strict: bool = False
+    broken: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.fields if name not in FIELDS]:
+            raise ValueError(f"fields has no {unknown[0]!r}; name {', '.join(FIELDS)}")
+        self._files = list(dict.fromkeys(file for path in self.paths for file in input_files(path, WHAT)))
+        self._names = dict(zip(self._files, names_apart(self._files), strict=True))
+        self._answers = _Answers(self.answers) if self.answers else None
+
+    def entries(self) -> Iterator[Entry]:
+        """The records with conversations, file by file.
+
+        Raises:
+            ValueError: a record cannot be read and `strict` is set, or no record of a file can be.
+        """
+        self.broken.clear()
+        for path in self._files:
+            before, count = len(self.broken), 0
+            for entry in self._of_file(path):
+                count += 1
+                yield entry
+            if not count:
+                why = self.broken[before] if len(self.broken) > before else f"{path} is empty"
+                raise ValueError(f"{path} holds no conversation: {why}; give {WHAT}")
+
+    def conversations(self) -> Iterator[Conversation]:
+        """The conversations of all records."""
+        for entry in self.entries():
+            yield from entry.conversations
+
+    def _of_file(self, path: Path) -> Iterator[Entry]:
+        rows, form = list[Any](), None
+        for place, record in self._records(path):
+            form = form_of(record) if form is None or not form.session else form
+            if form and form.session:
+                rows.append(record)
+            elif form:
+                yield from self._read(path, form, record, place)
+            else:
+                self._skip(place, f"is no conversation: {shown(record)}")
+        if rows and form:
+            yield from self._read(path, form, rows, self._names[path])
+
+    def _read(self, path: Path, form: Form, record: Any, place: str) -> Iterator[Entry]:
+        try:
+            conversations = list(form.read(record))
+            for number, conversation in enumerate(conversations):
+                conversation.place = place if len(conversations) == 1 else f"{place}[{number}]"
+                self._label(conversation, record if isinstance(record, Mapping) else {})
+        except _BROKEN as error:
+            self._skip(place, f"cannot be read as {form.name}: {error_line(error, 160)}")
+        else:
+            yield Entry(path, form, record, conversations)
+
+    def _label(self, conversation: Conversation, record: Mapping[str, Any]) -> None:
+        """Fill what the form has no place for from the record, and answers from the file of answers."""
+        if answers := self._field(record, "answer", conversation.answers):
+            answers = answers.get("target", answers) if isinstance(answers, Mapping) else answers
+            conversation.answers = read_answers(answers, conversation.place, lambda line: None)
+        reward = self._field(record, "reward", conversation.reward)
+        conversation.reward = float(reward) if isinstance(reward, (bool, int, float)) else None
+        for name in ("group", "question"):
+            value = self._field(record, name, getattr(conversation, name) if name == "group" else "")
+            if value and isinstance(value, (str, int)):
+                setattr(conversation, name, str(value))
+        evidence = self._field(record, "evidence", conversation.evidence) or ()
+        conversation.evidence = (evidence,) if isinstance(evidence, str) else tuple(map(str, evidence))
+        if self._answers:
+            self._answers.label(conversation)
+
+    def _field(self, record: Mapping[str, Any], name: str, known: Any) -> Any:
+        """What a record has under the user's name of a field; otherwise what is known, or an alias has."""
+        if name in self.fields:
+            return value_at(record, self.fields[name])
+        if known not in (None, "", ()):
+            return known
+        return next((record[alias] for alias in FIELDS[name] if record.get(alias) is not None), None)
+
+    def _skip(self, place: str, why: str) -> None:
+        line = f"{place} {why}"
+        if self.strict:
+            raise ValueError(f"{line}; fix it, or leave --strict out to skip it")
+        self.broken.append(line)
+
+    def _records(self, path: Path) -> Iterator[tuple[str, Any]]:
+        """The records of a file, each with its place."""
+        name = self._names[path]
+        with open_input(path, PARQUET, ARCHIVE) as (file, kind):
+            if kind == PARQUET:
+                rows = (row for batch in pq.ParquetFile(file).iter_batches(64) for row in batch.to_pylist())
+                yield from ((f"{name}:{number}", row) for number, row in enumerate(rows, 1))
+                return
+            if kind:
+                try:
+                    yield name, read_archive(file)
+                except ValueError as error:
+                    raise ValueError(f"{path} {error}") from error
+                return
+            first = next(filter(bytes.strip, file), b"")
+            if first.strip() == b"{" or first.lstrip().startswith(b"["):  # JSON over several lines, or a list
+                yield from self._whole(path, first + file.read())
+                return
+            for number, line in enumerate(itertools.chain([first], file), 1):
+                if line.strip():
+                    try:
+                        yield f"{name}:{number}", json.loads(line)
+                    except (ValueError, RecursionError) as error:
+                        self._skip(f"{name}:{number}", f"is not JSON ({error_line(error, 120)})")
+
+    def _whole(self, path: Path, text: bytes) -> Iterator[tuple[str, Any]]:
+        name = self._names[path]
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self._skip(name, f"is not JSON ({error_line(error, 120)})")
+            return
+        if isinstance(value, list):
+            yield from ((f"{name}:{number}", row) for number, row in enumerate(value, 1))
+        else:
+            yield name, value
+
+
+class _Answers:
+    """A file of questions and answers, by question and by id."""
+
+    def __init__(self, source: str) -> None:
+        self._of: dict[str, tuple[str, tuple[str, ...]]] = {}
+        for _, record, answers in read_questions(source, "train", QuestionRecord, QUESTIONS):
+            question = " ".join(str(record.question).split())
+            self._of[question] = self._of[record.named(question)] = (question, answers)
+
+    def label(self, conversation: Conversation) -> None:
+        """Give a conversation the answers to its question, which may be in the middle of its prompt."""
+        asked = " ".join(conversation.question.split())
+        found = self._of.get(conversation.group) or self._of.get(asked)
+        if found is None:
+            inside = [pair for pair in self._of.values() if pair[0] in asked]
+            found = max(inside, key=lambda pair: len(pair[0]), default=None)
+        if found:
+            conversation.question, conversation.answers = found
+
+
+def read_conversations(
+    path: str | Path | Sequence[str | Path],
+    *,
+    answers: str | Path | None = None,
+    fields: Mapping[str, str] | None = None,
+    scorer: ScorerSpec = None,
+    strict: bool = False,
+) -> list[Episode]:
+    """Conversations that another agent had, as ended episodes without credit.
+
+        episodes = memenvs.read_conversations("runs.jsonl", answers="questions.jsonl")
+        assign_credit(episodes, [IGPO()], scorer)
+
+    The form of a file is told by its content; docs/logs.md lists the forms. Every message that the agent
+    wrote is a turn. Conversations about one question are a group. Nothing is played and no network is opened.
+
+    Args:
+        path: files, globs or folders.
+        answers: a file of questions with their answers, for logs without answers.
+        fields: the fields that hold `answer`, `reward`, `group`, `question` or `evidence`, by these names,
+            where a record calls them something else, such as `{"answer": "metadata.target"}`.
+        scorer: the scorer that methods will ask, whose chat template then writes the prompts.
+        strict: raise at the first record that cannot be read; otherwise it is left out with a warning.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a file holds no conversation that can be read.
+    """
+    paths = [str(one) for one in ([path] if isinstance(path, (str, Path)) else path)]
+    source = Source(paths, None if answers is None else str(answers), fields or {}, strict)
+    conversations = list(source.conversations())
+    if source.broken:
+        warnings.warn(f"{len(source.broken)} records were left out, such as {source.broken[0]}", stacklevel=2)
+    numbering = Numbering((conversation.task for conversation in conversations), scorer)
+    return [numbering.episode(conversation) for conversation in conversations]
+
+
+class Numbering:
+    """Numbers tasks and the conversations about each, and makes episodes of them.
+
+    Args:
+        tasks: the tasks of all conversations; equal sets are numbered alike, in whatever order they come.
+        scorer: writes the prompts.
+    """
+
+    def __init__(self, tasks: Iterable[str], scorer: ScorerSpec) -> None:
+        self.numbers = {task: number for number, task in enumerate(sorted(set(tasks)))}
+        self._members = Counter[str]()
+        self._render: Render = getattr(make_scorer(scorer), "render", plain_chat)
+
+    def episode(self, conversation: Conversation) -> Episode:
+        """The episode of a conversation, the next one about its task."""
+        member = self._members[conversation.task]
+        self._members[conversation.task] += 1
+        return conversation.to_episode(self.numbers[conversation.task], member, self._render)

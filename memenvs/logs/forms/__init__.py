@@ -1,0 +1,35 @@
+"""The forms of recorded conversations, told apart by their content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memenvs.logs.forms import atif, blocks, chat, episodes, inspect_log, responses, swe_agent, verifiers
+from memenvs.logs.forms.form import Form, Record
+
+FORMS: tuple[Form, ...] = (
+    episodes.EPISODES,
+    verifiers.TRACES,
+    atif.ATIF,
+    inspect_log.LOG,
+    swe_agent.MINI,
+    swe_agent.SWE_AGENT,
+    blocks.CLAUDE_CODE,
+    responses.CODEX,
+    chat.SESSION,
+    responses.NEMO_GYM,
+    responses.RESPONSES,
+    blocks.MESSAGES,
+    chat.CHAT,
+)
+"""The first that fits a record is its form."""
+
+
+def form_of(record: Any) -> Form | None:
+    """The form of a record; None where it is none of a conversation."""
+    if not isinstance(record, dict):
+        return None
+    return next((form for form in FORMS if form.fits(record)), None)
+
+
+__all__ = ["FORMS", "Form", "Record", "form_of"]

@@ -1,0 +1,59 @@
+"""ATIF 1.0 to 1.8, the trajectories that Harbor and others write, one a file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from memenvs.logs.conversation import Conversation, Message
+from memenvs.logs.forms.form import Form, Record, call_of, text_of
+
+
+def _messages(steps: Sequence[Record]) -> Iterator[Message]:
+    fresh = False
+    for number, step in enumerate(steps):
+        source = step["source"]
+        text = text_of(step.get("message"))
+        if source == "system" and "context_management" in (step.get("extra") or {}):
+            fresh = True  # what follows replaces what was read before
+            continue
+        is_turn = source == "agent" and step.get("llm_call_count") != 0 and not step.get("is_copied_context")
+        calls = [
+            call_of(call["function_name"], call.get("arguments"), call.get("tool_call_id"))
+            for call in step.get("tool_calls") or ()
+        ]
+        yield Message(
+            "assistant" if source == "agent" else str(source),
+            text,
+            tuple(calls),
+            text_of(step.get("reasoning_content")),
+            step.get("step_id", number) if is_turn else None,
+            fresh,
+        )
+        fresh = False
+        for result in (step.get("observation") or {}).get("results") or ():
+            yield Message("tool", text_of(result.get("content")))
+
+
+def _read(record: Record) -> Iterator[Conversation]:
+    yield Conversation(list(_messages(record["steps"])), model=str(record["agent"].get("model_name") or ""))
+
+
+def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
+    """Credit is in `extra` of each step; every other level refuses unknown fields."""
+    credit = {turn["key"]: turn for turn in itertools.chain.from_iterable(turns)}
+    steps = []
+    for number, step in enumerate(record["steps"]):
+        if turn := credit.get(step.get("step_id", number)):
+            step = {**step, "extra": {**(step.get("extra") or {}), "memenvs": turn}}
+        steps.append(step)
+    return {**record, "steps": steps}
+
+
+ATIF = Form(
+    "ATIF",
+    lambda record: str(record.get("schema_version", "")).startswith("ATIF") and "steps" in record,
+    _read,
+    _credited,
+)

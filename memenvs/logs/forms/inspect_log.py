@@ -1,0 +1,110 @@
+"""Logs of Inspect, `.json` or `.eval` (which is read as the same log)."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import pyarrow as pa
+
+from memenvs.logs.conversation import Conversation
+from memenvs.logs.forms.chat import message_of
+from memenvs.logs.forms.form import Form, Record, text_of
+
+_ZSTANDARD = 93  # method of compression
+_GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+
+
+def read_archive(file: IO[bytes]) -> Record:
+    """The log that an `.eval` archive holds, as its `.json` has it.
+
+    Raises:
+        ValueError: it is not such an archive.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            header = _member(file, archive.getinfo("header.json"))
+            names = [info for info in archive.infolist() if info.filename.startswith("samples/")]
+            samples = [_member(file, info) for info in names]
+    except (KeyError, zipfile.BadZipFile, pa.ArrowException, OSError, struct.error) as error:
+        raise ValueError(
+            f"is not a finished .eval log ({error}); make one that is by `inspect log convert --to json`"
+        ) from error
+    return {**header, "samples": samples}
+
+
+def _member(file: IO[bytes], info: zipfile.ZipInfo) -> Any:
+    """The JSON of a member. Inspect compresses with Zstandard, which Python's zipfile knows from 3.14 on."""
+    file.seek(info.header_offset + 26)  # of the local header, where the lengths of its name and its extra are
+    name, extra = struct.unpack("<HH", file.read(4))
+    file.seek(info.header_offset + 30 + name + extra)
+    data = file.read(info.compress_size)
+    if info.compress_type == _ZSTANDARD:
+        data = pa.input_stream(pa.BufferReader(data), compression="zstd").read()
+    elif info.compress_type == zipfile.ZIP_DEFLATED:
+        data = zlib.decompress(data, -zlib.MAX_WBITS)
+    return json.loads(data)
+
+
+def _message(message: Record, attachments: Mapping[str, str]) -> Record:
+    calls = [{"name": call["function"], **call} for call in message.get("tool_calls") or ()]
+    flat = [{name: call[name] for name in call if name != "function"} for call in calls]
+    content = message.get("content")
+    if isinstance(content, str) and content.startswith("attachment://"):
+        content = attachments.get(content.removeprefix("attachment://"), content)
+    reasoning = [
+        part.get("reasoning", "")
+        for part in (content if isinstance(content, list) else ())
+        if isinstance(part, dict) and part.get("type") == "reasoning"
+    ]
+    return {**message, "content": content, "tool_calls": flat, "reasoning": "\n".join(reasoning)}
+
+
+def _score(sample: Record) -> float | None:
+    for name, score in (sample.get("scores") or {}).items():
+        value = score.get("value")
+        if name != "memenvs" and isinstance(value, (bool, int, float)):
+            return float(value)
+        if name != "memenvs" and value in _GRADES:
+            return _GRADES[value]
+    return None
+
+
+def _read(record: Record) -> Iterator[Conversation]:
+    for sample in record["samples"]:
+        asked, target = sample.get("input"), sample.get("target")
+        attachments = sample.get("attachments") or {}
+        targets = target if isinstance(target, list) else [target]
+        messages = [_message(message, attachments) for message in sample["messages"]]
+        keys = [message.get("id") or str(number) for number, message in enumerate(messages)]
+        yield Conversation(
+            [message_of(message, key) for message, key in zip(messages, keys, strict=True)],
+            group=f"{record['eval'].get('task', '')}/{sample['id']}",
+            question=asked if isinstance(asked, str) else text_of((asked or [{}])[-1].get("content")),
+            answers=tuple(str(text) for text in targets if text not in (None, "")),
+            reward=_score(sample),
+            model=str(record["eval"].get("model") or ""),
+            truncated=bool(sample.get("limit")),
+        )
+
+
+def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
+    """A score beside the others: the mean of the turns' rewards, and the turns in its metadata."""
+    samples = []
+    for sample, of_turns in zip(record["samples"], turns, strict=True):
+        mean = sum(turn["reward"] for turn in of_turns) / len(of_turns)
+        score = {"value": mean, "metadata": {"turns": of_turns}, "history": []}
+        samples.append({**sample, "scores": {**(sample.get("scores") or {}), "memenvs": score}})
+    return {**record, "samples": samples}
+
+
+LOG = Form(
+    "Inspect",
+    lambda record: isinstance(record.get("samples"), list) and isinstance(record.get("eval"), dict),
+    _read,
+    _credited,
+)

@@ -94,7 +94,8 @@ class PlayRun(Run):
             scorer = make_scorer(args.scorer)
         self.scorer = scorer and TimedScorer(scorer, self.timer)
         env = self.make_env()
-        check_methods(self.methods, self.scorer, env.reset(seed=0)[1])  # raises here, before the run
+        # raises here, before the run
+        check_methods(self.methods, self.scorer, env.reset(seed=0)[1], plays_on=True)
         env.close()
 
     def open_data(self) -> None:
@@ -261,7 +262,7 @@ class PlayRun(Run):
     def evaluate(self, step: int) -> dict[str, float]:
         """Metrics `eval_NAME` on fixed tasks, each once; empty unless an evaluation is due at this step.
 
-        Methods that compare the rollouts of a task pay nothing.
+        Methods that compare the rollouts of a task, or play on from its states, pay nothing.
         """
         args, n_tasks = self.args, self._eval_tasks
         if not args.eval_every or step % args.eval_every:
@@ -269,7 +270,7 @@ class PlayRun(Run):
         tasks = draw_tasks(n_tasks, [args.seed, 1], 0, min(n_tasks, args.eval_episodes))
         if self._eval_loop is None:
             make_env = maker(args.env, {**args.env_args, **args.eval_env_args})
-            alone = [method for method in self.methods if not method.group]
+            alone = [method for method in self.methods if not (method.group or method.continuations)]
             player = self.sampler
             if args.eval_temperature is not None:
                 player = self.sampler.at_temperature(args.eval_temperature)

@@ -11,6 +11,7 @@ from memenvs.wrappers.names import METHODS
 
 if TYPE_CHECKING:
     from memenvs.core.episode import Credit, Episode, Turn
+    from memenvs.wrappers.continuations import Continuations
     from memenvs.wrappers.credit import assign_credit
     from memenvs.wrappers.fixed_size import ChooseReply, HashText
     from memenvs.wrappers.format_gate import FormatGate
@@ -38,6 +39,7 @@ __all__ = [
     "PRM",
     "TAMTRL",
     "ChooseReply",
+    "Continuations",
     "Credit",
     "Episode",
     "FormatGate",

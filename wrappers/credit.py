@@ -129,8 +129,10 @@ def measure(
             episode.measured.setdefault(method.name, []).append(number)
 
 
-def check_methods(methods: Methods, scorer: Scorer | None, info: Info) -> None:
+def check_methods(methods: Methods, scorer: Scorer | None, info: Info, *, plays_on: bool = False) -> None:
     """Refuse methods that do not fit each other, or an environment, by the info of its reset.
+
+    `plays_on` says whether the caller plays the continuations that a method asks for.
 
     Raises:
         ValueError: two components have one name, or a method needs what the info or the caller does not give.
@@ -145,6 +147,11 @@ def check_methods(methods: Methods, scorer: Scorer | None, info: Info) -> None:
             )
         if method.asks and scorer is None:
             raise ValueError(f"{name} asks for log-probabilities; give a scorer, such as scorer='lexical'")
+        if method.continuations and not plays_on:
+            raise ValueError(
+                f"{name} needs a policy that plays on from each state; use memenvs.collect, "
+                "memenvs.evaluate or a learner, not a RewardWrapper or a tree"
+            )
         for need in method.needs:
             if not has_entry(info, need):
                 raise ValueError(

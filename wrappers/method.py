@@ -53,6 +53,14 @@ class RewardMethod(Comparison):
         return False
 
     @property
+    def continuations(self) -> int:
+        """How often the policy plays on from each state, whose value is then the signal; 0 by default.
+
+        `memenvs.rollout.collect.Loop` plays on when a group has ended.
+        """
+        return 0
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """Entries of `info` that it reads, checked at `reset`, as `"events"` or `"privileged/target"`."""
         return ()

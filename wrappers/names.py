@@ -16,6 +16,7 @@ METHODS = {
     "RepeatedCalls": "memenvs.wrappers.repeated_calls:RepeatedCalls",
     "OTC": "memenvs.wrappers.otc:OTC",
     "FormatGate": "memenvs.wrappers.format_gate:FormatGate",
+    "Continuations": "memenvs.wrappers.continuations:Continuations",
     "QuestionCredit": "memenvs.wrappers.question_credit:QuestionCredit",
     "Judge": "memenvs.wrappers.judge:Judge",
     "PRM": "memenvs.wrappers.prm:PRM",

@@ -266,5 +266,5 @@ def check_fits_gae(plan: BatchPlan, group: list[Episode]) -> None:
         )
     for episode in group:
         for name, credits in episode.credits.items():
-            if any(credit.advantage and credit.known and credit.value for credit in credits):
+            if any(credit.advantage and credit.known for credit in credits):
                 raise ValueError(f"verl's GAE cannot add the advantages of {name}; leave that method out")

@@ -122,7 +122,7 @@ class EpisodeRollout:
             evaluated.close()
         self.methods = make_methods(methods) if methods else []
         self._scorer, self._concurrency = make_scorer(scorer), concurrency
-        check_methods(self.methods, self._scorer, first.reset(seed=0)[1])
+        check_methods(self.methods, self._scorer, first.reset(seed=0)[1], plays_on=True)
         first.close()
         self.policy: TRLPolicy | None = None
         self.episodes: list[Episode] = []

@@ -208,7 +208,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         shared: dict[str, Any] = {"group": seed, "seed": seed, "number": task, "step": step}
         episodes = [Episode(**shared, phase="train" if training else "eval", member=i) for i in range(size)]
         make_env = functools.partial(open_env, self._env, self._settings)
-        rollouts = Loop(make_env, policy, methods, make_scorer(scorer, template), concurrency=size)
+        concurrency = max(size, 64)  # of continuations there may be many more than rollouts
+        rollouts = Loop(make_env, policy, methods, make_scorer(scorer, template), concurrency=concurrency)
         rollouts.play_all([episodes])
         encoder = ChatPolicy(self._tokens)
         record_advantages(episodes, encoder, comparison, rollouts.methods, self._overlong)

@@ -25,13 +25,13 @@ from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.evaluation.run import check_methods_fit, choose_scorer, completed
 from memenvs.models.policy import TokenPolicy
 from memenvs.models.settings import ModelOptions
-from memenvs.rollout.collect import begin, maker, step
+from memenvs.rollout.collect import Loop, begin, maker, step
 from memenvs.rollout.policies import KINDS, choose_policy
 from memenvs.rollout.policy import Policy, Request, agent_policy, replies_to
 from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban.grid import SokobanGridEnv
 from memenvs.wrappers import RewardWrapper
-from memenvs.wrappers.registry import read_methods
+from memenvs.wrappers.registry import make_methods, read_methods
 
 MOVES = ("up", "down", "left", "right")
 """Actions of `MemSokobanGrid-v0` by their number."""
@@ -65,8 +65,13 @@ def play_episode(
         EpisodeWriter(save).close()  # raises here, not at the end of the episode
     env = GridInWords(plain_env) if isinstance(inner, SokobanGridEnv) else plain_env
     player, model = _player(name, env, models, seed)
-    if methods:
-        env = RewardWrapper(env, methods, choose_scorer(policy.scorer, model))
+    scorer = choose_scorer(policy.scorer, model) if methods else None
+    plays_on = bool(methods) and any(method.continuations for method in make_methods(methods))
+    if plays_on and name == "me":
+        raise ValueError("Continuations would ask you to play on from every state; give another --policy")
+    if methods and not plays_on:
+        env = RewardWrapper(env, methods, scorer)
+    loop = Loop(lambda: env, player, methods if plays_on else (), scorer)
     episode = Episode(seed=seed, number=task)
     is_person, is_grid = name == "me", isinstance(env, GridInWords)
     shows_text = (is_person and not is_grid) or type(inner).render is gym.Env.render
@@ -76,10 +81,23 @@ def play_episode(
     try:
         request: Request | None = begin(env, episode, np.random.default_rng(seed))
         while True:
+            if request is not None:
+                loop.continuing.save(request)
+            elif plays_on:
+                loop.play_all([[episode]])
             screen = _as_read(env, episode, request, is_person) if shows_text else env.render()
             show(f"{DIM}{'─' * terminal_width()}{RESET}\n" if episode.turns else "", wrap=False)
             show(f"{screen}\n\n")
             if request is None:
+                if plays_on:
+                    lines = earned_lines(
+                        episode.turns[-1].components,
+                        episode.signals,
+                        episode.credits,
+                        episode.turn_rewards,
+                        has_ended=True,
+                    )
+                    show("\n".join([*lines, "", ""]))
                 break
             (reply,) = replies_to(player, [request])
             request = step(request, reply)

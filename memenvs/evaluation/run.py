@@ -35,7 +35,7 @@ from memenvs.retrieval.load import fingerprint
 from memenvs.rollout.collect import Loop, MakeEnv, maker
 from memenvs.rollout.names import policy_label
 from memenvs.rollout.policies import PolicySpec, choose_policy
-from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers.credit import check_methods
 from memenvs.wrappers.registry import (
     MethodSpec,
     ScorerSpec,
@@ -358,7 +358,8 @@ def check_methods_fit(env: gym.Env[Any, Any], methods: Sequence[MethodSpec], sco
         )
     if methods:
         text_env_of(env)
-        RewardWrapper(env, methods, "lexical").reset(seed=0)  # their own scorer needs the policy
+        # Their own scorer needs the policy.
+        check_methods(make_methods(methods), make_scorer("lexical"), env.reset(seed=0)[1], plays_on=True)
 
 
 def choose_scorer(scorer: ScorerSpec, model: Any) -> Scorer | None:

@@ -28,6 +28,7 @@ from memenvs.core.env import (
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.errors import error_line
 from memenvs.core.progress import Progress
+from memenvs.rollout.continuations import Continuing
 from memenvs.rollout.policy import AnsweredRequest, Policy, Request, as_policy
 from memenvs.wrappers.credit import Errors, assign_credit, check_methods
 from memenvs.wrappers.registry import MethodSpec, ScorerSpec, make_methods, make_scorer
@@ -195,6 +196,7 @@ class Loop:
         self.rng, self.timer = rng, timer or Timer()
         self._envs: dict[int, gym.Env[Any, str]] = {}  # by the identity of what is inside the wrappers
         self._free: list[gym.Env[Any, str]] = []
+        self.continuing = Continuing(self.methods)
         self._open: list[Group] = []
         self._playing = 0
         self._checked = False
@@ -204,25 +206,28 @@ class Loop:
 
         Args:
             groups: the records. A record says what is played: its `seed`, and the `number` of the task where
-                it has one (otherwise the seed draws the task).
+                it has one (otherwise the seed draws the task). One that is over is not played again.
             progress: counts the episodes that have been played, and replies.
         """
         self._open, self._playing, n_replies = [], 0, 0
+        self.continuing.reset()
         waiting = self._waiting(groups)
         requests = self._begin(waiting)
         open_requests = set[int]()  # a policy may still answer requests of a play that was interrupted
-        while self._open:
+        while self._open or self.continuing.under_way:
             if self._playing:
                 open_requests |= {id(request) for request in requests}
                 with self.timer("sampling"):
                     replies = self.policy.replies(requests)
                     answers = [(request, reply) for request, reply in replies if id(request) in open_requests]
                 open_requests -= {id(request) for request, _ in answers}
+                # Not those that are played on from a state, in copies of environments.
+                episodes = [request.episode for request, _ in answers if self._is_ours(request.env)]
                 with self.timer("environment"):
                     requests = self._step(answers)
                 n_replies += len(answers)
                 if progress:
-                    progress.add(len(answers) - len(requests), replies=n_replies)
+                    progress.add(sum(episode.over for episode in episodes), replies=n_replies)
             else:
                 requests = []
             requests += self._begin(waiting)
@@ -255,6 +260,10 @@ class Loop:
         self._envs[id(env.unwrapped)] = env
         return env
 
+    def _is_ours(self, env: gym.Env[Any, str]) -> bool:
+        """Whether the loop made an environment; a continuation is played in a copy of one."""
+        return id(env.unwrapped) in self._envs
+
     def _discard(self, env: gym.Env[Any, str]) -> None:
         """Close an environment whose episode failed, and forget it."""
         del self._envs[id(env.unwrapped)]
@@ -266,16 +275,21 @@ class Loop:
         """The episodes in their order; a group is open from its first one on."""
         for group in groups:
             self._open.append(group)
-            yield from group
+            yield from (episode for episode in group if not episode.over)
 
     def _begin(self, waiting: Iterator[Episode]) -> list[Request]:
         """Begin episodes while there is room; their first turns."""
         requests: list[Request] = []
         with self.timer("environment"):
+            while self._playing < self.concurrency and (request := self.continuing.next()) is not None:
+                requests.append(request)
+                self._playing += 1
             while self._playing < self.concurrency and (episode := next(waiting, None)) is not None:
                 env = self._free.pop() if self._free else self._make()
                 with failing(episode, self.errors):
-                    requests.append(begin(env, episode, self.rng(episode)))
+                    request = begin(env, episode, self.rng(episode))
+                    self.continuing.save(request)
+                    requests.append(request)
                     self._playing += 1
                 if episode.error:
                     self._discard(env)
@@ -285,7 +299,7 @@ class Loop:
                             f"{env_name(env)} is not a text environment, which gives info['rewards']; "
                             "collect plays those, such as MemSokoban-v0"
                         )
-                    check_methods(self.methods, self.scorer, requests[-1].info)
+                    check_methods(self.methods, self.scorer, requests[-1].info, plays_on=True)
                     self._checked = True
         return requests
 
@@ -300,12 +314,16 @@ class Loop:
             after = None
             with failing(request.episode, self.errors):
                 after = step(request, reply)
+                if after and self.continuing.is_saved(after.episode):
+                    self.continuing.save(after)
             if after is not None:
                 following.append(after)
                 continue
             self._playing -= 1
             if self._watch:
                 self._watch.see_episode(request.episode)
+            if not self._is_ours(request.env):
+                continue
             if request.episode.end == "failed":  # an environment that raised is not used again
                 self._discard(request.env)
             else:
@@ -317,6 +335,7 @@ class Loop:
         ended = [group for group in self._open if all(episode.over for episode in group)]
         if ended:
             self._open = [group for group in self._open if not all(episode.over for episode in group)]
+        if ended := self.continuing.value(ended):
             if self.methods:  # one call of the scorer for all that have just ended
                 episodes = [episode for group in ended for episode in group]
                 assign_credit(episodes, self.methods, self.scorer, self.errors)
@@ -334,7 +353,7 @@ def begin(env: gym.Env[Any, str], episode: Episode, rng: np.random.Generator | N
     seed = None if episode.seed < 0 else episode.seed
     observation, info = env.reset(seed=seed, options=task_options(episode.number))
     turn = episode.begin(env, observation, info)
-    return Request(env, episode, turn, episode_rng(episode) if rng is None else rng)
+    return Request(env, episode, turn, episode_rng(episode) if rng is None else rng, first=True)
 
 
 def step(request: Request, reply: Reply | Exception) -> Request | None:

@@ -181,7 +181,12 @@ class EndpointPolicy(ThreadPolicy):
         self._prompts: dict[int, Prompts] = {}  # by the id of the environment
 
     def _reply_to(self, request: Request) -> Reply:
-        if not request.episode.turns:
+        if request.first:
+            if request.episode.turns and self.prompts is not Prompts:
+                raise ValueError(
+                    "a conversation cannot be played on from a state, as Continuations does; leave out "
+                    "--conversation and --tools"
+                )
             self._prompts[id(request.env)] = self.prompts(request.env)
         prompts = self._prompts[id(request.env)]
         prompts.observe(request.observation, request.public_info)

@@ -37,12 +37,14 @@ class Request:
         episode: the record, with the turns so far.
         turn: what is to be answered.
         rng: the episode's own generator, so that a reply depends on no other episode.
+        first: whether the environment is new to the policy: an episode begins, or is played on from a state.
     """
 
     env: gym.Env[Any, str]
     episode: Episode
     turn: Turn
     rng: np.random.Generator
+    first: bool = False
 
     @property
     def observation(self) -> Any:
@@ -177,7 +179,7 @@ def made_policy(make: Callable[[gym.Env[Any, Any], int], Agent], *, teacher: boo
     playing: dict[int, Agent] = {}  # by the id of the environment
 
     def reply(request: Request) -> Reply:
-        if not request.episode.turns:
+        if request.first:
             playing[id(request.env)] = make(request.env, int(request.rng.integers(2**32)))
         info = request.info if teacher else request.public_info
         return _text_reply(playing[id(request.env)](request.observation, info))

@@ -5,17 +5,16 @@ A state is a copy of the environment, and the record of the episode so far.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from msgspec.structs import replace
 
-from memenvs.core.episode import Episode, Reply, Sample, Turn
+from memenvs.core.episode import Episode, Reply, Sample
 from memenvs.rollout.collect import MakeEnv, Timer, begin, failing, step
+from memenvs.rollout.continuations import branch, copied
 from memenvs.rollout.policy import Policy, Request, replies_to
 from memenvs.wrappers.credit import assign_credit, check_methods, credit_so_far
 from memenvs.wrappers.method import RewardMethod
@@ -186,13 +185,9 @@ def _root(
 
 def _branch(node: Node, stream: Sequence[int]) -> Request:
     """Another reply to a state: its request, with an environment, a record and a generator of its own."""
-    request: Any = node.request
-    # The signals of earlier turns are kept, so that no turn is scored once a branch.
-    turns = [replace(turn, signals=dict(turn.signals), credits={}) for turn in node.episode.turns]
-    rng = np.random.default_rng([node.episode.group, *stream])
-    measured = {name: list(numbers) for name, numbers in node.episode.measured.items()}
-    episode = replace(node.episode, turns=turns, metrics={}, measured=measured)
-    return Request(copy.deepcopy(request.env), episode, Turn(request.observation, request.info), rng)
+    state: Any = node.request
+    # The record keeps the signals of earlier turns, so that no turn is scored once a branch.
+    return branch(state, copied(node.episode), np.random.default_rng([node.episode.group, *stream]))
 
 
 def _grow(parent: Node, request: Request, reply: Reply | Exception) -> Node:

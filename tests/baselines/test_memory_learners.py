@@ -52,6 +52,7 @@ def train(learner, args):
         ("MemSearchQA-v0", {**SEARCH, "memory_mode": "react"}, "igpo", True, True),
         ("MemChunkQA-v0", READING, "rememr1", False, True),
         ("MemSokoban-v0", {"max_turns": 2}, "gigpo", False, False),
+        ("MemSokoban-v0", {"max_turns": 2}, "continuations", False, True),
     ],
 )
 def test_a_step_with_each_method_is_finite(env, options, reward, scored, measured, tiny_model, tmp_path):

@@ -283,3 +283,14 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
 def test_what_cannot_be_played_is_one_line(arguments, capsys):
     assert main(arguments) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_turn_is_worth_what_playing_on_from_it_changes(tmp_path, capsys):
+    small = ["MemChunkQA-v0", "--env-args", "tasks=world-test", "n_documents=4", "chunk_size=600"]
+    played = [*small, "--policy", "careful", "--seed", "1", "--save", str(tmp_path / "kept.jsonl")]
+    assert main([*played, "--methods", "Continuations", "n=3"]) == 0
+    (episode,) = read_episodes(tmp_path / "kept.jsonl")
+    values = episode.signals["continuations"]
+    credits = [credit.value for credit in episode.credits["continuations"]]
+    assert sum(credits) == pytest.approx(episode.outcome - values[0])
+    assert "continuations" in capsys.readouterr().out

@@ -459,6 +459,10 @@ class MTPPOArgs(EngineArgs, RewardArgs):
     """Discount per turn; only with gae both."""
     lam: Share = 1.0
     """Lambda of generalised advantage estimation."""
+    bootstrap_truncated: bool = False
+    """Where a limit truncated an episode, go on with the critic's value of what would have been read next
+    instead of 0 (partial-episode bootstrapping, arXiv 1712.00378): for a limit that is not part of the task,
+    and that the prompts do not show."""
     kl_in: Literal["loss", "reward"] = "loss"
     """Where the divergence goes: into the loss, by kl_estimator, or subtracted from each token's reward (the
     estimator k1)."""

@@ -29,6 +29,8 @@ from memenvs.core.episode import Episode, Floats, Sample, valid
 from memenvs.credit import bi_level_gae, gae, place_rewards, turn_gae, whiten
 from memenvs.credit.tokens import Placement
 from memenvs.models.hf import HFPolicy
+from memenvs.rollout.collect import Loop
+from memenvs.rollout.policy import Request, prompt_of
 
 
 class MTPPORun(PlayRun):
@@ -63,6 +65,20 @@ class MTPPORun(PlayRun):
             *others,
         ]
 
+    def make_loop(self, *args: Any, **settings: Any) -> Loop:
+        """A loop whose truncated episodes keep what would have been read next, if asked for."""
+        loop = super().make_loop(*args, **settings)
+        if self.args.bootstrap_truncated:
+            loop.on_truncated = self.keep_following
+        return loop
+
+    def keep_following(self, request: Request) -> None:
+        """Note the state after a truncated episode, if it fits the window; otherwise its value stays 0."""
+        prompt = prompt_of(self.policy, request, 1)
+        if prompt.room > 0 and request.episode.samples:
+            state = Sample.of((prompt.ids, None, -1), (prompt.ids[-1:], np.zeros(1), 0))
+            request.episode.samples[-1].following = state
+
 
 prepare = MTPPORun
 
@@ -79,6 +95,8 @@ def train(run: MTPPORun, args: MTPPOArgs) -> None:
         with run.timer("log_probs"):
             scorers = {"critic": run.critic, "ref_model": run.ref_model}
             metrics = score(run.policy, samples, args, processes=run.processes, **scorers)
+            states = [sample.following for sample in samples if sample.following is not None]
+            score(run.policy, states, args, processes=run.processes, critic=run.critic)
 
         # Credit
         with run.timer("credit"):
@@ -203,6 +221,10 @@ def token_advantages(
         earned = np.subtract(episode.turn_rewards, episode.turn_advantages)
         placed = place_rewards(earned, ends, episode.tokens, placement=reward, outcome=outcome)
         rewards[row, : episode.tokens] = placed - (0.0 if penalties is None else penalties[row])
+        if episode.samples and (state := episode.samples[-1].following) is not None:
+            # A reward of gamma V(s') at the last step is the same as V(s') after it.
+            discount = turn_gamma if level == "both" else gamma
+            rewards[row, episode.tokens - 1] += discount * float(np.asarray(state.values)[0])
         values[row, : episode.tokens] = np.concatenate([np.asarray(s.values) for s in episode.samples])
     if level == "token":
         advantages = gae(rewards, values, mask, gamma, lam)

@@ -177,6 +177,8 @@ class Sample:
         group: names its group; groups are not shared among minibatches.
         advantages: (N,) advantages of the sampled tokens; empty where none were computed.
         returns: (N,) targets of a critic, if there is one.
+        following: what would have been read next where a limit truncated the episode, with one more token,
+            whose value is that state's; None unless a learner asks for it.
     """
 
     ids: Ids
@@ -191,6 +193,7 @@ class Sample:
     group: int = 0
     advantages: Floats = dataclasses.field(default_factory=_no_floats)
     returns: Floats | None = None
+    following: Sample | None = None
 
     @property
     def ended(self) -> NDArray[np.bool_]:

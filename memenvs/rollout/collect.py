@@ -173,6 +173,7 @@ class Loop:
         errors: what an error does.
         rng: gives each episode the generator of its replies.
         timer: counts the seconds of `"sampling"` and `"environment"` (scoring included).
+        on_truncated: is given the turn that would have followed where a limit truncated an episode.
     """
 
     def __init__(
@@ -186,7 +187,9 @@ class Loop:
         errors: Errors = "fail",
         rng: Callable[[Episode], np.random.Generator] = episode_rng,
         timer: Timer | None = None,
+        on_truncated: Callable[[Request], None] | None = None,
     ) -> None:
+        self.on_truncated = on_truncated
         self.make_env, self.policy = make_env, policy
         # of an endpoint, or of one that a policy of token ids samples from
         self._watch = getattr(policy, "watch", None) or getattr(getattr(policy, "model", None), "watch", None)
@@ -313,7 +316,7 @@ class Loop:
         for request, reply in answers:
             after = None
             with failing(request.episode, self.errors):
-                after = step(request, reply)
+                after = step(request, reply, self.on_truncated)
                 if after and self.continuing.is_saved(after.episode):
                     self.continuing.save(after)
             if after is not None:
@@ -356,8 +359,12 @@ def begin(env: gym.Env[Any, str], episode: Episode, rng: np.random.Generator | N
     return Request(env, episode, turn, episode_rng(episode) if rng is None else rng, first=True)
 
 
-def step(request: Request, reply: Reply | Exception) -> Request | None:
+def step(
+    request: Request, reply: Reply | Exception, on_truncated: Callable[[Request], None] | None = None
+) -> Request | None:
     """Play a reply and record the turn; the turn that follows, None where the episode has ended.
+
+    `on_truncated` is that of `Loop`.
 
     Raises:
         Exception: what the policy or the environment raised; the record keeps the reply that could not be
@@ -372,8 +379,10 @@ def step(request: Request, reply: Reply | Exception) -> Request | None:
         info = {**turn.before, "feedback": "", "rewards": dict.fromkeys(turn.before["rewards"], 0.0)}
         episode.add(replace(turn, reply=reply, info=info))
         raise
-    following = episode.play(turn, reply, result)
-    return None if episode.over else Request(request.env, episode, following, request.rng)
+    following = Request(request.env, episode, episode.play(turn, reply, result), request.rng)
+    if episode.end == "truncated" and on_truncated is not None:
+        on_truncated(following)
+    return None if episode.over else following
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from memenvs.baselines.advantages import group_advantages, read_comparison, tree_advantages
 from memenvs.baselines.mt_ppo import token_advantages
-from memenvs.core.episode import Episode, Turn, valid
+from memenvs.core.episode import Episode, Sample, Turn, valid
 from memenvs.credit import mt_grpo
 from memenvs.models import ScriptedPolicy
 from memenvs.rollout.collect import maker
@@ -334,6 +334,30 @@ class TestTokens:
         assert len(one.samples) == 2
         (advantages,), _ = token_advantages([one], reward="turn", gamma=0.5, whitened=False)
         assert advantages.tolist() == [0.5, 1.0]
+
+    @pytest.mark.parametrize("level", ["token", "turn", "both"])
+    def test_a_truncated_episode_goes_on_with_the_value_of_the_state_after_it(self, level):
+        values, earned, after, lam, gamma, turn_gamma = [0.1, 0.2, 0.3], [0.5, 1.0], 2.0, 0.8, 0.9, 0.7
+        one = episode(1, earned, [0.0, 0.0], ["a memory", "a"], values=values)
+        one.samples[-1].following = Sample.of((np.array([1]), None, -1), (np.array([1]), np.zeros(1), 0))
+        one.samples[-1].following.values = np.array([after])
+        how = {"gamma": gamma, "lam": lam, "whitened": False}
+        if level == "both":
+            how["turn_gamma"] = turn_gamma
+        (advantages,), _ = token_advantages([one], level=level, **how)
+        if level == "token":
+            last = 1.0 + gamma * after - 0.3
+            middle = 0.5 + gamma * 0.3 - 0.2 + gamma * lam * last
+            wanted = [gamma * 0.2 - 0.1 + gamma * lam * middle, middle, last]
+        elif level == "turn":
+            last = 1.0 + gamma * after - 0.3
+            first = 0.5 + gamma * 0.3 - 0.1 + gamma * lam * last
+            wanted = [first, first, last]
+        else:
+            last = 1.0 + turn_gamma * after - 0.3
+            middle = 0.5 + turn_gamma * 0.3 - 0.2 + turn_gamma * lam * last
+            wanted = [gamma * 0.2 - 0.1 + gamma * lam * middle, middle, last]
+        assert advantages == pytest.approx(wanted)
 
     def test_nothing_is_expected_after_the_last_token_of_a_truncated_episode(self):
         one = episode(1, [0.5, 0.0], [0.0, 0.0], ["a memory", "a"], values=[0.1, 0.2, 0.3])

@@ -493,6 +493,35 @@ class TestReferences:
         assert weights[0][0].item() == pytest.approx(2 - 0.999**100, abs=1 / 256)
 
 
+class TestTruncation:
+    @pytest.mark.parametrize("critic", ["separate", "shared"])
+    def test_what_follows_a_truncated_episode_is_read_and_changes_the_step(self, critic, game, tmp_path):
+        game = game[0], str(easy_sokoban.save_model(tmp_path / "model", game[0], window=512))
+        options = {"groups": 4, "critic": critic, "steps": 1}
+        args = arguments(mt_ppo, game, tmp_path / "run", bootstrap_truncated=True, **options)
+        training = mt_ppo.prepare(args)
+        for episode in training.rollouts(0):  # a random model solves nothing
+            env = training.make_env()
+            observation, _ = env.reset(seed=episode.seed, options={"task": episode.number})
+            for turn in episode.turns:
+                observation = env.step(turn.action)[0]
+            state = episode.samples[-1].following
+            read = training.policy.tokenizer.decode(state.ids[:-1])
+            assert read.replace("<|end|>", "") == observation
+        mt_ppo.train(training, args)
+        plain = arguments(mt_ppo, game, tmp_path / "plain", **options)
+        other = mt_ppo.prepare(plain)
+        mt_ppo.train(other, plain)
+        both = zip(training.critic.parameters(), other.critic.parameters(), strict=True)
+        assert not all(torch.equal(one, two) for one, two in both)
+
+    def test_what_does_not_fit_the_window_has_no_value(self, game, tmp_path):
+        options = {"groups": 4, "bootstrap_truncated": True, "steps": 1}
+        args = arguments(mt_ppo, game, tmp_path / "run", **options)
+        training = mt_ppo.prepare(args)
+        assert all(episode.samples[-1].following is None for episode in training.rollouts(0))
+
+
 class TestFlatGroups:
     def test_groups_without_advantages_are_in_the_denominator_or_not(self, game, tmp_path):
         options = {"groups": 16, "group_size": 2, "steps": 1, "save_episodes": 32}

@@ -473,6 +473,23 @@ def test_an_episode_played_by_hand_is_the_one_of_collect():
         assert one.turns.tolist() == other.turns.tolist()
 
 
+def test_the_turn_after_a_limit_is_given_and_none_after_the_end_of_a_task():
+    following = {}
+    make_env = maker("MemSokoban-v0", {"max_turns": 3})
+    gold = made_policy(lambda env, seed: make_policy(("gold", "silent")[seed % 2], env, seed), teacher=True)
+
+    def keep(request):
+        following[request.episode.seed, request.episode.member] = request.observation
+
+    groups = [[Episode(seed=seed, group=seed, member=member) for member in range(2)] for seed in range(4)]
+    episodes = Loop(make_env, gold, on_truncated=keep).play_all(groups)
+    truncated = {(one.seed, one.member): one for one in episodes if one.end == "truncated"}
+    assert 0 < len(truncated) < len(episodes)
+    assert following.keys() == truncated.keys()
+    for key, observation in following.items():
+        assert observation.endswith(truncated[key].turns[-1].info["feedback"])
+
+
 def test_a_sample_ends_with_its_last_sampled_token():
     sample = Sample.of(
         (np.array([1, 2]), None, -1), (np.array([3]), np.array([-0.5]), 0), (np.array([4]), None, -1)

@@ -29,14 +29,14 @@ def save_levels(folder: Path) -> dict[str, Any]:
     return {"levels": str(file), "level_split": None, "rewards": "outcome", **limits}
 
 
-def save_model(folder: Path, env_args: dict[str, Any]) -> Path:
+def save_model(folder: Path, env_args: dict[str, Any], window: int = 128) -> Path:
     """A random GPT of two layers that has a token for every part of the game."""
     from memenvs.models.small_gpt import save_small_gpt
 
     env = gym.make("memenvs:MemSokoban-v0", **env_args)
     observation, _ = env.reset(seed=0)
     head, tail = observation.split(to_text(env.unwrapped._board.grid, LETTERS))
-    return save_small_gpt(folder, [head, tail, OPEN, CLOSE, *MOVES], width=64, layers=2, window=128)
+    return save_small_gpt(folder, [head, tail, OPEN, CLOSE, *MOVES], width=64, layers=2, window=window)
 
 
 def any_move(env):

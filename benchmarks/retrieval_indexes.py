@@ -1,11 +1,14 @@
 """BM25, flat, HNSW and IVF-PQ over N passages: size, memory, time, recall; then extrapolated to a larger N.
 
     python -m benchmarks.retrieval_indexes --dense DIR --questions nq_open_gold.jsonl.gz --sizes 11043 100000
+    python -m benchmarks.retrieval_indexes --dimension 768 --sizes 10000 100000 1000000
 
 DIR is a flat index. Vectors beyond its own are its own with noise (cosine about 0.8 to the original), so that
 they crowd as real ones do; passages beyond its own are the first half of one, the second half of another and
-new words, so that the vocabulary grows by Heaps' law. Queries are real questions. Times are processor time of
-one thread, so that other work does not count.
+new words, so that the vocabulary grows by Heaps' law. Queries are real questions. Without `--dense`, 2,000
+random unit vectors take the place of its vectors, and 2,000 passages of 100 words drawn by Zipf's law that of
+its passages; queries are vectors with noise, and five of the rarer words. Times are processor time of one
+thread, so that other work does not count.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import CPU, alone, anonymous, arguments, cost, print_head, print_row, read_gzip, timed
 from memenvs.core.optional import require
 from memenvs.retrieval.build import build_index
-from memenvs.retrieval.corpus import Corpus
+from memenvs.retrieval.corpus import Corpus, write_corpus
 from memenvs.retrieval.dense import (
     VECTORS,
     DenseRetriever,
@@ -38,6 +41,8 @@ from memenvs.retrieval.protocol import Passage
 
 QUERIES, K = 200, 10
 NOT_SAID = float("nan")  # recall of BM25; and of copies: more copies of a vector than HNSW keeps candidates
+MADE, WORDS, VOCABULARY = 2_000, 100, 30_000  # made passages, words in each, and different words to draw from
+STOP_WORDS, ASKED = 100, 5  # the most frequent words, and the others in a made question
 HEAPS = 0.65  # exponent of the vocabulary: 0.62 to 0.72 between 1,380 and 11,043 Wikipedia passages
 COLUMNS = (
     *("N", "index", "build, s", "build's memory, MB", "file, MB", "own memory, MB", "one query, ms"),
@@ -76,11 +81,11 @@ class IndexCost(NamedTuple):
 
 
 GROWTH: dict[str, Callable[[float], IndexCost]] = {
-    "bm25": lambda n: IndexCost(n, n, n, n**HEAPS, n, 1 / n, 1),
+    "bm25": lambda n: IndexCost(n, n**HEAPS, n, n**HEAPS, n, 1 / n, 1),
     "flat": lambda n: IndexCost(1, 1, n, 1, n, 1 / n, 1),
     "hnsw": lambda n: IndexCost(n * np.log(n), n, n, 1, np.log(n), 1 / np.log(n), 1),
     # It has 4 sqrt(N) lists, learns them from 64 vectors each in ten rounds, compares every vector with every
-    # list, keeps 56 bytes of a vector, and searches 128 lists. A vector of 384 dimensions has 1,536 bytes.
+    # list, keeps 56 bytes of a vector of 384 dimensions (1,536 bytes) and 104 of 768, and searches 128 lists.
     "ivfpq": lambda n: IndexCost(2560 * n + n**1.5, 7000 * n**0.5 + n, n, 1, n**0.5, n**-0.5, 1),
 }
 """How the costs grow with N, up to a factor."""
@@ -93,10 +98,30 @@ def crowd(vectors: NDArray[np.float32], count: int, path: Path) -> None:
     file[: len(vectors)] = vectors[:count]
     for start in range(len(vectors), count, 65_536):
         rows = rng.choice(len(vectors), min(65_536, count - start))
-        noise = rng.normal(size=(len(rows), vectors.shape[1])) * 0.75 / np.sqrt(vectors.shape[1])
-        noisy = vectors[rows] + noise
-        file[start : start + len(rows)] = noisy / np.linalg.norm(noisy, axis=1, keepdims=True)
+        file[start : start + len(rows)] = noisy(vectors[rows], rng)
     file.flush()
+
+
+def noisy(vectors: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Unit vectors with a cosine of about 0.8 to the given ones."""
+    moved = vectors + rng.normal(size=vectors.shape) * 0.75 / np.sqrt(vectors.shape[1])
+    return (moved / np.linalg.norm(moved, axis=1, keepdims=True)).astype(np.float32)
+
+
+def make(dimension: int, folder: Path) -> tuple[NDArray[np.float32], NDArray[np.float32], list[str]]:
+    """Random unit vectors, queries near some of them, and questions; passages go into a folder."""
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(MADE, dimension))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    odds = 1 / (np.arange(VOCABULARY) + 2.7)  # Mandelbrot's form of Zipf's law
+    texts = rng.choice(VOCABULARY, (MADE, WORDS), p=odds / odds.sum())
+    write_corpus(
+        (Passage(str(row), " ".join(f"w{word}" for word in text)) for row, text in enumerate(texts)), folder
+    )
+    odds[:STOP_WORDS] = 0
+    asked = rng.choice(VOCABULARY, (QUERIES, ASKED), p=odds / odds.sum())
+    questions = [" ".join(f"w{word}" for word in question) for question in asked]
+    return vectors.astype(np.float32), noisy(vectors[:QUERIES], rng), questions
 
 
 def passages(corpus: Corpus, count: int) -> Iterator[Passage]:
@@ -171,27 +196,32 @@ def show(count: int, index: str, found: IndexCost, about: str = "") -> None:
 
 def main() -> None:
     """Print the table."""
-    more = {"sizes": [11_043, 100_000], "to": (21_015_324, "extrapolate to so many (wiki-18)")}
-    args = arguments(__doc__, dense=str, questions=str, indexes=[*GROWTH], **more)
-    questions = [record["question"] for record in read_gzip(args.questions)[:QUERIES]]
-    opened = DenseRetriever(args.dense, device="cpu")
-    queries = opened.encoder.queries(questions)
-    real, corpus = np.load(Path(args.dense) / VECTORS, mmap_mode="r"), Path(args.dense) / "corpus"
-    print_head(*COLUMNS)
-    last: dict[str, tuple[int, IndexCost]] = {}
-    for count in args.sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"{count}.npy"
-            crowd(real, count, path)
-            for index in args.indexes:
-                case = Case(index, count, path, corpus, questions, queries)
-                cost = alone(measure, case, alone(build, case))
-                show(count, index, cost)
-                last[index] = count, cost
-    for index, (count, cost) in last.items():
-        growth = zip(cost, GROWTH[index](args.to), GROWTH[index](count), strict=True)
-        far = IndexCost(*(value * there / here for value, there, here in growth))
-        show(args.to, index, far, "≈ ")
+    dense = (None, "folder of a flat index; without it vectors and passages are made")
+    more = {"sizes": [11_043, 100_000], "to": ([21_015_324], "extrapolate to so many (wiki-18)")}
+    args = arguments(__doc__, dense=dense, questions=None, dimension=768, indexes=[*GROWTH], **more)
+    with tempfile.TemporaryDirectory() as made:
+        if args.dense:
+            questions = [record["question"] for record in read_gzip(args.questions)[:QUERIES]]
+            queries = DenseRetriever(args.dense, device="cpu").encoder.queries(questions)
+            real, corpus = np.load(Path(args.dense) / VECTORS, mmap_mode="r"), Path(args.dense) / "corpus"
+        else:
+            corpus = Path(made) / "corpus"
+            real, queries, questions = make(args.dimension, corpus)
+        print_head(*COLUMNS)
+        last: dict[str, tuple[int, IndexCost]] = {}
+        for count in args.sizes:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / f"{count}.npy"
+                crowd(real, count, path)
+                for index in args.indexes:
+                    case = Case(index, count, path, corpus, questions, queries)
+                    measured = alone(measure, case, alone(build, case))
+                    show(count, index, measured)
+                    last[index] = count, measured
+    for count in args.to:
+        for index, (here, measured) in last.items():
+            growth = zip(measured, GROWTH[index](count), GROWTH[index](here), strict=True)
+            show(count, index, IndexCost(*(value * far / near for value, far, near in growth)), "≈ ")
 
 
 if __name__ == "__main__":

@@ -277,6 +277,12 @@ def describe(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
+def reserve(file: IO[bytes], size: int) -> None:
+    """Give an open file its bytes: a full disk is an OSError now, not a SIGBUS once the file is mapped."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
 def check_file(path: Path, promised: Mapping[str, Any]) -> None:
     """Refuse a file that is not the one described; its size is checked always, its SHA-256 if `verifying`.
 

@@ -101,7 +101,7 @@ def _build_lexical(corpus: Corpus, out: Path) -> IndexCard:
     import bm25s  # here, because importing it is slow
 
     with whole_folder(out / BM25) as new:
-        index_words(contents_of(corpus)).save(new, show_progress=False)
+        index_words(contents_of(corpus), new).save(new, show_progress=False)
         with check_written():
             bm25s.BM25.load(new, mmap=True)
         (out / CARD).unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memenvs.core.files import check_written, read_json, whole_file, write_json
+from memenvs.core.files import check_written, read_json, reserve, whole_file, write_json
 from memenvs.core.optional import require
 from memenvs.core.processes import map_on_ray
 from memenvs.core.progress import Progress
@@ -177,7 +177,9 @@ def build_faiss(index: str, vectors: Vectors, how: Mapping[str, int], path: Path
     faiss = require("faiss", "search")
     count, dimension = vectors.shape
     if index == "hnsw":
-        built = faiss.IndexHNSWFlat(dimension, how["links"], faiss.METRIC_INNER_PRODUCT)
+        # Half precision halves memory and file; the candidates are scored again with their full vectors.
+        half = faiss.ScalarQuantizer.QT_fp16
+        built = faiss.IndexHNSWSQ(dimension, half, how["links"], faiss.METRIC_INNER_PRODUCT)
         built.hnsw.efConstruction = how["ef_construction"]
     else:
         coarse = faiss.IndexFlatIP(dimension)
@@ -239,9 +241,8 @@ def encode_corpus(
         if not done:
             with whole_file(partial) as fresh:
                 np.lib.format.open_memmap(fresh, "w+", np.float32, (len(corpus), encoder.dimension))
-                if hasattr(os, "posix_fallocate"):
-                    with fresh.open("r+b") as file:  # without holes, which a full disk answers with SIGBUS
-                        os.posix_fallocate(file.fileno(), 0, fresh.stat().st_size)
+                with fresh.open("r+b") as file:
+                    reserve(file, fresh.stat().st_size)
         vectors = np.lib.format.open_memmap(partial, "r+")
         if done:
             sys.stderr.write(f"{len(corpus):,} passages: {done:,} kept, {len(corpus) - done:,} to encode\n")

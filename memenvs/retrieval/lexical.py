@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from memenvs.core.files import reserve
 from memenvs.core.inputs import input_files
 from memenvs.core.progress import progress
 from memenvs.core.words import words
-from memenvs.retrieval.corpus import Corpus, CorpusRetriever, read_corpus
+from memenvs.retrieval.corpus import BATCH, Corpus, CorpusRetriever, read_corpus
 from memenvs.retrieval.index import open_index_folder
 from memenvs.retrieval.protocol import Ranked, contenders, ordered
 
 BM25 = "bm25"
+ROW_BITS = 32  # of a number that holds a word's above its row's
 MAX_IN_MEMORY = 256_000_000  # bytes of a JSONL file that is indexed when it is opened
 
 
@@ -100,15 +106,70 @@ def contents_of(corpus: Corpus) -> Iterator[str]:
     return (corpus.passage(row).contents for row in progress(range(count), count, "passages"))
 
 
-def index_words(texts: Iterable[str]) -> Any:
-    """The `bm25s.BM25` of some texts. Word numbers follow first appearance: equal texts, equal bytes."""
+def index_words(texts: Iterable[str], folder: Path | None = None) -> Any:
+    """The `bm25s.BM25` of some texts. Word numbers follow first appearance: equal texts, equal bytes.
+
+    The scores are those of bm25s's own builder, which needs several kilobytes a text, as it holds all words
+    and sorts all scores at once. Here blocks of texts are counted, then each score is put into its place.
+
+    Args:
+        texts: are read once.
+        folder: gets unnamed files with what need not be in memory, 20 bytes for each different word of a
+            text; None: all is in memory.
+    """
     from bm25s import BM25 as Index  # here, because importing it is slow
 
-    vocabulary: dict[str, int] = {"": 0}
-    tokens = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in texts]
     bm25 = Index()
-    bm25.index((tokens, vocabulary), show_progress=False)
+    where = str(folder) if folder else None
+    with tempfile.SpooledTemporaryFile(1 if folder else sys.maxsize, dir=where) as counted:
+        vocabulary, lengths, frequency = _count_words(texts, counted)
+        count, total, ends = len(lengths), int(frequency.sum()), np.cumsum(frequency)
+        idf = np.log(1 + (count - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
+        penalty = bm25.k1 * (1 - bm25.b + bm25.b * lengths / max(lengths.sum() / max(count, 1), 1e-9))
+        scores: dict[str, Any] = {"num_docs": count, "indptr": np.concatenate([[0], ends])}
+        for name, kind in (("data", np.float32), ("indices", np.int32)):
+            scores[name] = np.empty(0 if folder else total, kind)
+            if folder and total:
+                with tempfile.TemporaryFile(dir=folder) as file:
+                    reserve(file, 4 * total)
+                    scores[name] = np.memmap(file, kind, "w+", shape=total)
+        free = ends - frequency  # the next place of each word
+        counted.seek(0)
+        for _ in range(0, count, BATCH):
+            keys, counts = np.load(counted), np.load(counted)
+            numbers, rows = keys >> ROW_BITS, keys & (1 << ROW_BITS) - 1
+            starts = np.flatnonzero(np.diff(numbers, prepend=-1))  # of the rows of each word
+            sizes = np.diff(starts, append=len(numbers))
+            places = np.arange(len(numbers)) + np.repeat(free[numbers[starts]] - starts, sizes)
+            free[numbers[starts]] += sizes
+            scores["data"][places] = idf[numbers] * (counts / (penalty[rows] + counts))
+            scores["indices"][places] = rows
+    bm25.scores, bm25.vocab_dict, bm25.nonoccurrence_array = scores, vocabulary, None
+    bm25.unique_token_ids_set = set(vocabulary.values())
     return bm25
+
+
+def _count_words(
+    texts: Iterable[str], file: IO[bytes]
+) -> tuple[dict[str, int], NDArray[np.int64], NDArray[np.int64]]:
+    """The number of each of V words, the words in each of N texts (N,), and the texts with each word (V,).
+
+    For each BATCH of texts, the file gets sorted pairs of word and text, and how often the word is in it.
+    """
+    vocabulary, lengths, frequency = {"": 0}, array("q"), np.zeros(1, np.int64)
+    texts = iter(texts)
+    while block := list(itertools.islice(texts, BATCH)):
+        ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(text)] for text in block]
+        sizes = [len(numbers) for numbers in ids]
+        rows = np.repeat(np.arange(len(lengths), len(lengths) + len(block)), sizes)
+        numbers = np.fromiter(itertools.chain.from_iterable(ids), np.int64, len(rows))
+        keys, counts = np.unique(numbers << ROW_BITS | rows, return_counts=True)
+        earlier, frequency = frequency, np.bincount(keys >> ROW_BITS, minlength=len(vocabulary))
+        frequency[: len(earlier)] += earlier
+        np.save(file, keys)
+        np.save(file, counts.astype(np.int32))
+        lengths.extend(sizes)
+    return vocabulary, np.array(lengths), frequency
 
 
 def rank(query: str, texts: Sequence[str]) -> list[int]:

@@ -78,22 +78,26 @@ def create_app(
     return app
 
 
-def serve(app: Starlette, host: str, port: int, drain: float) -> None:
+def serve(app: Starlette | str, host: str, port: int, drain: float, workers: int = 1) -> None:
     """Serve an application of `create_app` until SIGINT or SIGTERM.
 
     It then takes no more connections, answers waiting requests for `drain` seconds and the others with 503.
     The process ends with its search; if that does not end, a second signal ends both.
 
     Args:
-        app: the application.
+        app: the application; for several processes the name of a function that makes it, `module:function`.
         host: address to listen on.
         port: 0 picks a free one.
         drain: seconds after a signal in which waiting requests are still searched.
+        workers: processes that accept connections at the same port; one that dies is started again.
     """
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
         signal.signal(number, lambda *_: None)
     uvicorn.run(
         app,
+        factory=isinstance(app, str),
+        workers=workers,
+        timeout_worker_healthcheck=60,  # a process that loads its modules on a busy machine is not hung
         host=host,
         port=port,
         http=PatientProtocol,

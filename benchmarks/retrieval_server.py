@@ -2,9 +2,12 @@
 
     python -m benchmarks.retrieval_server --index DIR --questions nq_open_gold_1000.jsonl.gz --requests 2000
     python -m benchmarks.retrieval_server --index DIR --questions nq_open_gold_1000.jsonl.gz --rough 1000000
+    python -m benchmarks.retrieval_server --index DIR --questions nq_open_gold_1000.jsonl.gz --shared
 
-`--rough` has 64 clients, some of which misbehave. `--waiting` compares, for one client, torch's threads that
-spin with threads that sleep while they wait; it needs other work on the machine, which `--busy 4` makes.
+`--shared` compares one process with two at one port, and with two servers behind HAProxy, which stand for two
+machines. `--rough` has 64 clients, some of which misbehave. `--waiting` compares, for one client, torch's
+threads that spin with threads that sleep while they wait; it needs other work on the machine, which
+`--busy 4` makes.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -33,10 +37,22 @@ CLIENTS, ROUGH_CLIENTS = 32, 64
 MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', b"[]", b"\xff"]
 
 
-# By name: Python that the server runs first, and variables of its environment. Threads spin if the variable
-# says nothing.
-BATCHING = [("one by one", "server.MAX_BATCH = 1", {}), ("batched", "", {})]
-WAITING = [("threads spin", "", {"OMP_WAIT_POLICY": ""}), ("threads sleep", "", {})]
+HAPROXY = Path(__file__).parents[1] / "examples" / "clusters" / "haproxy.cfg"
+
+
+class Way(NamedTuple):
+    """A way to serve an index."""
+
+    name: str
+    first: str = ""  # Python that the server runs first
+    env: Mapping[str, str] = {}  # threads spin if OMP_WAIT_POLICY says nothing
+    workers: int = 1
+    servers: int = 1  # behind HAProxy, if there are several
+
+
+BATCHING = [Way("one by one", "server.MAX_BATCH = 1"), Way("batched")]
+WAITING = [Way("threads spin", env={"OMP_WAIT_POLICY": ""}), Way("threads sleep")]
+SHARED = [Way("one process"), Way("two processes", workers=2), Way("two servers behind HAProxy", servers=2)]
 
 
 class Load(NamedTuple):
@@ -66,29 +82,31 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(index: str, *arguments: str, first: str = "", **env: str) -> Iterator[Server]:
+def running(index: str, *arguments: str, workers: int = 1, first: str = "", **env: str) -> Iterator[Server]:
     """A server process on a free port, stopped cleanly at the end.
 
     It runs a line of Python first, and has variables of its own in its environment.
     """
     program = f"from memenvs.commands import main\nfrom memenvs.retrieval import server\n{first}\nmain()"
-    options = ["serve", "retriever", "--index", index, "--port", "0"]
+    options = ["serve", "retriever", "--index", index, "--port", "0", "--workers", str(workers)]
     command = [sys.executable, "-c", program, *options, *arguments]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stderr=log, env=os.environ | env) as process,
     ):
         try:
-            yield Server(address(log, process), process.pid)
+            yield Server(address(log, process, workers), process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
 
 
-def address(log: IO[str], process: subprocess.Popen[bytes]) -> str:
-    """The server's address, once it listens."""
+def address(log: IO[str], process: subprocess.Popen[bytes], workers: int) -> str:
+    """The server's address, once all its processes listen."""
     while process.poll() is None:
         log.seek(0)
-        if found := re.search(r"running on (http://\S+)", log.read()):
+        text = log.read()
+        found = re.search(r"running on (http://\S+)", text)
+        if found and text.count("startup complete") >= workers:
             return found[1]
         time.sleep(0.1)
     log.seek(0)
@@ -98,7 +116,8 @@ def address(log: IO[str], process: subprocess.Popen[bytes]) -> str:
 def request(body: bytes) -> bytes:
     """The bytes of a POST."""
     head = (
-        b"POST /retrieve HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        b"POST /retrieve HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n"
     )
     return head % len(body) + body
 
@@ -165,23 +184,56 @@ async def drive(port: int, queries: list[str], clients: int = CLIENTS, bad: floa
 
 
 def main() -> None:
-    """Print the rates, their ratio, and what the rough run lost."""
-    args = arguments(__doc__, index=str, questions=str, requests=2_000, rough=0, waiting=False, busy=0)
+    """Print the rates, their ratios to the first way's in each round, and what the rough run lost."""
+    more = {"requests": 2_000, "rounds": 1, "clients": CLIENTS, "rough": 0, "waiting": False, "busy": 0}
+    shared = (False, "compare processes and servers; needs haproxy")
+    args = arguments(__doc__, index=str, questions=str, shared=shared, **more)
     questions = [record["question"] for record in read_gzip(args.questions)]
     if args.rough:
         rough(args.index, questions, args.rough)
         return
     queries = list(itertools.islice(itertools.cycle(questions), args.requests))
-    rates = []
+    ways = SHARED if args.shared else WAITING if args.waiting else BATCHING
+    clients = 1 if args.waiting else args.clients
     with computing(args.busy):
-        for name, first, env in WAITING if args.waiting else BATCHING:
-            with running(args.index, "--cache", "0", first=first, **env) as server:
-                clients = 1 if args.waiting else CLIENTS
-                asyncio.run(drive(server.port, queries[: len(queries) // 10], clients=clients))
-                load = asyncio.run(drive(server.port, queries, clients=clients))
-                told(name, load, server)
-            rates.append(len(queries) / load.seconds)
-    print(f"ratio {rates[1] / rates[0]:.2f}", flush=True)
+        for _ in range(args.rounds):
+            rates = [measure(way, args.index, queries, clients) for way in ways]
+            print("ratios", *(f"{rate / rates[0]:.2f}" for rate in rates[1:]), flush=True)
+
+
+def measure(way: Way, index: str, queries: list[str], clients: int) -> float:
+    """Requests a second."""
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                running(index, "--cache", "0", workers=way.workers, first=way.first, **way.env)
+            )
+            for _ in range(way.servers)
+        ]
+        port = servers[0].port if way.servers == 1 else stack.enter_context(balanced(servers))
+        asyncio.run(drive(port, queries[: len(queries) // 10], clients))
+        load = asyncio.run(drive(port, queries, clients))
+        told(way.name, load, servers[0])
+    return len(queries) / load.seconds
+
+
+@contextlib.contextmanager
+def balanced(servers: list[Server]) -> Iterator[int]:
+    """The port of HAProxy in front of servers, by the example's settings."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    text = HAPROXY.read_text().replace("bind :8000", f"bind 127.0.0.1:{port}")
+    for number, server in enumerate(servers, start=1):
+        text = text.replace(f"search-{number}:8000", f"127.0.0.1:{server.port}")
+    with tempfile.NamedTemporaryFile("w", suffix=".cfg") as file:
+        file.write(text)
+        file.flush()
+        process = subprocess.Popen(["haproxy", "-f", file.name])
+        time.sleep(1.0)
+        yield port
+        process.terminate()
+        process.wait()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import signal
+import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NamedTuple
@@ -97,7 +98,7 @@ def serve(app: Starlette | str, host: str, port: int, drain: float, workers: int
         app,
         factory=isinstance(app, str),
         workers=workers,
-        timeout_worker_healthcheck=60,  # a process that loads its modules on a busy machine is not hung
+        timeout_worker_healthcheck=30,  # a process that loads its modules on a busy machine is not hung
         host=host,
         port=port,
         http=PatientProtocol,
@@ -117,6 +118,9 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look."""
         super().connection_made(transport)
+        # asyncio sets it only on sockets that it has opened; without it, the body of an answer may wait for
+        # 40 ms until its headers are acknowledged.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._look(())
 
     def _look(self, earlier: tuple[Any, ...]) -> None:

@@ -410,8 +410,9 @@ def test_a_second_signal_ends_it_during_a_search_that_does_not_end(held):
     hold.unlink()
 
 
-def test_several_processes_answer_at_one_port_and_a_killed_one_is_replaced(index):
+def test_several_processes_answer_at_one_port_and_a_killed_one_is_replaced(index, request):
     server = Process(index, "--workers", "2")
+    request.addfinalizer(server.process.terminate)
 
     def processes(unlike=frozenset(), count=2):
         found = set()

@@ -30,6 +30,7 @@ RATIOS = {
         "1,024 boards of 6x6, Jumanji": r"6x6, Jumanji.* ([\d.]+) \|",
         "1,024 boards of 10x10, Jumanji": r"10x10, Jumanji.* ([\d.]+) \|",
     },
+    "sb3": {"1,024 boards in Stable-Baselines3, its DummyVecEnv": r"^\| 1,024 .* ([\d.]+) \|"},
     "search": {"BM25 query by query, bm25s": r"query by query.* ([\d.]+)x"},
     "scorers": {"score after each of 8 turns in one call, turn by turn": r"^turn by turn .*: ([\d.]+)$"},
     "search_r1_server": {

@@ -24,10 +24,9 @@ from sb3_contrib import MaskablePPO
 from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 import memenvs  # noqa: F401  # registers the environments
+from memenvs.adapters.sb3 import POLICY_KWARGS, make_vec_env
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis, save_figure
 
 ENV = "MemSokobanGrid-v0"
@@ -44,40 +43,11 @@ BOARDS = 128
 Choose = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class Features(BaseFeaturesExtractor):
-    """Two small convolutions and a hidden layer: (B, 7, H, W) planes to (B, 8 * filters).
-
-    Args:
-        space: the space of the planes.
-        filters: number of filters of the first convolution; the second has twice as many.
-    """
-
-    def __init__(self, space: gym.spaces.Box, filters: int = 32) -> None:
-        super().__init__(space, 8 * filters)
-        channels, height, width = space.shape
-        self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(channels, filters, 3, padding=1),
-            torch.nn.ReLU(),
-            torch.nn.Conv2d(filters, 2 * filters, 3),
-            torch.nn.ReLU(),
-            torch.nn.Flatten(),
-            torch.nn.Linear(2 * filters * (height - 2) * (width - 2), 8 * filters),
-            torch.nn.ReLU(),
-        )
-
-    def forward(self, planes: torch.Tensor) -> torch.Tensor:
-        """Features of a batch of planes."""
-        return self.layers(planes.float())
-
-
-POLICY_KWARGS = {"features_extractor_class": Features, "net_arch": [], "normalize_images": False}
-
-
 def make_ppo(seed: int, **kwargs: Any) -> MaskablePPO:
     """MaskablePPO with settings for a few minutes on a CPU; `kwargs` are the environment's."""
     return MaskablePPO(
-        "MlpPolicy",
-        make_vec_env(ENV, n_envs=BOARDS, seed=seed, env_kwargs={**ENV_KWARGS, **kwargs}),
+        "CnnPolicy",
+        make_vec_env(ENV, BOARDS, seed, **{**ENV_KWARGS, **kwargs}),
         policy_kwargs=POLICY_KWARGS,
         n_steps=32,
         batch_size=512,
@@ -97,8 +67,8 @@ def make_dqn(seed: int, **kwargs: Any) -> DQN:
     learn faster here than returns of three steps, which contain random moves.
     """
     return DQN(
-        "MlpPolicy",
-        make_vec_env(ENV, n_envs=16, seed=seed, env_kwargs={**ENV_KWARGS, **kwargs}),
+        "CnnPolicy",
+        make_vec_env(ENV, 16, seed, **{**ENV_KWARGS, **kwargs}),
         policy_kwargs={**POLICY_KWARGS, "features_extractor_kwargs": {"filters": 16}},
         learning_rate=1e-3,
         buffer_size=100_000,
@@ -206,7 +176,7 @@ def draw(path: Path) -> None:
         axis.fill_between(steps, percent.min(0), percent.max(0), alpha=0.15, lw=0, color=style["color"])
     axis.axhline(100 * read["random"], color="0.4", ls=":", label="random moves (masked)")
     axis.set(xlabel="thousand steps", ylabel="unseen levels solved, %", ylim=(0, 100))
-    axis.legend(frameon=False, loc="upper left")
+    axis.legend(frameon=False, loc="lower right")
     plain_axis(axis)
     save_figure(figure, path.with_suffix(".png"))
 

@@ -174,19 +174,28 @@ class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
 class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
     """`SokobanGridEnv` N times: the same levels, seeds, rewards and infos as N of them in a `SyncVectorEnv`.
 
-    Observations are (N, H, W, 7) or (N, 7, H, W) uint8. The step after an end resets a board. Board i of
-    `reset(seed=s)` draws its levels as a single environment with seed `s + i` does.
+    Observations are (N, H, W, 7) or (N, 7, H, W) uint8. Board i of `reset(seed=s)` draws its levels as a
+    single environment with seed `s + i` does.
 
     Args:
         num_envs: N.
+        autoreset_mode: the step after an end resets a board (`NEXT_STEP`), or the step that ends it
+            (`SAME_STEP`, with Gymnasium's `final_obs` and `final_info` in the infos).
         **kwargs: those of `SokobanGridEnv`.
     """
 
     @checked
-    def __init__(self, num_envs: Count = 1, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        num_envs: Count = 1,
+        autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        **kwargs: Any,
+    ) -> None:
+        if autoreset_mode is AutoresetMode.DISABLED:
+            raise ValueError("autoreset_mode must be NEXT_STEP or SAME_STEP, got DISABLED")
         single = SokobanGridEnv(**kwargs)
         self.num_envs = num_envs
-        self.metadata = {**single.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.metadata = {**single.metadata, "autoreset_mode": autoreset_mode}
         self.render_mode = single.render_mode
         self.single_observation_space = single.observation_space
         self.single_action_space = single.action_space
@@ -224,7 +233,7 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
         return self._observe(), self._infos()
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
-        """Move every board, and reset those that were over; their rewards are 0.
+        """Move every board, and reset those that were over, whose rewards are 0, or those that are over now.
 
         Raises:
             ResetNeeded: before the first reset.
@@ -247,7 +256,22 @@ class SokobanVectorEnv(VectorEnv[Any, Any, Any]):
             self._begin(over, [self._draw(row) for row in over.tolist()])
             rewards[over], terminated[over], truncated[over] = 0.0, False, False
         self._over = terminated | truncated
-        return self._observe(), rewards, terminated, truncated, self._infos(terminated)
+        observations, infos = self._observe(), self._infos(terminated)
+        if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP and self._over.any():
+            observations, infos = self._renewed(observations, infos)
+        return observations, rewards, terminated, truncated, infos
+
+    def _renewed(self, observations: Any, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Start a new level where one is over; what boards show then, with the ends in the infos."""
+        over = self._over
+        ended = np.flatnonzero(over)
+        final_obs = np.full(self.num_envs, None, object)
+        for row in ended.tolist():
+            final_obs[row] = observations[row]
+        final_info = {name: over if name.startswith("_") else value for name, value in infos.items()}
+        self._begin(ended, [self._draw(row) for row in ended.tolist()])
+        final = {"final_obs": final_obs, "_final_obs": over, "final_info": final_info, "_final_info": over}
+        return self._observe(), {**self._infos(), **final}
 
     def render(self) -> tuple[Any, ...] | None:
         """A picture or a text for each board, by `render_mode`; None without one."""

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import memenvs
 from memenvs.core.episode import Episode
@@ -195,6 +195,32 @@ def test_make_vec_takes_the_array_engine():
 def test_many_boards_are_single_ones(channels_first):
     steps = played_alike(6, 60, max_steps=7, channels_first=channels_first, max_solution=6)
     assert sum((step[2] | step[3]).sum() for step in steps) > 20
+
+
+def test_boards_may_begin_again_in_the_step_that_ends_them():
+    mode, ends = AutoresetMode.SAME_STEP, 0
+    ours = SokobanVectorEnv(6, mode, max_steps=7)
+    theirs = SyncVectorEnv([lambda: SokobanGridEnv(max_steps=7)] * 6, autoreset_mode=mode)
+    assert_equal(ours.reset(seed=3), theirs.reset(seed=3))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        moves = rng.integers(0, 4, 6)
+        (*boards, infos), (*expected_boards, expected) = ours.step(moves), theirs.step(moves)
+        assert_equal(boards, expected_boards)
+        for row in np.flatnonzero(infos.get("_final_info", [])):
+            final, expected_final = infos["final_info"], expected["final_info"]
+            assert {name: final[name][row] for name in expected_final} == {
+                name: expected_final[name][row] for name in expected_final
+            }
+            ends += 1
+        finals = [each.pop("final_obs", ()) for each in (infos, expected)]
+        assert all(map(np.array_equal, *finals))
+        for each in (infos, expected):
+            each.pop("final_info", None)
+        np.testing.assert_equal(infos, expected)
+    assert ends > 6
+    with pytest.raises(ValueError, match="DISABLED"):
+        SokobanVectorEnv(2, AutoresetMode.DISABLED)
 
 
 # Two levels of different sizes without a known solution, whose boxes are soon frozen.

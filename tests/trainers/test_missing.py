@@ -12,6 +12,7 @@ import pytest
         ("inspect_ai", "inspect_ai", "inspect"),
         ("mcp", "mcp", "mcp"),
         ("openenv", "openenv", "openenv"),
+        ("sb3", "stable_baselines3", "sb3"),
         ("skyrl", "skyrl_gym", "skyrl"),
         ("trl", "trl", "trl"),
         ("verifiers", "verifiers", "verifiers"),

@@ -69,6 +69,9 @@ class TrainArgs(Loading, ChatSettings):
 
     model: str = ""
     """Folder of a causal model, its name on the hub, or a name of `memenvs list`: smollm2, smollm2-reader."""
+    revision: str = ""
+    """Commit, tag or branch of a model on the hub. Runs, model cards and adapters record the commit, as
+    NAME@COMMIT, which is also a name for --model, hf: and scorers."""
     lora_rank: Whole = 0
     """Train a new LoRA adapter of this rank instead of the weights; 0 adds none."""
     gradient_checkpointing: bool = False
@@ -94,6 +97,8 @@ class TrainArgs(Loading, ChatSettings):
         """
         if not self.model:
             raise ValueError("no model is given; add --model with a folder or a name on the hub")
+        if self.revision:  # which the command line makes a part of the model's name
+            raise ValueError(f"revision is a flag of the command line; give model NAME@{self.revision}")
         data.check_fields(self)
 
     @property

@@ -20,6 +20,7 @@ from memenvs.core.files import ARGS, read_json
 from memenvs.core.optional import require
 from memenvs.core.terminal import report_error
 from memenvs.core.trackers import TrackerError
+from memenvs.models.packaged import pinned, split_revision
 
 A = TypeVar("A", bound=TrainArgs)
 R = TypeVar("R")
@@ -120,6 +121,9 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
         if value := getattr(args, name):
             merged[name] = {**getattr(defaults, name), **value}
     args = replace(args, **merged)
+    if args.revision and args.model:
+        args = replace(args, model=f"{split_revision(args.model)[0]}@{args.revision}", revision="")
+    args = replace(args, model=pinned(args.model))
     if run_file is not None and not recipe and not args.model:
         run_flags(run_file)
     if isinstance(args, PlayArgs) and not args.env:

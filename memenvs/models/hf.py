@@ -47,7 +47,7 @@ from memenvs.models.lora import (
     twin,
     without_adapter,
 )
-from memenvs.models.packaged import MODELS, base_of, is_adapter, resolve
+from memenvs.models.packaged import MODELS, base_of, is_adapter, resolve, split_revision
 from memenvs.models.policy import Limit, LoRA, PolicyOutput, reply_limits
 from memenvs.models.reader import Masks, SequenceReader, by_slices
 from memenvs.models.sampling import StoppingCriteria, TokenSampler, scale_logits
@@ -460,7 +460,8 @@ def model_card(
     `run` are the arguments of the training, `adapter_of` is the model that an adapter belongs to (None: a
     whole model), and `licence` that of a base model whose folder names none.
     """
-    origin, known = _origin(str(run.get("model") or adapter_of or ""))
+    name, revision = split_revision(str(run.get("model") or adapter_of or ""))
+    origin, known = _origin(name)
     fields = {"base_model": origin if "/" in origin else "", "license": known or licence}
     trained, env = "", "--env MemChunkQA-v0"
     if "env" in run:
@@ -475,7 +476,7 @@ def model_card(
         front="".join(f"{name}: {value}\n" for name, value in fields.items() if value),
         library="peft" if adapter_of else "transformers",
         what="An adapter for" if adapter_of else "A language model that began as",
-        origin=origin or "another model",
+        origin=f"{origin} at revision {revision}" if revision else origin or "another model",
         trained=trained,
         env=env,
         temperature=sampling.temperature,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from memenvs.core.errors import near_names
+from memenvs.core.errors import error_line, near_names
 from memenvs.models.packaged import MODELS, shipped_agents
 
 _FILES = ("config.json", "tokenizer_config.json")  # of a model, or of a tokenizer alone
@@ -48,3 +48,25 @@ def check_found(name: str) -> None:
             f"no model {name!r} in this folder, and the Hugging Face hub cannot be reached ({error}); give "
             f"the folder of a model{hint}"
         ) from None
+
+
+@functools.cache  # asked for the tokenizer, the ends and the weights
+def snapshot(name: str, revision: str) -> Path:
+    """The folder of a model of the hub at a revision, downloaded unless it is cached; its name is the commit.
+
+    Raises:
+        FileNotFoundError: there is no such model or revision, or the hub cannot be reached.
+    """
+    import huggingface_hub
+
+    files = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
+    try:
+        found = huggingface_hub.snapshot_download(
+            name, revision=revision, allow_patterns=files, ignore_patterns=["original/*", "consolidated*"]
+        )
+    except Exception as error:  # also of the HTTP library, as above
+        raise FileNotFoundError(
+            f"no model {name!r} of revision {revision!r} on the Hugging Face hub or in its cache; give a "
+            f"commit, tag or branch of a hub name ({error_line(error)})"
+        ) from error
+    return Path(found)

@@ -17,7 +17,7 @@ from transformers.pytorch_utils import Conv1D
 
 from memenvs.core.files import damage_in_one_line, write_json
 from memenvs.core.optional import Lazy
-from memenvs.models.packaged import ADAPTER, MODELS, resolve
+from memenvs.models.packaged import ADAPTER, MODELS, pinned, resolve, split_revision, with_revision
 from memenvs.models.policy import LoRA
 
 if TYPE_CHECKING:
@@ -39,12 +39,14 @@ def add_adapter(model: PreTrainedModel, lora: LoRA, base: str = "") -> PreTraine
     The adapter is in the model's dtype, and made without torch's global generator. `base` is the name that
     its users load the model by; "": the model's own.
     """
+    name, revision = split_revision(base)
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=SCALE * lora.rank,
         target_modules=sorted({name.rpartition(".")[2] for name in linear_layers(model)}),
         target_parameters=expert_weights(model) or None,
-        base_model_name_or_path=base or model.config._name_or_path,
+        base_model_name_or_path=name or model.config._name_or_path,
+        revision=revision or None,
         task_type="CAUSAL_LM",
         inference_mode=True,  # as it is saved
     )
@@ -68,7 +70,8 @@ def has_adapter(model: nn.Module) -> bool:
 
 def base_name(model: PreTrainedModel) -> str:
     """The name of the model that a model's adapter belongs to."""
-    return str(model.peft_config[NAME].base_model_name_or_path)
+    config = cast(peft.LoraConfig, model.peft_config[NAME])
+    return with_revision(str(config.base_model_name_or_path), config.revision)
 
 
 def belongs_to(model: PreTrainedModel, name: str) -> bool:
@@ -77,8 +80,8 @@ def belongs_to(model: PreTrainedModel, name: str) -> bool:
 
 
 def model_reference(model: str | Path) -> str:
-    """A model's name as an adapter in another folder can give it: the absolute path of a folder."""
-    return os.path.abspath(model) if model not in MODELS and Path(model).is_dir() else str(model)
+    """A model's name as an adapter in another folder can give it: a folder's absolute path, a commit."""
+    return os.path.abspath(model) if model not in MODELS and Path(model).is_dir() else pinned(str(model))
 
 
 def load_adapter(model: PreTrainedModel, folder: str | Path, *, trainable: bool = True) -> PreTrainedModel:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +70,8 @@ MODELS = {
 def resolve(model: Any) -> Any:
     """The folder of a packaged model or a shipped agent, by its name; anything else is returned as it is.
 
-    A `Path` is always a folder, and so is a text with a slash: `./smollm2`.
+    A `Path` is always a folder, and so is a text with a slash: `./smollm2`. `NAME@REVISION` is a model of the
+    hub at a commit, a tag or a branch.
 
     The first call converts the model: weights of 4 bits become bfloat16, 269 MB, in half a minute. The
     folder's name has a part of the file's SHA-256, so models of two versions never mix. Once it is there the
@@ -89,6 +91,10 @@ def resolve(model: Any) -> Any:
     if model in shipped_agents():
         check_files(bundled(model), AGENT)
         return bundled(model)
+    if split_revision(model)[1]:
+        from memenvs.models.hub import snapshot  # which imports this module
+
+        return snapshot(*split_revision(model))
     if model not in MODELS:
         return model
     packaged = MODELS[model]
@@ -119,7 +125,25 @@ def is_adapter(folder: str | Path) -> bool:
 
 def base_of(folder: str | Path) -> str:
     """The model that a folder's adapter belongs to, as `memenvs.models.loading.load_model` takes it."""
-    return str(read_json(Path(folder) / ADAPTER).get("base_model_name_or_path") or "")
+    config = read_json(Path(folder) / ADAPTER)
+    return with_revision(str(config.get("base_model_name_or_path") or ""), config.get("revision"))
+
+
+def split_revision(model: str) -> tuple[str, str]:
+    """The name and the revision of a `NAME@REVISION` of the hub; the revision is empty elsewhere."""
+    match = re.fullmatch(r"([\w.-]+(?:/[\w.-]+)?)@(\S+)", model)
+    return (match[1], match[2]) if match and not Path(model).exists() else (model, "")
+
+
+def with_revision(name: str, revision: str | None) -> str:
+    """`NAME@REVISION`, or the name alone where it is a folder or no revision is known."""
+    return f"{name}@{revision}" if revision and not Path(name).exists() else name
+
+
+def pinned(model: str) -> str:
+    """`NAME@COMMIT` of a `NAME@REVISION`, since tags and branches move; another name as it is."""
+    name, revision = split_revision(model)
+    return f"{name}@{resolve(model).name}" if revision else model
 
 
 def shipped_agents() -> list[str]:

@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
 
+import huggingface_hub
 import peft
 import torch
 import transformers
@@ -19,7 +20,10 @@ from model_families import build
 from tiny_model import joined
 
 from memenvs import evaluate
+from memenvs.baselines.args import SFTArgs
+from memenvs.baselines.flags import read_args
 from memenvs.models import HFPolicy, LoRA
+from memenvs.models.hub import snapshot
 from memenvs.models.lora import (
     MergedModel,
     add_adapter,
@@ -29,6 +33,7 @@ from memenvs.models.lora import (
     twin,
     without_adapter,
 )
+from memenvs.models.packaged import base_of, split_revision
 from memenvs.models.settings import ModelOptions
 from memenvs.models.small_gpt import save_small_gpt
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
@@ -299,6 +304,70 @@ def test_an_adapter_names_a_folder_by_its_absolute_path_and_a_packaged_model_by_
     assert model_reference(tiny_model.name) == str(tiny_model)
     assert model_reference("smollm2") == "smollm2"
     assert model_reference("someone/model") == "someone/model"
+
+
+@pytest.fixture
+def hub(tiny_model, tmp_path, monkeypatch):
+    """The hub's cache with a model of two commits, of which a tag names the first and a branch the second."""
+    place = tmp_path / "hub" / "models--someone--tiny"
+    commits = {"v1": "1" * 40, "main": "2" * 40}
+    for number, (name, commit) in enumerate(commits.items()):
+        folder = shutil.copytree(tiny_model, place / "snapshots" / commit)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        with torch.no_grad():
+            model.get_input_embeddings().weight += number
+        model.save_pretrained(folder)
+        (place / "refs").mkdir(exist_ok=True)
+        (place / "refs" / name).write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    snapshot.cache_clear()
+    yield commits
+    snapshot.cache_clear()
+
+
+def test_a_revision_of_a_hub_model_is_loaded_and_recorded_in_cards_and_adapters(hub, tmp_path):
+    def first(policy):
+        return policy.model.get_input_embeddings().weight[0, 0].item()
+
+    def load(name, **settings):
+        return HFPolicy(name, chat=False, device="cpu", **settings)
+
+    one, two = load("someone/tiny@v1"), load("someone/tiny@main")
+    assert first(two) == pytest.approx(first(one) + 1)
+    adapted = load("someone/tiny@v1", lora=LoRA(2))
+    adapted.save(tmp_path / "adapter", {"model": "someone/tiny@v1"})
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("someone/tiny", hub["v1"])
+    assert not (tmp_path / "adapter" / "tokenizer.json").exists()
+    card = (tmp_path / "adapter" / "README.md").read_text()
+    assert "\nbase_model: someone/tiny\n" in card
+    assert "someone/tiny at revision v1." in card
+    # the base is the commit, also where the tag has moved since
+    (tmp_path / "hub" / "models--someone--tiny" / "refs" / "v1").write_text(hub["main"])
+    snapshot.cache_clear()
+    assert first(load("someone/tiny@v1")) == first(two)
+    again = HFPolicy.load(tmp_path / "adapter", device="cpu")
+    assert first(again) == first(one)
+    again.save(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "adapter_config.json").read_text()) == config
+    with pytest.raises(FileNotFoundError, match=r"no model 'someone/tiny' of revision 'v9'"):
+        load("someone/tiny@v9")
+
+
+@pytest.mark.parametrize("model", ["someone/tiny", "someone/tiny@main"])
+def test_the_flag_of_a_revision_names_the_commit(model, hub):
+    args = read_args(SFTArgs, ["--model", model, "--revision", "v1", "--env", "MemSokoban-v0"], "train sft")
+    assert (args.model, args.revision) == (f"someone/tiny@{hub['v1']}", "")
+
+
+def test_a_folder_with_an_at_is_a_folder(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(tiny_model, tmp_path / "model@v1")
+    assert split_revision("model@v1") == ("model@v1", "")
+    assert model_reference("model@v1") == str(folder)
+    HFPolicy("model@v1", chat=False, device="cpu", lora=LoRA(2)).save(tmp_path / "adapter")
+    assert base_of(tmp_path / "adapter") == str(folder)
 
 
 def test_an_evaluation_of_an_adapter_is_one_of_its_model_too(tiny_model, tmp_path):

@@ -31,4 +31,4 @@ class RepeatedCalls(RewardMethod):
     needs = ("events/repeated",)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        return -self.cost * float(turn.info["events"]["repeated"])
+        return 0.0 - self.cost * float(turn.info["events"]["repeated"])

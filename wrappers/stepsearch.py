@@ -74,7 +74,7 @@ class StepSearch(RewardMethod):
     def _credits(self, turns: Sequence[Turn]) -> list[Credit]:
         shares = redundancy([turn.info["privileged"]["passages"] for turn in turns])
         if not self.gain:
-            return [Credit(k, -self.redundancy * share) for k, share in enumerate(shares.tolist())]
+            return [Credit(k, 0.0 - self.redundancy * share) for k, share in enumerate(shares.tolist())]
         matched = [_matches_of(turn) for turn in turns]
         if not all(matched):
             warnings.warn(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from memenvs.core.data import Count
 from memenvs.core.terminal import RED, RESET, show, show_page
 from memenvs.logs.credit import Contents, Ranking, check, contents, credited, runnable
 from memenvs.logs.files import Source
+from memenvs.logs.write import CreditFolder
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import make_methods, plain_method, plain_scorer, read_methods
 
@@ -36,6 +39,8 @@ def credit(
     methods: Sequence[str] = (),
     scorer: str = "lexical",
     compare: Literal["outcome", "merged", "turn", "turn-pool"] | None = None,
+    out: Path | None = None,
+    weight: float | None = None,
     top: Count = 3,
     show_text: bool = False,
 ) -> int:
@@ -50,7 +55,7 @@ def credit(
       memenvs credit runs.jsonl
       memenvs credit ~/.claude/projects/*/*.jsonl --methods StepSearch gain=0 RepeatedCalls
       memenvs credit runs.jsonl --answers questions.jsonl --methods IGPO --scorer hf:MODEL
-      memenvs credit traces.jsonl --methods IGPO --compare turn
+      memenvs credit traces.jsonl --methods IGPO --compare turn --out runs/credit
 
     Args:
         files: logs of conversations, told apart by their content.
@@ -59,6 +64,9 @@ def credit(
             vllm:MODEL, or JSON with settings.
         compare: also compare the conversations about each question, as learners do: outcome is GRPO's
             advantage, turn MT-GRPO's.
+        out: folder for the run, which `view`, `evaluate compare` and `train sft --teacher` read, a table of
+            turns (turns.parquet), and the log with the credit of each turn where its form may have it.
+        weight: in chat messages, the turns that earned more than this get weight 1 for fine-tuning, others 0.
         top: number of turns to list at either end.
         show_text: also print what the agent wrote in these turns.
 
@@ -67,6 +75,10 @@ def credit(
     """
     if not files:
         raise ValueError("no FILE is given; name a log of conversations")
+    if out and not methods:
+        raise ValueError("--out adds up what methods give; name them by --methods")
+    if weight is not None and not out:
+        raise ValueError("--weight is for the log that --out writes; give --out FOLDER")
     source = Source(files, log.answers, log.fields, log.strict)
     found = contents(source)
     page = describe(found, log)
@@ -79,8 +91,11 @@ def credit(
         )
     label = scorer if isinstance(plain_scorer(scorer), str) else "custom"
     ranking = Ranking(chosen, label, top, texts=show_text)
-    for conversation, episode in credited(source, found, chosen, scorer, compare):
-        ranking.add(conversation, episode)
+    with CreditFolder(out, source, found, chosen, scorer, weight) if out else nullcontext() as folder:
+        for conversation, episode in credited(source, found, chosen, scorer, compare):
+            ranking.add(conversation, episode)
+            if folder:
+                folder.keep(conversation, episode)
     show_page(f"{page}\n{ranking}")
     if ranking.failed:
         failed = f"{RED}{len(ranking.failed)} conversations failed{RESET}"

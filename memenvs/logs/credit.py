@@ -7,13 +7,15 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from memenvs.core.episode import Credit, Episode, Turn
+from memenvs.core.episode import OUTCOME, Episode, Turn
 from memenvs.core.errors import printable
 from memenvs.evaluation.summary import markdown_table, show_number
 from memenvs.logs.conversation import MAY_LACK, Conversation
 from memenvs.logs.files import Numbering, Source
+from memenvs.logs.forms import Form
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.credit import assign_credit, has_entry
 from memenvs.wrappers.method import RememberingMethod, RewardMethod
@@ -43,7 +45,9 @@ class Contents:
 
     Attributes:
         forms: how many conversations there are of each form.
+        of_file: the form of each file.
         tasks: how many conversations there are about each task.
+        models: how many conversations each model had, where the log names it.
         turns: number of turns.
         lacking: by entry of an info how many conversations lack it.
         entries: an info, for the entries that every conversation has.
@@ -51,7 +55,9 @@ class Contents:
     """
 
     forms: Counter[str] = field(default_factory=Counter)
+    of_file: dict[Path, Form] = field(default_factory=dict)
     tasks: Counter[str] = field(default_factory=Counter)
+    models: Counter[str] = field(default_factory=Counter)
     turns: int = 0
     lacking: Counter[str] = field(default_factory=Counter)
     entries: dict[str, Any] = field(default_factory=dict)
@@ -86,9 +92,11 @@ def contents(source: Source) -> Contents:
     """Read a log once, and count what is in it; errors are those of `Source.entries`."""
     found = Contents()
     for entry in source.entries():
+        found.of_file[entry.path] = entry.form
         for conversation in entry.conversations:
             found.forms[entry.form.name] += 1
             found.tasks[conversation.task] += 1
+            found.models.update([conversation.model] if conversation.model else [])
             found.turns += len(conversation.turns)
             found.lacking.update(conversation.lacks)
             if not found.entries:
@@ -142,7 +150,7 @@ def credited(
         found: its contents.
         methods: reward methods that can run on it.
         scorer: gives log-probabilities, and writes the prompts in its chat template.
-        compare: a name of `COMPARISONS`, whose advantages are added as credits named `"advantage"`.
+        compare: a name of `COMPARISONS`, whose advantages become signals named `"advantage"`.
     """
     scoring = make_scorer(scorer)
     numbering = Numbering(found.tasks, scoring)
@@ -176,20 +184,23 @@ def _pay(
     if not episodes:
         return batch
     assign_credit(episodes, methods, scorer)
+    for conversation, episode in batch:
+        if conversation.reward is None:
+            del episode.metrics[OUTCOME]  # which is not known
     if compare:
         played = [episode for episode in episodes if not episode.error]
         for episode, values in zip(
             played, COMPARISONS[compare].advantages(played, ComparisonSettings()), strict=True
         ):
-            for number, (turn, value) in enumerate(zip(episode.turns, values.tolist(), strict=True)):
-                turn.credits[ADVANTAGE] = [Credit(number, value, advantage=True)]
+            for turn, value in zip(episode.turns, values.tolist(), strict=True):
+                turn.signals[ADVANTAGE] = value  # no credit, which the turn's reward would hold a second time
     return batch
 
 
-def credit_of(turn: Turn, name: str) -> float:
-    """What a method gave to a turn; NaN where it could not measure it, and where it gave nothing."""
-    values = [credit.value for credit in turn.credits.get(name, ()) if credit.known]
-    return math.fsum(values) if values else math.nan
+def credits_of(turn: Turn) -> dict[str, float]:
+    """What each method gave to a turn, without what it gave nothing or could not measure."""
+    known = {name: [c.value for c in credits if c.known] for name, credits in turn.credits.items()}
+    return {name: math.fsum(values) for name, values in known.items() if values}
 
 
 class RankedTurn(NamedTuple):
@@ -253,18 +264,18 @@ class Ranking:
         for number, (place, turn) in enumerate(zip(conversation.turns, episode.turns, strict=True)):
             self._count += 1
             calls = ", ".join(call.name for call in conversation.messages[place].calls)
-            for name in turn.credits:
-                if not math.isnan(value := credit_of(turn, name)):
-                    ranked = RankedTurn(
-                        value + 0.0,
-                        self._count,
-                        conversation.place,
-                        number + 1,
-                        len(episode.turns),
-                        calls or "replied",
-                        turn.action if self._texts else "",
-                    )
-                    self.of.setdefault(name, MethodCredit("")).add(ranked, self._keep)
+            advantage = {name: value for name, value in turn.signals.items() if name == ADVANTAGE}
+            for name, value in (credits_of(turn) | advantage).items():
+                ranked = RankedTurn(
+                    value + 0.0,
+                    self._count,
+                    conversation.place,
+                    number + 1,
+                    len(episode.turns),
+                    calls or "replied",
+                    turn.action if self._texts else "",
+                )
+                self.of.setdefault(name, MethodCredit("")).add(ranked, self._keep)
 
     def __str__(self) -> str:
         """Markdown: a table of the methods, then for each the turns that earned and lost most."""

@@ -60,6 +60,7 @@ class Source:
             as `metadata.target`, where it has another name than those of `FIELDS`.
         strict: raise at the first record that cannot be read; otherwise it is left out.
         broken: the records that were left out at the last reading, each with its place and why.
+        names: what each file is called in places.
     """
 
     paths: Sequence[str]
@@ -72,7 +73,7 @@ class Source:
         if unknown := [name for name in self.fields if name not in FIELDS]:
             raise ValueError(f"fields has no {unknown[0]!r}; name {', '.join(FIELDS)}")
         self._files = list(dict.fromkeys(file for path in self.paths for file in input_files(path, WHAT)))
-        self._names = dict(zip(self._files, names_apart(self._files), strict=True))
+        self.names = dict(zip(self._files, names_apart(self._files), strict=True))
         self._answers = _Answers(self.answers) if self.answers else None
 
     def entries(self) -> Iterator[Entry]:
@@ -107,7 +108,7 @@ class Source:
             else:
                 self._skip(place, f"is no conversation: {shown(record)}")
         if rows and form:
-            yield from self._read(path, form, rows, self._names[path])
+            yield from self._read(path, form, rows, self.names[path])
 
     def _read(self, path: Path, form: Form, record: Any, place: str) -> Iterator[Entry]:
         try:
@@ -152,7 +153,7 @@ class Source:
 
     def _records(self, path: Path) -> Iterator[tuple[str, Any]]:
         """The records of a file, each with its place."""
-        name = self._names[path]
+        name = self.names[path]
         with open_input(path, PARQUET, ARCHIVE) as (file, kind):
             if kind == PARQUET:
                 rows = (row for batch in pq.ParquetFile(file).iter_batches(64) for row in batch.to_pylist())
@@ -176,7 +177,7 @@ class Source:
                         self._skip(f"{name}:{number}", f"is not JSON ({error_line(error, 120)})")
 
     def _whole(self, path: Path, text: bytes) -> Iterator[tuple[str, Any]]:
-        name = self._names[path]
+        name = self.names[path]
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -1,55 +1,17 @@
 """Credit of recorded conversations: which methods can run, what turns earn, what is left out."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 from command_line import run
+from made_logs import FOUND, QUESTION, WRONG, labelled, messages, write
 
 import memenvs
 from memenvs.logs.credit import contents, credited, runnable
 from memenvs.logs.files import Source
 from memenvs.wrappers import IGPO, GiGPO, InfoMem, RepeatedCalls, StepSearch, assign_credit
 from memenvs.wrappers.scorers import LexicalScorer
-
-QUESTION = "Which town is the capital of the county?"
-
-
-def messages(*steps, question=QUESTION):
-    """A user's question, then replies and results in turn; a reply that is a dictionary is a search."""
-    made = [{"role": "user", "content": question}]
-    for step in steps:
-        if isinstance(step, dict):
-            function = {"name": "search", "arguments": json.dumps(step)}
-            made.append(
-                {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": function}]}
-            )
-        elif made[-1].get("tool_calls"):
-            made.append({"role": "tool", "tool_call_id": "c", "content": step})
-        else:
-            made.append({"role": "assistant", "content": step})
-    return made
-
-
-FOUND = messages(
-    {"query": "Osterland"}, "A county.", {"query": "capital"}, "Norrvik is its capital.", "Norrvik"
-)
-WRONG = messages({"query": "Osterland"}, "A county.", {"query": "Osterland"}, "A county.", "Hallem")
-
-
-def write(folder, *rows, name="log.jsonl"):
-    path = folder / name
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
-    return path
-
-
-def labelled(folder):
-    return write(
-        folder,
-        {"messages": FOUND, "answer": "Norrvik", "reward": 1},
-        {"messages": WRONG, "answer": "Norrvik", "reward": 0},
-    )
 
 
 def test_igpo_pays_the_turn_whose_result_holds_the_answer(tmp_path):
@@ -153,7 +115,9 @@ def test_scattered_groups_are_compared_whole(tmp_path):
     assert [conversation.place[-1] for conversation, _ in pairs] == ["1", "3", "2", "4"]
     first = [credit.value for credit in pairs[0][1].credits["gigpo"]]
     assert first == pytest.approx([0.5, 2 / 3, 0.0])  # the third state occurs once
-    assert [c.value for c in pairs[2][1].credits["advantage"]] == pytest.approx([math.sqrt(0.5)], rel=1e-4)
+    assert [turn.signals["advantage"] for turn in pairs[2][1].turns] == pytest.approx(
+        [math.sqrt(0.5)], rel=1e-4
+    )
 
 
 def test_the_command_ranks_turns_names_the_scorer_and_prints_no_text(tmp_path, capsys):

@@ -56,4 +56,5 @@ ATIF = Form(
     lambda record: str(record.get("schema_version", "")).startswith("ATIF") and "steps" in record,
     _read,
     _credited,
+    document=True,
 )

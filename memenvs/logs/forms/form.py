@@ -21,6 +21,7 @@ class Form(NamedTuple):
         credited: a record with the credit of its conversations, each a list of `turn_record`s; None where
             the form has no place for it, so that it goes into a file beside.
         session: whether all records of a file are one conversation.
+        document: whether a file is one record, of JSON over several lines.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Form(NamedTuple):
     read: Callable[[Any], Iterable[Conversation]]
     credited: Callable[[Record, Sequence[list[dict[str, Any]]]], Record] | None = None
     session: bool = False
+    document: bool = False
 
 
 def text_of(content: Any) -> str:

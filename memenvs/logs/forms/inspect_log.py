@@ -107,4 +107,5 @@ LOG = Form(
     lambda record: isinstance(record.get("samples"), list) and isinstance(record.get("eval"), dict),
     _read,
     _credited,
+    document=True,
 )

@@ -130,7 +130,7 @@ class Source:
         conversation.reward = float(reward) if isinstance(reward, (bool, int, float)) else None
         for name in ("group", "question"):
             value = self._field(record, name, getattr(conversation, name) if name == "group" else "")
-            if value and isinstance(value, (str, int)):
+            if value != "" and isinstance(value, (str, int)):
                 setattr(conversation, name, str(value))
         evidence = self._field(record, "evidence", conversation.evidence) or ()
         conversation.evidence = (evidence,) if isinstance(evidence, str) else tuple(map(str, evidence))

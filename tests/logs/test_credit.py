@@ -85,10 +85,10 @@ def test_answers_come_from_a_file_of_questions_also_where_a_prompt_holds_the_que
 
 
 def test_fields_name_what_a_record_calls_otherwise(tmp_path):
-    row = {"messages": FOUND, "meta": {"gold": ["Norrvik"], "score": -1}, "q": 7}
+    row = {"messages": FOUND, "meta": {"gold": ["Norrvik"], "score": -1}, "q": 0}
     fields = {"answer": "meta.gold", "reward": "meta.score", "group": "q"}
     (found,) = Source([str(write(tmp_path, row))], fields=fields).conversations()
-    assert (found.answers, found.reward, found.task) == (("Norrvik",), -1.0, "7")
+    assert (found.answers, found.reward, found.task) == (("Norrvik",), -1.0, "0")
 
 
 def test_a_broken_record_is_skipped_by_name_or_refused(tmp_path):

@@ -12,12 +12,13 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from memenvs.core.data import NonNegative, checked
 from memenvs.core.episode import Credit, Episode, Turn
-from memenvs.credit import redundancy, search_gains
+from memenvs.credit import novelty, redundancy, search_gains
 from memenvs.tasks.metrics import normalize_answer
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import TokenScores
@@ -40,7 +41,8 @@ class StepSearch(RewardMethod):
     environment's outcome stays beside it; the paper's is F1, which is `metric="f1"` of the environment.
 
     A task whose set names no evidence, as questions without documents, has credits of NaN, which pay nothing,
-    and a warning says so. `gain=0` pays -P_t alone and needs no evidence.
+    and a warning says so. `gains="new"` needs no evidence: G_t is then the share of the passages of turn t
+    that no earlier turn has brought, 0 where none came back. That form is ours, not the paper's.
     Left out of the paper's rewards: the overlap of queries with reference queries of sub-questions, which
     our task sets do not have, and the -1 for a last turn without an answer.
 
@@ -49,21 +51,23 @@ class StepSearch(RewardMethod):
     Args:
         gain: weight of G_t.
         redundancy: weight of P_t, 0 or more.
+        gains: what G_t measures: `"evidence"` as above, or `"new"`.
     """
 
     gain: float = 1.0
     redundancy: NonNegative = 1.0
+    gains: Literal["evidence", "new"] = "evidence"
 
     name = "stepsearch"
     immediate = False
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("privileged/passages", *(("privileged/evidence",) if self.gain else ()))
+        return ("privileged/passages", *(("privileged/evidence",) if self.gains == "evidence" else ()))
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """mean_i c_i^t; NaN without evidence. With `gain=0` the number of passages that came back."""
-        if not self.gain:
+        """mean_i c_i^t, NaN without evidence; of new passages, how many passages came back."""
+        if self.gains == "new":
             return float(len(turn.info["privileged"]["passages"]))
         matched = _matches_of(turn)
         return float(np.mean(matched)) if matched else math.nan
@@ -72,10 +76,9 @@ class StepSearch(RewardMethod):
         return [self._credits(episode.turns) for episode in episodes]
 
     def _credits(self, turns: Sequence[Turn]) -> list[Credit]:
-        shares = redundancy([turn.info["privileged"]["passages"] for turn in turns])
-        if not self.gain:
-            return [Credit(k, 0.0 - self.redundancy * share) for k, share in enumerate(shares.tolist())]
-        matched = [_matches_of(turn) for turn in turns]
+        passages = [turn.info["privileged"]["passages"] for turn in turns]
+        is_new = self.gains == "new"
+        matched = [] if is_new else [_matches_of(turn) for turn in turns]
         if not all(matched):
             warnings.warn(
                 "StepSearch pays nothing where a task names no evidence, as questions without documents do; "
@@ -83,8 +86,8 @@ class StepSearch(RewardMethod):
                 stacklevel=2,
             )
             return [Credit(k, math.nan, reason=NO_EVIDENCE) for k in range(len(turns))]
-        gains = search_gains(matched)
-        values = (self.gain * gains - self.redundancy * shares).tolist()
+        gains = novelty(passages) if is_new else search_gains(matched)
+        values = (self.gain * gains - self.redundancy * redundancy(passages)).tolist()
         return [Credit(k, value) for k, value in enumerate(values)]
 
 

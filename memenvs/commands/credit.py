@@ -53,7 +53,7 @@ def credit(
 
     Examples:
       memenvs credit runs.jsonl
-      memenvs credit ~/.claude/projects/*/*.jsonl --methods StepSearch gain=0 RepeatedCalls
+      memenvs credit ~/.claude/projects/*/*.jsonl --methods StepSearch gains=new RepeatedCalls
       memenvs credit runs.jsonl --answers questions.jsonl --methods IGPO --scorer hf:MODEL
       memenvs credit traces.jsonl --methods IGPO --compare turn --out runs/credit
 

@@ -26,7 +26,7 @@ from memenvs.credit.memory import (
     tamtrl,
     tamtrl_rewards,
 )
-from memenvs.credit.searches import redundancy, search_gains, tool_efficiency
+from memenvs.credit.searches import novelty, redundancy, search_gains, tool_efficiency
 from memenvs.credit.tokens import (
     Mask,
     bi_level_gae,
@@ -64,6 +64,7 @@ __all__ = [
     "mt_grpo",
     "mt_rloo",
     "normalize_turns",
+    "novelty",
     "overlong_penalty",
     "place_rewards",
     "redundancy",

@@ -67,3 +67,19 @@ def redundancy(passages: Sequence[Sequence[Hashable]]) -> Array:
             seen.add(passage)
         shares.append(again / max(len(turn), 1))
     return np.array(shares)
+
+
+def novelty(passages: Sequence[Sequence[Hashable]]) -> Array:
+    """The share (K,), 0 to 1, of the different passages of each turn that no earlier turn has brought.
+
+    It is 0 for a turn that brought none. Our stand-in for `search_gains` where no evidence is known.
+
+    >>> novelty([["a", "b", "b"], [], ["b", "c"]]).tolist()
+    [1.0, 0.0, 0.5]
+    """
+    seen: set[Hashable] = set()
+    shares = []
+    for turn in map(set, passages):
+        shares.append(len(turn - seen) / max(len(turn), 1))
+        seen |= turn
+    return np.array(shares)

@@ -28,7 +28,7 @@ ADVANTAGE = "advantage"
 FALLBACKS: dict[str, dict[str, Any]] = {
     "InfoMem": {"side": "both"},
     "MemPO": {"trajectory": "outcome"},
-    "StepSearch": {"gain": 0.0},
+    "StepSearch": {"gains": "new"},
 }
 """Settings with which a method needs less, where a log lacks what it needs by default."""
 REMEDIES = {
@@ -83,6 +83,8 @@ class Contents:
         unknown = [need for need in method.needs if not (need in MAY_LACK or has_entry(self.entries, need))]
         if unknown:
             wanted.append(f"what only environments of memenvs give ({', '.join(unknown)})")
+        if method.continuations:
+            wanted.append("to play on from each turn, which a log cannot")
         if method.group and not isinstance(method, RememberingMethod) and not self.grouped:
             wanted.append("a group")
         return list(dict.fromkeys(wanted))

@@ -31,8 +31,8 @@ def test_infomem_compares_the_last_context_with_the_question_alone(tmp_path):
 def test_stepsearch_and_repeated_calls_need_no_answer(tmp_path):
     path = write(tmp_path, {"messages": WRONG})
     (episode,) = memenvs.read_conversations(path)
-    assign_credit([episode], [StepSearch(gain=0), RepeatedCalls(cost=0.5)])
-    assert [credit.value for credit in episode.credits["stepsearch"]] == [0, -1, 0]
+    assign_credit([episode], [StepSearch(gains="new"), RepeatedCalls(cost=0.5)])
+    assert [credit.value for credit in episode.credits["stepsearch"]] == [1, -1, 0]
     assert [credit.value for credit in episode.credits["repeated_calls"]] == [0, -0.5, 0]
 
 

@@ -11,7 +11,7 @@ import memenvs
 from memenvs.core.episode_file import read_episodes
 from memenvs.logs.files import Source
 
-METHODS = ["--methods", "RepeatedCalls", "StepSearch", "gain=0"]
+METHODS = ["--methods", "RepeatedCalls", "StepSearch", "gains=new"]
 
 
 def credit(path, out, *more):
@@ -43,9 +43,9 @@ def test_the_table_has_a_row_for_each_turn(tmp_path):
     out = credit(labelled(tmp_path), tmp_path / "out", *METHODS, "--compare", "outcome")
     table = pq.read_table(out / "turns.parquet").to_pydict()
     assert table["conversation"] == ["log.jsonl:1"] * 3 + ["log.jsonl:2"] * 3
-    assert table["stepsearch"] == [0, 0, 0, 0, -1, 0]
+    assert table["stepsearch"] == [1, 1, 0, 1, -1, 0]
     assert table["stepsearch_signal"] == [1, 1, 0, 1, 1, 0]
-    assert table["reward"] == [0, 0, 1, 0, -2, 0]
+    assert table["reward"] == [1, 1, 1, 1, -2, 0]
     assert table["advantage"] == pytest.approx([0.7071] * 3 + [-0.7071] * 3, abs=1e-4)
 
 
@@ -62,17 +62,17 @@ def test_chat_messages_get_a_weight_by_the_threshold_and_are_read_again_as_they_
     out = credit(path, tmp_path / "out", *METHODS, "--weight", "-0.5")
     written = out / "log" / "log.jsonl"
     record = json.loads(written.read_text())
-    assert record["turn_rewards"] == [0, -2, 1]
+    assert record["turn_rewards"] == [1, -2, 1]
     assert [message.get("weight") for message in record["messages"]] == [None, 1, None, 0, None, 1]
     assert record["mine"] == 5
-    assert [turn["credits"]["stepsearch"] for turn in record["memenvs"]["turns"]] == [0, -1, 0]
+    assert [turn["credits"]["stepsearch"] for turn in record["memenvs"]["turns"]] == [1, -1, 0]
     before, after = (next(Source([str(file)]).conversations()) for file in (path, written))
     assert before == after
 
 
 def test_verifiers_gets_states_whose_differences_are_the_rewards_of_turns(tmp_path):
     _, (record,) = of_form("verifiers", tmp_path)
-    assert record["traces"][0]["info"]["turn_rewards"] == [0, 0, 1]
+    assert record["traces"][0]["info"]["turn_rewards"] == [1, 2, 3]
 
 
 def test_atif_gets_credit_in_the_extra_of_each_step_that_is_a_turn(tmp_path):
@@ -84,8 +84,8 @@ def test_atif_gets_credit_in_the_extra_of_each_step_that_is_a_turn(tmp_path):
 def test_inspect_gets_a_score_with_the_turns_in_its_metadata(tmp_path):
     _, (record,) = of_form("Inspect", tmp_path)
     scores = record["samples"][0]["scores"]
-    assert scores["memenvs"]["value"] == pytest.approx(1 / 3)
-    assert [turn["reward"] for turn in scores["memenvs"]["metadata"]["turns"]] == [0, 0, 1]
+    assert scores["memenvs"]["value"] == 1
+    assert [turn["reward"] for turn in scores["memenvs"]["metadata"]["turns"]] == [1, 1, 1]
     assert scores["match"] == {"value": "C"}
 
 

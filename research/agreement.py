@@ -1,0 +1,195 @@
+r"""How well the credit of recorded conversations agrees with people who judged each step.
+
+python -m research.agreement DATA
+python -m research.agreement DATA --scorer hf:smollm2 --out scores.json
+
+DATA is a folder with two files. `hotpotqa_30.jsonl` has conversations of AgentProcessBench (arXiv
+2603.14465), whose `step_labels` are 1 (good), 0 or -1 (wrong) by number of a message; `judges_30.json` has
+what language models said as judges. Agreement is the probability that a good step has more credit than a wrong one, ties
+counted half: over all steps, and within runs, of steps that are not the answer. Intervals are 95%, over
+questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from memenvs.evaluation.summary import Interval, markdown_table
+from memenvs.logs.conversation import Conversation
+from memenvs.logs.files import Numbering, Source
+from memenvs.wrappers import IGPO, OTC, GiGPO, InfoMem, RepeatedCalls, RewardMethod, StepSearch, assign_credit
+from memenvs.wrappers.registry import make_scorer
+
+RUNS, JUDGES = "hotpotqa_30.jsonl", "judges_30.json"
+FIELDS = {"answer": "ground_truth.target", "group": "query_index", "reward": "final_label"}
+RESAMPLES = 2000
+Scores = Mapping[tuple[int, int], float]
+"""By run and number of a message."""
+
+WITHOUT_MODEL: dict[str, RewardMethod] = {
+    "StepSearch, new passages": StepSearch(gains="new"),
+    "repeated calls": RepeatedCalls(),
+    "GiGPO": GiGPO(),
+    "OTC": OTC(),
+}
+WITH_SCORER: dict[str, RewardMethod] = {
+    "IGPO": IGPO(),
+    "IGPO, log": IGPO(measure="log"),
+    "InfoMem": InfoMem(side="both"),
+}
+
+
+class Recorded(NamedTuple):
+    """A run, with the labels of its steps by number of a message."""
+
+    number: int
+    question: int
+    labels: dict[int, int]
+    outcome: float
+    conversation: Conversation
+
+
+class Agreement(NamedTuple):
+    """Agreement over all steps, and within runs."""
+
+    all: Interval
+    within: Interval
+
+
+def read(path: Path) -> list[Recorded]:
+    """The runs of a file of AgentProcessBench."""
+    return [
+        Recorded(
+            entry.record["total_index"],
+            entry.record["query_index"],
+            {int(number): label for number, label in entry.record["step_labels"].items()},
+            entry.record["final_label"],
+            conversation,
+        )
+        for entry in Source([str(path)], fields=FIELDS).entries()
+        for conversation in entry.conversations
+    ]
+
+
+def credit(
+    runs: Sequence[Recorded], method: RewardMethod, scorer: Any = None
+) -> dict[tuple[int, int], float]:
+    """What each turn earns by a method, and by the outcome where the method keeps it."""
+    numbering = Numbering((run.conversation.task for run in runs), scorer)
+    episodes = [numbering.episode(run.conversation) for run in runs]
+    assign_credit(episodes, [method], scorer, errors="raise")
+    return {
+        (run.number, int(key)): value
+        for run, episode in zip(runs, episodes, strict=True)
+        for key, value in zip(run.conversation.keys, episode.turn_rewards, strict=True)
+    }
+
+
+def new_documents(runs: Sequence[Recorded]) -> dict[tuple[int, int], float]:
+    """The share of a turn's documents that its run had not seen, of turns that brought any."""
+    shares: dict[tuple[int, int], float] = {}
+    for run in runs:
+        seen: set[str] = set()
+        episode = run.conversation.to_episode()
+        for key, turn in zip(run.conversation.keys, episode.turns, strict=True):
+            if turn.info["events"]["called"]:
+                found = set(turn.info["privileged"]["passages"])
+                shares[run.number, int(key)] = len(found - seen) / max(1, len(found))
+                seen |= found
+    return shares
+
+
+def auc(good: Sequence[float], wrong: Sequence[float]) -> float:
+    """The probability that a good step scores above a wrong one; ties count half."""
+    difference = np.subtract.outer(np.asarray(good, float), np.asarray(wrong, float))
+    return float(np.mean((difference > 1e-12) + 0.5 * (np.abs(difference) <= 1e-12)))
+
+
+def agreement(runs: Sequence[Recorded], scores: Scores) -> Agreement:
+    """How well scores of steps agree with the labels; steps without a score are left out."""
+    steps: dict[int, list[tuple[int, float]]] = {}
+    within: dict[int, list[float]] = {}
+    for run in runs:
+        last = run.conversation.keys[-1]
+        labelled = [
+            (number, label, scores[run.number, number])
+            for number, label in run.labels.items()
+            if (run.number, number) in scores
+        ]
+        steps.setdefault(run.question, []).extend((label, score) for _, label, score in labelled)
+        good, wrong = (
+            [score for number, label, score in labelled if label * sign > 0 and number != last]
+            for sign in (1, -1)
+        )
+        if good and wrong:
+            within.setdefault(run.question, []).append(auc(good, wrong))
+    return Agreement(
+        _interval(steps, _pooled), _interval(within, lambda parts: float(np.mean(np.concatenate(parts))))
+    )
+
+
+def _pooled(parts: Sequence[list[tuple[int, float]]]) -> float:
+    good, wrong = ([score for part in parts for label, score in part if label * s > 0] for s in (1, -1))
+    return auc(good, wrong)
+
+
+def _interval(by_question: Mapping[int, Any], statistic: Callable[[Any], float]) -> Interval:
+    """A statistic over questions with its bootstrap interval; NaN where there is nothing to compare."""
+    parts = [by_question[question] for question in sorted(by_question)]
+    if not parts:
+        return Interval(np.nan, np.nan, np.nan)
+    rng = np.random.default_rng(0)
+    drawn = [
+        statistic([parts[i] for i in rng.integers(len(parts), size=len(parts))]) for _ in range(RESAMPLES)
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Interval(statistic(parts), float(low), float(high))
+
+
+def table(runs: Sequence[Recorded], scores: Mapping[str, Scores]) -> str:
+    """A row for each kind of score, the best within runs first."""
+    rows = sorted(
+        ((name, agreement(runs, of_steps)) for name, of_steps in scores.items()),
+        key=lambda row: -row[1].within.mean,
+    )
+    cells = [[name, result.within.text(digits=2), result.all.text(digits=2)] for name, result in rows]
+    return "\n".join(markdown_table(["credit or judge", "within runs", "all steps"], cells)) + "\n"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table; with `--out` also keep the scores of the methods."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--scorer", nargs="+", default=["lexical"])
+    parser.add_argument("--out", type=Path, help="file of the scores by method, run and message")
+    args = parser.parse_args(argv)
+    runs = read(args.data / RUNS)
+    scores: dict[str, Scores] = {name: credit(runs, method) for name, method in WITHOUT_MODEL.items()}
+    scores["share of new documents"] = new_documents(runs)
+    scores["outcome for every step"] = {(r.number, key): r.outcome for r in runs for key in r.labels}
+    for spec in args.scorer:
+        scorer = make_scorer(spec)
+        for name, method in WITH_SCORER.items():
+            scores[f"{name} ({spec})"] = credit(runs, method, scorer)
+    if args.out:
+        kept = {name: [[*step, score] for step, score in of.items()] for name, of in scores.items()}
+        args.out.write_text(json.dumps(kept))
+    for judge, verdicts in json.loads((args.data / JUDGES).read_text()).items():
+        scores[f"judge {judge}"] = {
+            (int(run), int(number)): label
+            for run, labels in verdicts.items()
+            for number, label in labels.items()
+        }
+    print(table(runs, scores))
+
+
+if __name__ == "__main__":
+    main()

@@ -5,9 +5,9 @@ python -m research.agreement DATA --scorer hf:smollm2 --out scores.json
 
 DATA is a folder with two files. `hotpotqa_30.jsonl` has conversations of AgentProcessBench (arXiv
 2603.14465), whose `step_labels` are 1 (good), 0 or -1 (wrong) by number of a message; `judges_30.json` has
-what language models said as judges. Agreement is the probability that a good step has more credit than a wrong one, ties
-counted half: over all steps, and within runs, of steps that are not the answer. Intervals are 95%, over
-questions.
+what language models said as judges. Agreement is the probability that a good step has more credit than a
+wrong one, ties counted half: over all steps, and within runs, of steps that are not the answer. Intervals are
+95%, over questions.
 """
 
 from __future__ import annotations

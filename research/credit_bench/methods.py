@@ -77,7 +77,8 @@ class Rollouts(NamedTuple):
 class Batch(NamedTuple):
     """What a policy trains on: M replies, each with its advantage, and a critic's targets if there is one.
 
-    `full` (K,) is the number of replies of each turn if no episode ended early.
+    `full` (K,) is the number of replies of each turn if no episode ended early; `others` counts replies that
+    were sampled besides, to value states.
     """
 
     states: Ints
@@ -85,6 +86,7 @@ class Batch(NamedTuple):
     advantages: Array
     full: Ints
     returns: Array | None = None
+    others: int = 0
 
 
 @dataclass
@@ -383,6 +385,36 @@ def ppo(learner: Learner, reward: Any) -> Batch:
     return Batch(rollouts.states[played], rollouts.actions[played], own, full, targets)
 
 
+# By playing on
+
+
+def continued(learner: Learner, n: int, *, equal: bool) -> Batch:
+    """A step of episodes whose states are valued by playing on n times from each (`Continuations`).
+
+    Args:
+        learner: what credit depends on.
+        n: continuations of each state.
+        equal: play so few episodes, each of a task of its own, that a step samples no more replies than that
+            of another method, if no two share a state and none ends early.
+    """
+    world = learner.world
+    rollouts = sample(learner)
+    if equal:
+        size = max(1, int(GROUPS * GROUP / (1 + n * (world.turns + 1) / 2)))
+        starts = learner.rng.choice(world.starts, size)
+        rollouts = play(world, learner.probs, starts, np.arange(size), learner.rng)
+    played = rollouts.states != END
+    states = np.unique(rollouts.states[played])
+    others = play(world, learner.probs, states.repeat(n), np.arange(len(states)).repeat(n), learner.rng)
+    values = np.zeros(len(world.turn) + 1)  # the last is that of the end, which END = -1 finds
+    values[states] = (others.pay + others.outcomes).sum(1).reshape(-1, n).mean(1)
+    following = np.append(rollouts.states[:, 1:], np.full((len(played), 1), END), axis=1)
+    changes = rollouts.pay + rollouts.outcomes + values[following] - values[rollouts.states]
+    full = np.full(world.turns, len(played))
+    sampled = int((others.states != END).sum())
+    return Batch(rollouts.states[played], rollouts.actions[played], changes[played], full, others=sampled)
+
+
 # Trees
 
 
@@ -480,6 +512,8 @@ METHODS: dict[str, Method] = {
     "ppo-outcome": Method("PPO-OR", partial(ppo, reward="outcome"), critic=True),
     "ppo-merged": Method("PPO-MR", partial(ppo, reward="merged"), critic=True),
     "ppo-turn": Method("MT-PPO", partial(ppo, reward="turn"), critic=True),
+    "continuations": Method("Continuations", partial(continued, n=8, equal=False)),
+    "continuations-equal": Method("Continuations, equal samples", partial(continued, n=2, equal=True)),
     "gigpo": Method("GiGPO", _method(method=GiGPO())),
     "tamtrl": Method("TAMTRL", _method(method=PLAIN), "memory"),
     "tamtrl-change": Method("TAMTRL, change", _method(method=CHANGE), "memory"),

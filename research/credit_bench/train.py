@@ -91,7 +91,7 @@ def train(world: TabularWorld, name: str, seed: int, steps: int) -> dict[str, An
         policy.learn(batch)
         learner.probs, learner.values = policy.probs, policy.values
         spent.append(spent[-1] + time.process_time() - before)
-        replies.append(replies[-1] + len(batch.states))
+        replies.append(replies[-1] + len(batch.states) + batch.others)
         curve.append(world.expected_return(learner.probs[world.observed]) / best)
     held = len(curve) >= HELD and min(curve[-HELD:]) >= GOAL
     reached = len(curve) - HELD if held else None

@@ -26,7 +26,7 @@ from memenvs.credit import (
     whiten,
 )
 from research.credit_bench.__main__ import main
-from research.credit_bench.methods import GROUP, GROUPS, METHODS, Learner, sample, verdicts
+from research.credit_bench.methods import GROUP, GROUPS, METHODS, Learner, continued, sample, verdicts
 from research.credit_bench.report import (
     cells,
     read_cells,
@@ -282,6 +282,23 @@ def test_a_trees_replies_to_one_state_are_compared_with_each_other():
         pays = world.pay[batch.states[rows], batch.actions[rows]]
         results = [earned[rows[0] + 4 + 4 * k : rows[0] + 8 + 4 * k].mean() for k in range(4)]
         np.testing.assert_allclose(batch.advantages[rows], group_normalize(pays) + group_normalize(results))
+
+
+def test_playing_on_values_states_as_they_are_and_pays_the_change():
+    learner = learner_of("stopping")
+    world, by_state = learner.world, learner.probs[learner.world.observed]
+    batch = continued(learner, 4000, equal=False)
+    values = np.append((by_state * world.action_values(by_state)).sum(1), 0.0)
+    earned = world.pay[batch.states, batch.actions] + world.outcome[batch.states, batch.actions]
+    exact = earned + values[world.follow[batch.states, batch.actions]] - values[batch.states]
+    np.testing.assert_allclose(batch.advantages, exact, atol=0.04)
+    assert np.ptp(exact) > 0.1
+
+
+@pytest.mark.parametrize("turns", [3, 8])
+def test_with_equal_samples_a_step_costs_no_more_replies_than_another(turns):
+    batch = METHODS["continuations-equal"].step(learner_of("chain", turns))
+    assert 0 < len(batch.states) + batch.others <= 64 * turns
 
 
 def test_a_judge_errs_once_in_ten():

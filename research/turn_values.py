@@ -1,0 +1,469 @@
+"""Which credit finds the turn that mattered? What methods pay turns, against what the turns were worth.
+
+python -m research.turn_values runs/values --minutes 45
+python -m research.turn_values runs/values --agents reader --tasks 20 --continuations 8
+
+The shipped agents play tasks of the bundled test world, and play on from every state (`Continuations`). The
+value of a state is how often that succeeds. A turn is worth the value after it less the value before it; the
+last value is whether the episode succeeded. Then every method pays the same turns. The report says how well
+its credit tells turns that lost value from the others in failed episodes, and turns that gained value from
+the others in successful ones. A run resumes where it stopped; the report is about what has been played.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from memenvs.core.episode import Episode, Reply
+from memenvs.core.episode_file import EPISODES, EpisodeWriter, read_episodes
+from memenvs.core.files import write_json
+from memenvs.evaluation.plots import line_style, new_figure, plain_axis
+from memenvs.models import HFPolicy
+from memenvs.rollout.collect import Loop, maker
+from memenvs.rollout.policy import TurnPolicy, as_policy
+from memenvs.tasks.taskset import open_tasks
+from memenvs.wrappers import (
+    IGPO,
+    OTC,
+    TAMTRL,
+    Continuations,
+    FormatGate,
+    GiGPO,
+    InfoMem,
+    Judge,
+    MemPO,
+    ReMemR1,
+    RewardMethod,
+    SearchR1,
+    SearchRewards,
+    StepSearch,
+    ToolRewards,
+    assign_credit,
+)
+from memenvs.wrappers.credit import check_methods
+from memenvs.wrappers.registry import make_scorer
+from memenvs.wrappers.scorers import Scorer, ScoreRequest, TokenScores
+from research.agent import AGENTS
+from research.harness import RESULTS, markdown
+
+RECORD = "turn_values"
+TASKS = "world-test"
+GROUP = 4  # episodes of a task
+MOVED = 0.2  # a turn that changes the value by as much or more gained or lost
+HALVES = ("first half", "second half")
+COLUMNS = ("lost, in failures", "gained, in successes", "worst turn found", "rank correlation")
+Array = NDArray[np.float64]
+
+
+class Setting(NamedTuple):
+    """An agent, what it plays, the most tokens of a reply, and how many documents its questions need.
+
+    The agent samples at temperature 0.8.
+    """
+
+    agent: str
+    env_args: Mapping[str, Any] = {}
+    reply: int = 96
+    documents: Sequence[int] = (1, 2, 3, 4)
+
+    @property
+    def env(self) -> str:
+        """Id of the environment."""
+        return AGENTS[self.agent].env
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Its arguments."""
+        return {**AGENTS[self.agent].env_args, "tasks": TASKS, **self.env_args}
+
+    @property
+    def tasks(self) -> list[int]:
+        """The numbers of the tasks that it can solve."""
+        return [i for i, task in enumerate(open_tasks(TASKS)) if len(task.evidence) in self.documents]
+
+
+SETTINGS = {
+    "reader": Setting("reader"),
+    "reader, 8 sections": Setting("reader", {"n_documents": 16}),
+    "caller": Setting("caller", reply=192, documents=(1,)),  # it makes one call
+}
+
+
+class FirstHalf(Continuations):
+    """One half of the continuations of each state."""
+
+    name = HALVES[0]
+
+
+class SecondHalf(Continuations):
+    """The other half."""
+
+    name = HALVES[1]
+
+
+def play(setting: Setting, file: Path, tasks: Sequence[int], samples: int, end: float) -> None:
+    """Append the episodes of the tasks that a file lacks, with the values of their states, until a time."""
+    done = {episode.number for episode in kept(file)}
+    missing = [task for task in tasks if task not in done]
+    if not missing or time.time() > end:
+        return
+    policy = HFPolicy.load(f"smollm2-{setting.agent}", temperature=0.8, dtype="bfloat16")
+    halves = [FirstHalf(samples // 2), SecondHalf(samples // 2)]
+    make_env = maker(setting.env, setting.arguments)
+    loop = Loop(make_env, as_policy(policy, setting.reply), halves, concurrency=1024)
+    with EpisodeWriter(file) as writer:
+        while missing and time.time() < end:
+            block, missing = missing[:4], missing[4:]  # so that enough is sampled at once
+            for group in loop.play(planned(task) for task in block):
+                for episode in group:
+                    writer.write(episode)
+            print(f"{file.parent.name}: task {block[-1]}", file=sys.stderr, flush=True)
+    loop.close()
+
+
+def planned(task: int) -> list[Episode]:
+    """The episodes of a task, to be played."""
+    return [Episode(seed=task, group=task, number=task, member=member) for member in range(GROUP)]
+
+
+def kept(file: Path) -> list[Episode]:
+    """The episodes of a file whose tasks were written whole, in order, without failed ones."""
+    by_place = {(one.number or 0, one.member): one for one in (read_episodes(file) if file.exists() else ())}
+    whole = {task for task, member in by_place if all((task, i) in by_place for i in range(GROUP))}
+    return [one for (task, _), one in sorted(by_place.items()) if task in whole and not one.error]
+
+
+class TimedScorer:
+    """A scorer that answers a request once, and knows the seconds of processor that each request took."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.known: dict[ScoreRequest, TokenScores] = {}
+        self.cost: dict[ScoreRequest, float] = {}
+        self.seconds = 0.0
+
+    def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+        """The scores; `seconds` is then what these requests took, now or before."""
+        new = [request for request in dict.fromkeys(requests) if request not in self.known]
+        begin = time.process_time()
+        self.known |= dict(zip(new, self.scorer.logprobs(new) if new else [], strict=True))
+        share = (time.process_time() - begin) / max(sum(len("".join(request)) for request in new), 1)
+        self.cost |= {request: share * len("".join(request)) for request in new}
+        self.seconds = sum(self.cost[request] for request in dict.fromkeys(requests))
+        return [self.known[request] for request in requests]
+
+
+class JudgeStub(BaseHTTPRequestHandler):
+    """A judge without a model: a turn is worth 1 if its reply holds an accepted answer, otherwise 0."""
+
+    def do_POST(self) -> None:
+        """Answer a request of chat completions."""
+        fields = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        _, _, rest = fields["messages"][-1]["content"].partition("\nRecord:\n")
+        record, end = json.JSONDecoder().raw_decode(rest)
+        answers, _ = json.JSONDecoder().raw_decode(rest[rest.index("see:\n", end) + 5 :])
+        accepted = [answer.lower() for of_objective in answers for answer in of_objective]
+        held = [any(answer in turn["reply"].lower() for answer in accepted) for turn in record]
+        message = {"role": "assistant", "content": json.dumps({"scores": [float(one) for one in held]})}
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        body = {"id": "0", "object": "chat.completion", "created": 0, "model": "stub", "choices": choices}
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is logged."""
+
+
+def methods_of(setting: Setting, judge: str) -> dict[str, tuple[RewardMethod, Any]]:
+    """The methods that can pay in a setting, each with its scorer, by the name of its row."""
+    name = f"smollm2-{setting.agent}"
+    model = TimedScorer(scorer_of(name))
+    lexical = TimedScorer(scorer_of("lexical"))
+    rows: dict[str, tuple[RewardMethod, Any]] = {
+        "TAMTRL": (TAMTRL(), model),
+        "TAMTRL, change": (TAMTRL(change=True), model),
+        "TAMTRL, plus": (TAMTRL(combine="plus"), model),
+        "InfoMem": (InfoMem(), model),
+        "MemPO": (MemPO(), model),
+        "MemPO, no bias": (MemPO(bias="none"), model),
+        "IGPO": (IGPO(), model),
+        "IGPO, log": (IGPO(measure="log"), model),
+        "IGPO, lexical": (IGPO(), lexical),
+        "ReMemR1": (ReMemR1(), None),
+        "GiGPO": (GiGPO(), None),
+        "StepSearch": (StepSearch(), None),
+        "SearchRewards": (SearchRewards(), None),
+        "SearchR1": (SearchR1(), None),
+        "ToolRewards": (ToolRewards(), None),
+        "OTC": (OTC(), None),
+        "FormatGate": (FormatGate(), None),
+        "judge, stub": (Judge(url=judge, model="stub", rubric="general"), None),
+    }
+    info = maker(setting.env, setting.arguments)().reset(seed=0)[1]
+    for row, (method, scorer) in [*rows.items()]:
+        try:
+            check_methods([method], scorer, info)
+        except ValueError as error:
+            print(f"{setting.agent}: without {row}: {error}", file=sys.stderr)
+            del rows[row]
+    return rows
+
+
+def scorer_of(name: str) -> Any:
+    """The lexical scorer, or an agent's model in its chat template."""
+    template = None if name == "lexical" else HFPolicy.load(name, dtype="bfloat16").template
+    scorer: Any = make_scorer(name if name == "lexical" else f"hf:{name}", template)
+    return scorer
+
+
+def score(setting: Setting, episodes: Sequence[Episode], file: Path) -> dict[str, Any]:
+    """What every method pays each turn of recorded episodes, and its seconds; read again if a file has it."""
+    places = [[episode.number, episode.member] for episode in episodes]
+    if file.exists() and (known := json.loads(file.read_text()))["episodes"] == places:
+        return dict(known["methods"])
+    replies = {(episode.number, episode.member): episode.replies for episode in episodes}
+
+    def again(request: Any) -> Reply:
+        episode = request.episode
+        return replies[episode.number, episode.member][len(episode.turns)]
+
+    # Played again, since a file keeps only a part of what methods read.
+    plan = [replace(planned(episode.number or 0)[episode.member]) for episode in episodes]
+    played = Loop(maker(setting.env, setting.arguments), TurnPolicy(again), errors="raise").play_all([plan])
+    groups = [episode.number or 0 for episode in episodes]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), JudgeStub)
+    Thread(target=server.serve_forever, daemon=True).start()
+    result = {}
+    for name, (method, scorer) in methods_of(setting, f"http://127.0.0.1:{server.server_port}/v1").items():
+        copies = [
+            replace(
+                episode,
+                group=group,
+                turns=[replace(turn, signals={}, credits={}) for turn in episode.turns],
+                measured={},
+            )
+            for episode, group in zip(played, groups, strict=True)
+        ]
+        begin = time.process_time()
+        assign_credit(copies, [method], scorer, errors="raise")
+        seconds = scorer.seconds if scorer else time.process_time() - begin
+        paid = [[float(value) for value in episode.turn_rewards] for episode in copies]
+        result[name] = {"seconds": seconds / len(copies), "turns": paid}
+    server.shutdown()
+    server.server_close()
+    write_json(file, {"episodes": places, "methods": result})
+    return result
+
+
+# The comparison
+
+
+def ranks(values: Array) -> Array:
+    """Ranks from 1, the mean rank for ties."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranked: Array = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranked
+
+
+def correlation(first: Array, second: Array) -> float:
+    """Spearman's; NaN where one of the two is constant."""
+    first, second = (ranks(values) - (len(values) + 1) / 2 for values in (first, second))
+    norm = np.sqrt((first @ first) * (second @ second))
+    return float(first @ second / norm) if norm else np.nan
+
+
+def area(scores: Array, positive: Any) -> float:
+    """AUC: the chance that a positive turn has the higher score, ties one half; NaN without both kinds."""
+    count = int(positive.sum())
+    if count in (0, len(positive)):
+        return np.nan
+    below = ranks(scores)[positive].sum() - count * (count + 1) / 2
+    return float(below / (count * (len(positive) - count)))
+
+
+class Turns(NamedTuple):
+    """Turns before the answer, of all episodes: of each its task, its episode, the outcome and its worth."""
+
+    task: NDArray[np.int64]
+    episode: NDArray[np.int64]
+    right: NDArray[np.bool_]
+    worth: Array
+
+    def take(self, rows: Any) -> Turns:
+        """Some of the turns."""
+        return Turns(*(values[rows] for values in self))
+
+
+def turns_of(episodes: Sequence[Episode], names: Sequence[str]) -> Turns:
+    """The turns of episodes, worth what the mean of these signals says; the last value is the success."""
+    columns: list[tuple[int, int, bool, float]] = []
+    for number, episode in enumerate(episodes):
+        values = np.mean([episode.signals[name] for name in names], axis=0)
+        worth = np.diff([*values, float(episode.success)])[:-1]
+        columns += [(episode.number or 0, number, episode.success, value) for value in worth.tolist()]
+    task, episode_number, right, worths = zip(*columns, strict=True)
+    return Turns(np.array(task), np.array(episode_number), np.array(right), np.array(worths))
+
+
+def numbers(turns: Turns, paid: Array) -> list[float]:
+    """The columns of the table for what a method paid (N,) to turns."""
+    wrong, right = ~turns.right, turns.right
+    lost = area(-paid[wrong], turns.worth[wrong] <= -MOVED)
+    gained = area(paid[right], turns.worth[right] >= MOVED)
+    found = []
+    for number in np.unique(turns.episode[wrong]):
+        rows = turns.episode == number
+        if turns.worth[rows].min() <= -MOVED:
+            least = np.isclose(paid[rows], paid[rows].min())
+            found.append(least[np.argmin(turns.worth[rows])] / least.sum())
+    return [lost, gained, float(np.mean(found)) if found else np.nan, correlation(paid, turns.worth)]
+
+
+def intervals(turns: Turns, paid: Array, draws: int = 1000) -> list[list[float]]:
+    """Each number with its 95% interval by a bootstrap over tasks."""
+    rng, tasks = np.random.default_rng(0), np.unique(turns.task)
+    places = {task: np.flatnonzero(turns.task == task) for task in tasks}
+    drawn = []
+    for _ in range(draws):
+        rows, again = [], []
+        for number, task in enumerate(rng.choice(tasks, len(tasks))):
+            rows.append(places[task])
+            again.append(turns.episode[places[task]] + 100_000 * number)  # a task drawn twice is two
+        chosen = np.concatenate(rows)
+        sample = turns.take(chosen)._replace(episode=np.concatenate(again))
+        drawn.append(numbers(sample, paid[chosen]))
+    cells = []
+    for value, column in zip(numbers(turns, paid), np.array(drawn).T, strict=True):
+        known = column[np.isfinite(column)]
+        low, high = np.percentile(known, [2.5, 97.5]) if len(known) else (np.nan, np.nan)
+        cells.append([value, float(low), float(high)])
+    return cells
+
+
+def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a setting: its size, the reliability of the worth, and each method's numbers."""
+    turns = turns_of(episodes, HALVES)
+    first, second = (turns_of(episodes, [name]) for name in HALVES)
+    half = correlation(first.worth, second.worth)
+    rows = {"outcome": {"seconds": 0.0, "numbers": intervals(turns, turns.right.astype(np.float64))}}
+    for name, of in scores.items():
+        paid = np.concatenate([np.array(credit[:-1]) for credit in of["turns"]])
+        rows[name] = {"seconds": of["seconds"], "numbers": intervals(turns, paid)}
+    # Against the other half alone, whose turns are worth less surely what they seem.
+    rows["half of the continuations"] = {"seconds": None, "numbers": intervals(second, first.worth)}
+    return {
+        "tasks": len(set(turns.task.tolist())),
+        "episodes": len(episodes),
+        "right": float(np.mean([episode.success for episode in episodes])),
+        "turns": len(turns.worth),
+        "lost in failures": int((turns.worth[~turns.right] <= -MOVED).sum()),
+        "gained in successes": int((turns.worth[turns.right] >= MOVED).sum()),
+        "halves": half,
+        "reliability": 2 * half / (1 + half),
+        "methods": rows,
+    }
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """A setting's table."""
+
+    def cell(value: float, low: float, high: float) -> str:
+        return "–" if np.isnan(value) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+    rows = {
+        name: [
+            *(cell(*one) for one in row["numbers"]),
+            "–" if row["seconds"] is None else f"{row['seconds']:.2f}",
+        ]
+        for name, row in record["methods"].items()
+    }
+    return markdown(("method", *COLUMNS, "seconds an episode"), rows)
+
+
+def draw(record: Mapping[str, Any]) -> Any:
+    """How well each method tells the turns of the first setting, in failures and in successes."""
+    title, setting = next(iter(record["settings"].items()))
+    rows = dict(reversed(setting["methods"].items()))
+    figure = new_figure(7.0, 1.2 + 0.24 * len(rows))
+    for place, axis in enumerate(figure.subplots(1, 2, sharey=True)):
+        for y, (_, row) in enumerate(rows.items()):
+            value, low, high = row["numbers"][place]
+            style = line_style(0 if low > 0.5 else 1)
+            axis.plot([low, high], [y, y], color=style["color"], linewidth=1.6)
+            axis.plot(value, y, "o", color=style["color"], markersize=4)
+        axis.axvline(0.5, color="gray", linestyle="dashed", linewidth=1)
+        axis.set_yticks(range(len(rows)), rows, fontsize=8)
+        axis.set_xlim(0.2, 1)
+        axis.set_xlabel(
+            ("turns that lost, in failures", "turns that gained, in successes")[place], fontsize=9
+        )
+        plain_axis(axis, "x")
+    figure.suptitle(f"How well credit tells the turns that mattered (AUC), {title}", fontsize=10)
+    return figure
+
+
+def report(folder: Path, samples: int) -> dict[str, Any]:
+    """Score what has been played, and write and print the record."""
+    record: dict[str, Any] = {"continuations": samples, "moved": MOVED, "settings": {}}
+    for name, setting in SETTINGS.items():
+        episodes = kept(folder / name / EPISODES)
+        if not episodes:
+            continue
+        scores = score(setting, episodes, folder / name / "scores.json")
+        record["settings"][name] = of = compared(episodes, scores)
+        sizes = ", ".join(
+            f"{key} {value:.2f}" if isinstance(value, float) else f"{value} {key}"
+            for key, value in of.items()
+            if key != "methods"
+        )
+        print(f"{name}: {sizes}\n\n{table(of)}\n", flush=True)
+    write_json(folder / f"{RECORD}.json", record)
+    return record
+
+
+def main() -> None:
+    """Play, score and report."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("folder", type=Path, help="for episodes and scores; a run in it is resumed")
+    parser.add_argument("--agents", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--tasks", type=int, default=100, help="of world-test (default 100)")
+    parser.add_argument("--continuations", type=int, default=32, help="M, of each state (default 32)")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="stop playing after (default: never)")
+    parser.add_argument("--record", action="store_true", help="also write research/results")
+    args = parser.parse_args()
+    import torch
+
+    torch.set_num_threads(1)
+    end = time.time() + 60 * args.minutes
+    for name in args.agents:
+        play(
+            SETTINGS[name],
+            args.folder / name / EPISODES,
+            SETTINGS[name].tasks[: args.tasks],
+            args.continuations,
+            end,
+        )
+    record = report(args.folder, args.continuations)
+    if args.record:
+        write_json(RESULTS / f"{RECORD}.json", record)
+
+
+if __name__ == "__main__":
+    main()

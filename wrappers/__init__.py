@@ -11,6 +11,7 @@ from memenvs.wrappers.names import METHODS
 
 if TYPE_CHECKING:
     from memenvs.core.episode import Credit, Episode, Turn
+    from memenvs.wrappers.compact import CompactContext
     from memenvs.wrappers.continuations import Continuations
     from memenvs.wrappers.credit import assign_credit
     from memenvs.wrappers.fixed_size import ChooseReply, HashText
@@ -39,6 +40,7 @@ __all__ = [
     "PRM",
     "TAMTRL",
     "ChooseReply",
+    "CompactContext",
     "Continuations",
     "Credit",
     "Episode",
@@ -66,6 +68,7 @@ _MODULES = {name: place.partition(":")[0] for name, place in METHODS.items()} | 
     **dict.fromkeys(("Credit", "Episode", "Turn"), "memenvs.core.episode"),
     "assign_credit": "memenvs.wrappers.credit",
     **dict.fromkeys(("ChooseReply", "HashText"), "memenvs.wrappers.fixed_size"),
+    "CompactContext": "memenvs.wrappers.compact",
     "RewardMethod": "memenvs.wrappers.method",
     "RewardWrapper": "memenvs.wrappers.wrapper",
 }

@@ -34,7 +34,12 @@ def get_state(env: gym.Env[Any, Any]) -> State:
         ResetNeeded: no episode has begun.
     """
     inner: Any = env.unwrapped
-    return {**inner.get_state(), "memories": [layer.get_memory() for layer in _remembering(env)]}
+    state = {**inner.get_state(), "memories": [layer.get_memory() for layer in _remembering(env)]}
+    for layer in _layers(env):
+        if hasattr(layer, "actions"):  # it keeps some replies from what is inside it
+            state["actions"] = list(layer.actions)
+            break
+    return state
 
 
 def set_state(env: gym.Env[Any, Any], state: State) -> None:

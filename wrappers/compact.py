@@ -1,0 +1,240 @@
+"""Compaction for any text environment whose prompt grows: a summary replaces the turns so far."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import gymnasium as gym
+from gymnasium.utils import RecordConstructorArgs
+
+from memenvs.core.data import Count, checked
+from memenvs.core.env import (
+    MAX_REPLY_CHARS,
+    Info,
+    check_text_observations,
+    env_name,
+    scoring_fields,
+    text_env_of,
+)
+from memenvs.core.lazy import LazyFields
+from memenvs.core.spaces import clean_text
+from memenvs.core.text import Template, first_pair, thought_end
+from memenvs.envs.memory import Memory, MemoryMode
+from memenvs.envs.search_qa import SUMMARIZE
+from memenvs.tasks.tokens import load_tokenizer
+
+SUMMARY = Template(
+    "\n\nYour summary of the conversation so far:\n\n<summary>\n{summary}\n</summary>\n", required=["summary"]
+)
+"""What follows the first prompt in one that continues from a summary."""
+COMPACT = Template(
+    "\n\nTo make room, you may reply with <compact>summary</compact> and nothing else. Up to {limit} tokens "
+    "of the summary then replace everything after this task. At {at} tokens you will be asked for one.\n",
+    required=["limit", "at"],
+)
+"""What `by="agent"` puts behind the first prompt."""
+COST = Template("\n[{tokens} of {at} tokens of context used]\n", required=["tokens", "at"])
+"""What `by="agent"` puts behind each feedback."""
+
+
+@dataclass
+class _Reading:
+    """What the agent reads in an episode, and what it wrote."""
+
+    first: str  # the prompt at reset
+    prompt: str  # the last fresh prompt
+    tokens: int  # of the observation
+    since: str = ""  # what follows the fresh prompt; empty right behind one
+    request: str = ""  # the end of `since` that asks for a summary
+    memory: Memory = field(default_factory=Memory)
+    summaries: int = 0
+    actions: list[str] = field(default_factory=list)
+    turn_rewards: list[float] = field(default_factory=list)
+    tokens_read: list[int] = field(default_factory=list)  # of each observation that has its reply
+
+
+class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
+    """Give a text environment whose prompt grows a memory: a summary that replaces all turns.
+
+        env = RewardWrapper(CompactContext(gym.make("MemToolQA-v0"), at=2048), ["InfoMem"], scorer="lexical")
+
+    Action:
+        As the environment's. The reply to a request for a summary, without the thought that leads it, is the
+        summary; with `by="agent"` so is the inside of `<compact>…</compact>`. The environment does not see
+        this turn, which earns 0. A turn of the environment follows each summary.
+
+    Observation:
+        As the environment's. Once it has `at` tokens after a turn, it ends with a request for a summary.
+        After the summary comes a fresh prompt (`info["context"]` is `"rewrite"`): the first one, then the
+        summary. With `by="agent"` the first prompt explains `<compact>`, and each feedback ends with the
+        number of tokens used.
+
+    Info:
+        As the environment's, also behind a summary, where `rewards` and `events` are zeros. `turn`,
+        `turn_rewards`, and the metrics `prompt_tokens` and `prompt_tokens_peak`, if there are any, include
+        summaries. The metric `summaries` counts them.
+
+    Privileged:
+        The environment's, except that the memory is the summary: `memory` and `memory_span`;
+        `prompt_with_memory` and `prompt_without_memory`, the first prompt with the summary and with an empty
+        one; `teacher_prompt` and `teacher_prompt_global`, what the agent reads with the evidence in it. So
+        TAMTRL, InfoMem and MemPO pay for summaries.
+
+    Source of `by="agent"`: SelfCompact (arXiv 2606.23525), of which we know only the idea.
+
+    Args:
+        env: a text environment whose context is `"append"`. A `RewardWrapper` goes around this wrapper.
+        at: tokens of an observation at which a summary is requested.
+        by: `"limit"`: only requested summaries; `"agent"`: also those that the agent writes unasked.
+        max_summary: most tokens of a summary; a longer one is truncated.
+        tokenizer: name of the tokenizer that counts; None: the environment's, or else the general one.
+
+    Raises:
+        ValueError: the environment is of another kind.
+    """
+
+    context = "rewrite"
+
+    @checked
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        at: Count,
+        by: Literal["limit", "agent"] = "limit",
+        max_summary: Count = 256,
+        tokenizer: str | None = None,
+    ) -> None:
+        RecordConstructorArgs.__init__(self, at=at, by=by, max_summary=max_summary, tokenizer=tokenizer)
+        gym.Wrapper.__init__(self, env)
+        check_text_observations(env)
+        if env.get_wrapper_attr("context") != "append":
+            raise ValueError(f"{env_name(env)} rewrites its prompts; wrap one whose context is 'append'")
+        self.at, self.by = at, by
+        own = getattr(text_env_of(env), "tokenizer", None) or load_tokenizer()
+        self._mode = MemoryMode(load_tokenizer(tokenizer) if tokenizer else own, max_summary)
+        self._now = _Reading("", "", 0)
+        self._info: Info = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompactContext:
+        """A copy that shares the tokenizer."""
+        copied = object.__new__(type(self))
+        memo |= {id(self): copied, id(self._mode): self._mode}
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+    @property
+    def actions(self) -> Sequence[str]:
+        """All replies of the episode, summaries included, for `memenvs.get_state`."""
+        return list(self._now.actions)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start an episode."""
+        prompt, info = self.env.reset(seed=seed, options=options)
+        if "credits" in info:
+            raise ValueError("a RewardWrapper is inside CompactContext; put it around, to pay for summaries")
+        if self.by == "agent":
+            prompt += COMPACT.fill(limit=self._mode.limit, at=self.at)
+        self._now = _Reading(prompt, prompt, self._count(prompt))
+        self._info = info
+        return prompt, self._seen(info["context"], "")
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+        """Play a reply, or continue from the summary that it is."""
+        now = self._now
+        reply = clean_text(action, MAX_REPLY_CHARS) if isinstance(action, str) else ""
+        start, end = self._summary_in(reply)
+        if end >= 0:
+            self._note(reply, 0.0)
+            written = self._mode.write_block(now.memory, reply[start:end]).shift(start)
+            now.memory.wrote(reply, written)
+            now.summaries += 1
+            now.prompt = now.first + SUMMARY.fill(summary=now.memory.text)
+            now.since = now.request = ""
+            now.tokens = self._count(now.prompt)
+            parts = [part for part in ("rewards", "events") if part in self._info]
+            self._info = {**self._info, **{part: dict.fromkeys(self._info[part], 0.0) for part in parts}}
+            return now.prompt, 0.0, False, False, self._seen("rewrite", "")
+        observation, reward, terminated, truncated, self._info = self.env.step(action)
+        self._note(reply, float(reward))
+        now.memory.wrote()
+        now.request = ""
+        feedback = self._info["feedback"]
+        if self._info["context"] == "rewrite":
+            now.first = now.prompt = observation
+            now.since, now.tokens = "", self._count(observation)
+        else:
+            now.tokens += self._count(reply + feedback)
+            if not (terminated or truncated):
+                feedback += COST.fill(tokens=now.tokens, at=self.at) if self.by == "agent" else ""
+                now.request = SUMMARIZE.fill(limit=self._mode.limit) if now.tokens >= self.at else ""
+            feedback += now.request
+            now.since += reply + feedback
+        info = self._seen(self._info["context"], feedback, over=terminated or truncated)
+        return now.prompt + now.since, float(reward), terminated, truncated, info
+
+    def _count(self, text: str) -> int:
+        return sum(self._mode.tokenizer.counts([text]))
+
+    def _note(self, reply: str, reward: float) -> None:
+        """Record a reply that was played, and the tokens that were read before it."""
+        now = self._now
+        now.actions.append(reply)
+        now.turn_rewards.append(reward)
+        now.tokens_read.append(now.tokens)
+
+    def _summary_in(self, reply: str) -> tuple[int, int]:
+        """Where in a reply the summary is, in characters; (0, -1) if the reply is for the environment."""
+        start = thought_end(reply)
+        if self._now.request:
+            return start, len(reply)
+        pair = first_pair(reply, "compact", start) if self.by == "agent" and self._now.since else None
+        if pair is None or reply[start : pair.start].strip() or reply[pair.end :].strip():
+            return 0, -1
+        return pair.start + len("<compact>"), pair.end - len("</compact>")
+
+    def _seen(self, context: str, feedback: str, over: bool = False) -> Info:
+        """The info with what the agent reads in place of what the environment shows."""
+        now, info = self._now, self._info
+        metrics = {**info["metrics"], "summaries": float(now.summaries) if over else 0.0}
+        if over and "prompt_tokens" in metrics:
+            metrics |= {"prompt_tokens": float(sum(now.tokens_read))}
+            metrics |= {"prompt_tokens_peak": float(max(now.tokens_read))}
+        return {
+            **info,
+            "turn": len(now.actions),
+            "context": context,
+            "feedback": feedback,
+            "turn_rewards": list(now.turn_rewards),
+            "metrics": metrics,
+            "privileged": self._privileged(over),
+        }
+
+    def _privileged(self, over: bool) -> LazyFields:
+        inner, now = self._info["privileged"], self._now
+        if not inner:
+            return LazyFields({})
+        first, summary, shown, request = now.first, now.memory.text, now.prompt + now.since, now.request
+        span, reply = now.memory.span, now.actions[-1] if now.actions else ""
+
+        def with_evidence(name: str) -> str:
+            # The environment's own prompt so far, which the evidence follows, has no summary.
+            evidence = str(inner[name]).removeprefix(str(inner["prompt_with_history"]))
+            return shown.removesuffix(request) + evidence + request
+
+        own = scoring_fields(
+            reply,
+            over,
+            summary,
+            lambda: first + SUMMARY.fill(summary=summary),
+            lambda: first + SUMMARY.fill(summary=""),
+            lambda: with_evidence("teacher_prompt"),
+            lambda: with_evidence("teacher_prompt_global"),
+        )
+        own |= {"memory_span": span and list(span), "reply": lambda: inner["reply"]}
+        del own["prompt_with_history"]
+        return LazyFields({**{name: lambda name=name: inner[name] for name in inner}, **own})

@@ -1,4 +1,4 @@
-"""Draw docs/images/view_*.png and compare_forest.png: reports in Chromium, and plots.
+"""Draw docs/images/view_*.png and compare_*.png: reports in Chromium, and plots.
 
 `python docs/screenshots.py runs/screenshots` first plays the runs that they show; the same command resumes.
 It needs the extras lm, plots and dev-browser.
@@ -23,7 +23,10 @@ READING = (
 )
 MEASURED = "--methods TAMTRL --scorer hf:smollm2-reader --task 24:48"
 MODEL = "--policy hf:smollm2-reader --max-new-tokens 192 --temperature"
-PAGE = "--env MemChunkQA-v0 --env-args tasks=world-test n_documents=20 --task 0:40 --samples 2"
+PAGE = (
+    "--env MemChunkQA-v0 --env-args tasks=world-test n_documents=20 chunk_size=700 --methods TAMTRL "
+    "--scorer lexical --task 0:40 --samples 2"
+)
 """As docs/compare.md does."""
 RUNS = {
     "reader/greedy": f"evaluate run {READING} {MEASURED} {MODEL} 0",
@@ -37,7 +40,9 @@ RUNS = {
         for policy in ("lexical", "random_text", "gold")
     },
 }
-FOREST = "evaluate compare page/lexical page/random_text page/gold --metrics success f1 format prompt_tokens"
+COMPARED = (
+    "evaluate compare page/lexical page/random_text page/gold --metrics success em f1 format prompt_tokens"
+)
 CURVED = " ".join(f"tutorial/{seed}/{run}" for run in ("tamtrl", "outcome") for seed in range(6))
 CURVES = f"view --curves {CURVED} --metrics success eval_success informative entropy --smooth 0.6"
 
@@ -103,8 +108,9 @@ def main() -> None:
             memenvs(f"{command} --out {run}", folder)
     tutorial = ["-m", "research.reproduce.tutorial", str(folder / "tutorial")]
     subprocess.run([sys.executable, *tutorial], cwd=IMAGES.parents[1], check=True)
-    memenvs(f"{FOREST} --out comparison", folder)
-    (IMAGES / "compare_forest.png").write_bytes((folder / "comparison" / "forest.png").read_bytes())
+    memenvs(f"{COMPARED} --out comparison", folder)
+    for name in ("forest", "turns"):
+        (IMAGES / f"compare_{name}.png").write_bytes((folder / "comparison" / f"{name}.png").read_bytes())
     memenvs(f"{CURVES} --out {IMAGES / 'view_curves.png'}", folder)
 
     sys.path.insert(0, str(IMAGES.parents[1] / "tests" / "support"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from memenvs.core.errors import one_line, unknown_name
 from memenvs.core.files import resolved
 from memenvs.credit import ATOL, RTOL, Array
 from memenvs.evaluation.log import EvaluatedRun, check_alike, read_runs
-from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis, write_page
+from memenvs.evaluation.plots import COLOURS, Pictures, new_figure, plain_axis, write_page
 from memenvs.evaluation.summary import (
     COUNTS,
     NORMAL,
@@ -28,6 +29,7 @@ from memenvs.evaluation.summary import (
     show_number,
     table_text,
 )
+from memenvs.evaluation.turns import TurnRow, draw_turns, turn_rows, turn_table
 from memenvs.rollout.names import policy_label
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
@@ -69,16 +71,38 @@ class PairedComparison:
         differences: differences by metric, and for each metric by run.
         tasks: number of tasks that every run finished.
         caption: what is compared, how, and which differences besides the policy were allowed, in sentences.
+        turns: what each turn earned and did with the evidence, for each run.
     """
 
     runs: tuple[EvaluatedRun, ...]
     differences: tuple[MetricDifference, ...]
     tasks: int
     caption: str
+    turns: tuple[TurnRow, ...] = ()
 
     def __str__(self) -> str:
-        """A Markdown table, with its caption above and the runs below."""
-        return f"{one_line(self.caption)}\n\n{self._table([], 'markdown')}"
+        """A sentence for each run, the caption, a Markdown table of the metrics, the runs and the turns."""
+        metrics = [row.metric for row in self.differences]
+        first = "success" if "success" in metrics else metrics[0]
+        lines = [self._headline(row) for row in self.differences if row.metric == first]
+        page = "\n".join([*map(one_line, lines), "", one_line(self.caption), "", self._table([], "markdown")])
+        folders = {run.name: run.folder for run in self.runs}
+        return page + ("\n" + "\n".join(turn_table(self.turns, folders)) + "\n" if self.turns else "")
+
+    def _headline(self, row: MetricDifference) -> str:
+        """A sentence on a run's difference in a metric, with the tasks on which the run is worse."""
+        base, after = (
+            next(run for run in self.runs if run.name == name).means[row.metric]
+            for name in (self.runs[0].name, row.run)
+        )
+        lower = [str(task) for task in sorted({*base} & {*after}) if after[task] < base[task] - ATOL]
+        named = f" (tasks {', '.join(lower[:10])}{', …' if len(lower) > 10 else ''})" if lower else ""
+        change = f"a difference of {row.difference.text('+')}"
+        return (
+            f"{row.run}: {row.metric} {show_number(row.mean)} against {show_number(row.baseline)} of "
+            f"{self.runs[0].name}, {change}; higher on {row.wins:,} tasks, equal on {row.ties:,}, lower on "
+            f"{row.losses:,}{named}."
+        )
 
     def latex(self) -> str:
         """A `tabular` with the rules of booktabs, with its caption and the runs below."""
@@ -87,18 +111,28 @@ class PairedComparison:
     def _table(self, notes: list[str], form: TableFormat) -> str:
         """The table with notes and a line on each run below it."""
         rows = list[list[str]]()
-        for row in self.differences:
-            if row.run == self.runs[1].name:
-                rows.append([row.metric, self.runs[0].name, show_number(row.baseline), "", "", ""])
-            counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
-            change = [show_number(row.difference.mean, "+"), row.difference.span()]
-            rows.append(["", row.run, show_number(row.mean), *change, counts])
+        for label, of_metric in self._merged().items():
+            rows.append([label, self.runs[0].name, show_number(of_metric[0].baseline), "", "", ""])
+            for row in of_metric:
+                counts = f"{row.wins:,}/{row.ties:,}/{row.losses:,}"
+                change = [show_number(row.difference.mean, "+"), row.difference.span()]
+                rows.append(["", row.run, show_number(row.mean), *change, counts])
         for run in self.runs:
             model = f" ({run.setting['model']})" if run.setting.get("model") else ""
             counts = f"{run.finished:,} episodes finished, {run.failed:,} failed"
             notes.append(f"- {run.name}: policy {policy_label(run.setting['policy'])}{model}; {counts}")
         columns = ["metric", "run", "mean", "difference", "95% interval", "win/tie/loss"]
         return table_text(columns, rows, notes, form)
+
+    def _merged(self) -> dict[str, list[MetricDifference]]:
+        """The rows of each metric, or of several in which all runs have the same numbers."""
+        names: dict[tuple[object, ...], list[str]] = {}
+        rows: dict[str, list[MetricDifference]] = {}
+        for row in self.differences:
+            rows.setdefault(row.metric, []).append(row)
+        for metric, of_metric in rows.items():
+            names.setdefault(tuple(row[1:] for row in of_metric), []).append(metric)
+        return {", ".join(equal): rows[equal[0]] for equal in names.values()}
 
     def draw(self) -> Any:
         """A forest plot: a panel for each metric, with a line at zero and the interval of each run as a bar.
@@ -111,35 +145,40 @@ class PairedComparison:
         Raises:
             ImportError: matplotlib is not installed.
         """
-        metrics = list(dict.fromkeys(row.metric for row in self.differences))
-        others = len(self.runs) - 1
-        figure = new_figure(7.0, len(metrics) * (others * 0.21 + 0.55) + 0.5)  # inches: a row, and the rest
-        axes = dict(zip(metrics, figure.subplots(len(metrics), squeeze=False)[:, 0], strict=True))
-        beyond = {row.metric for row in self.differences if max(abs(row.baseline), abs(row.mean)) > 1}
-        shares = [axis for metric, axis in axes.items() if metric not in COUNTS | beyond]
+        merged, others = self._merged(), len(self.runs) - 1
+        figure = new_figure(7.0, len(merged) * (others * 0.21 + 0.55) + 0.5)  # inches: a row, and the rest
+        axes = figure.subplots(len(merged), squeeze=False)[:, 0]
+        shares = [
+            axis
+            for axis, rows in zip(axes, merged.values(), strict=True)
+            if rows[0].metric not in COUNTS
+            and all(max(abs(row.baseline), abs(row.mean)) <= 1 for row in rows)
+        ]
         for axis in shares[1:]:
             axis.sharex(shares[0])
-        for metric, axis in axes.items():
+        for axis, (label, rows) in zip(axes, merged.items(), strict=True):
             axis.axvline(0, color="0.4", linewidth=0.8, zorder=0)
             plain_axis(axis, "x")
-            axis.set_title(metric, loc="left", fontsize=9)
+            axis.set_title(label, loc="left", fontsize=9)
             axis.set_yticks(range(others), [run.name for run in self.runs[1:]], fontsize=9, parse_math=False)
             axis.tick_params(axis="y", length=0)
             axis.set_ylim(others - 0.5, -0.5)
             axis.margins(x=0.08)
             axis.spines["left"].set_visible(False)
-        for k, row in enumerate(self.differences):
-            axis, y, (mean, low, high) = axes[row.metric], k % others, row.difference
-            axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
-            axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
             beside = {"transform": axis.get_yaxis_transform(), "va": "center", "fontsize": 8}
-            axis.text(1.02, y, row.difference.text("+"), **beside)
+            for y, row in enumerate(rows):
+                mean, low, high = row.difference
+                axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
+                axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
+                axis.text(1.02, y, row.difference.text("+"), **beside)
         title = f"Differences from {self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
         figure.suptitle(title, fontsize=10, parse_math=False)
         return figure
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write `comparison.md`, `comparison.json`, `forest.png` and `forest.svg`, as `write_page` does.
+        """Write `comparison.md`, `comparison.json`, `forest.png` and `.svg`, and `turns.png` and `.svg`.
+
+        The last two only where episodes have several turns; see `write_page`.
 
         Raises:
             OSError: a file cannot be written; with its path.
@@ -155,9 +194,12 @@ class PairedComparison:
             "differences": [
                 {**row._asdict(), "difference": row.difference._asdict()} for row in self.differences
             ],
+            "turns": [{**row._asdict(), "credit": row.credit._asdict()} for row in self.turns],
         }
-        picture = ("forest", "Forest plot of the differences", self.draw)
-        return write_page(folder, "comparison", str(self), numbers, picture)
+        pictures: Pictures = {"forest": ("Forest plot of the differences", self.draw)}
+        if self.turns:
+            pictures["turns"] = ("Credit by turn", partial(draw_turns, self.turns))
+        return write_page(folder, "comparison", str(self), numbers, pictures)
 
 
 @checked
@@ -225,7 +267,8 @@ def compare(runs: Sequence[str | Path], **options: Any) -> PairedComparison:
         f"paired by task: average@{samples} over {tasks_in_all:,} tasks{without}. 95% intervals over tasks. "
         "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
     )
-    return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, " ".join([caption, *allowed]))
+    whole = " ".join([caption, *allowed])
+    return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, whole, tuple(turn_rows(compared)))
 
 
 def paired_difference(metric: str, run: str, before: Array, after: Array) -> MetricDifference:

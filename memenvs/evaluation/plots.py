@@ -18,6 +18,10 @@ DASHES = ("solid", "dashed", "dashdot", "dotted")
 BAND = "lines: mean of the seeds; bands: from the lowest to the highest seed"
 
 
+Pictures = dict[str, tuple[str, Callable[[], Any]]]
+"""By the name of a figure's files its title, and what draws it."""
+
+
 def new_figure(width: float, height: float) -> Any:
     """An empty `matplotlib.figure.Figure`; its size in inches, to be shown at about 100 pixels an inch.
 
@@ -54,13 +58,9 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def write_page(
-    folder: str | Path,
-    name: str,
-    text: str,
-    numbers: Mapping[str, Any],
-    picture: tuple[str, str, Callable[[], Any]],
+    folder: str | Path, name: str, text: str, numbers: Mapping[str, Any], pictures: Pictures
 ) -> list[Path]:
-    """Write a text and a figure as a page, the numbers behind them, and the figure as `.png` and `.svg`.
+    """Write a text and figures as a page, the numbers behind them, and the figures as `.png` and `.svg`.
 
     Without matplotlib there are only the first two. What was written is shown on standard error.
 
@@ -69,7 +69,7 @@ def write_page(
         name: name of the files `NAME.md` and `NAME.json`.
         text: the page without the figure.
         numbers: for the JSON file.
-        picture: name of the figure's files, its title on the page, and what draws it.
+        pictures: by the name of a figure's files its title on the page, and what draws it.
 
     Returns:
         The paths of what was written.
@@ -77,21 +77,22 @@ def write_page(
     Raises:
         OSError: a file cannot be written; with its path.
     """
-    place, (drawing, title, draw) = Path(folder), picture
+    place = Path(folder)
     page, values = place / f"{name}.md", place / f"{name}.json"
-    pictures = [place / f"{drawing}.png", place / f"{drawing}.svg"]
     try:
-        figure = draw()
-        text += f"\n![{title}]({drawing}.png)\n"
+        figures = {drawing: draw() for drawing, (_, draw) in pictures.items()}
+        text += "".join(f"\n![{title}]({drawing}.png)\n" for drawing, (title, _) in pictures.items())
     except ImportError:
-        pictures = []
+        figures = {}
     write_text(page, text)
     write_json(values, dict(numbers))
-    for path in pictures:
-        save_figure(figure, path)
-    files = [page, values, *pictures]
+    files = [page, values]
+    for drawing, figure in figures.items():
+        for path in (place / f"{drawing}.png", place / f"{drawing}.svg"):
+            save_figure(figure, path)
+            files.append(path)
     show(f"{place}: {', '.join(path.name for path in files)}\n", sys.stderr)
-    if not pictures:
+    if not figures:
         fix = f"`{install_line('plots')}`"
         show(f"no plot was drawn, because matplotlib is missing: {fix}\n", sys.stderr)
     return files

@@ -170,8 +170,8 @@ class SignalFigures:
                 for row in self.by_value
             ],
         }
-        picture = ("signals", "Signals by step and by value", self.draw)
-        return write_page(folder, "signals", str(self), numbers, picture)
+        pictures = {"signals": ("Signals by step and by value", self.draw)}
+        return write_page(folder, "signals", str(self), numbers, pictures)
 
 
 @checked

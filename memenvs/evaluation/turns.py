@@ -1,0 +1,191 @@
+"""Runs turn by turn: what each turn earned, and what it did with the evidence.
+
+`memenvs evaluate compare RUN RUN` shows it below the metrics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import EPISODES, read_lines
+from memenvs.envs.passages import holds_answer
+from memenvs.evaluation.log import EvaluatedRun, pair_of
+from memenvs.evaluation.plots import line_style, new_figure, plain_axis
+from memenvs.evaluation.summary import Interval, bootstrap, markdown_table
+
+Fate = Literal["found", "kept", "lost", "wasted"]
+FATES: tuple[Fate, ...] = get_args(Fate)
+_SHOWN = 100  # characters of a document that say that it is there
+_MOST_ROWS = 8  # longer episodes are shown by ranges of turns
+
+
+def fates(episode: Episode) -> list[Fate | None]:
+    """What each turn did with the evidence, by the accepted answers in the memory.
+
+        lost:    an answer is not in the memory that was in it, or in evidence that the turn read
+        found:   an answer is new in the memory, or a search brought evidence that none had brought before
+        wasted:  the turn was a search that brought no new evidence
+        kept:    an answer is in the memory as before
+
+    Without a memory nothing is lost, since all that was read stays in the prompt. Yes and no are words of any
+    text, so they do not count as answers here.
+
+    Returns:
+        (K,) of the turns, None where a turn did none of these; empty where no answers are known.
+    """
+    first = _privileged(episode.turns[0].before) if episode.turns else {}
+    answers = [one for each in first.get("answers", ()) for one in each if one.lower() not in ("yes", "no")]
+    evidence = [text.partition("\n")[2] or text for text in first.get("evidence", ())]  # without titles
+
+    def held(texts: Iterable[str]) -> set[str]:
+        return {answer for answer in answers for text in texts if holds_answer([text], [[answer]])[0]}
+
+    def documents(text: str) -> set[str]:
+        return {document for document in evidence if document[:_SHOWN] in text}
+
+    found, before, brought = list[Fate | None](), set[str](), set[str]()
+    following = [str(turn.observation) for turn in episode.turns[1:]]
+    for turn, after in zip(episode.turns if answers else (), [*following, ""], strict=False):
+        rewrites, memory = turn.before.get("context") == "rewrite", _privileged(turn.info).get("memory") or ""
+        part = _privileged(turn.before).get("evidence_in_chunk")
+        feedback = turn.info.get("feedback") or (after if rewrites and part is None else "")
+        read = held(documents(str(turn.observation)) if part is None else part) if rewrites else set[str]()
+        now = held([memory]) if rewrites else before | held([feedback])
+        found_here = documents(feedback)
+        if (before | read) - now:
+            found.append("lost")
+        elif now - before or found_here - brought:
+            found.append("found")
+        elif feedback and after:
+            found.append("wasted")
+        else:
+            found.append("kept" if now else None)
+        before, brought = now, brought | found_here
+    return found
+
+
+class TurnRow(NamedTuple):
+    """A run's episodes at a turn, or in a range of turns.
+
+    Attributes:
+        turn: the first turn of the range, from 1.
+        last: its last turn.
+        run: name of the run.
+        credit: what such a turn earned: the mean over tasks, and its 95% interval.
+        fates: the share of these turns with each fate; empty where no turn has one.
+        costly: numbers in the file, from 0, of the failed episodes whose last lost or wasted turn is here.
+    """
+
+    turn: int
+    last: int
+    run: str
+    credit: Interval
+    fates: dict[Fate, float]
+    costly: tuple[int, ...]
+
+
+def turn_rows(runs: Sequence[EvaluatedRun]) -> list[TurnRow]:
+    """Every turn of the runs, or every range of turns, with a row for each run; none if all have one turn."""
+    played = [list(_turns(run)) for run in runs]
+    length = max((place + 1 for turns in played for _, place, *_ in turns), default=0)
+    width, rows = -(-length // _MOST_ROWS) if length > 12 else 1, list[TurnRow]()
+    for start in range(0, length if length > 1 else 0, width):
+        for run, turns in zip(runs, played, strict=True):
+            here = [turn for turn in turns if start <= turn.place < start + width]
+            if not here:
+                continue
+            earned: dict[int, list[float]] = {}
+            for turn in here:
+                earned.setdefault(turn.task, []).append(turn.credit)
+            credit = bootstrap([float(np.mean(values)) for values in earned.values()])
+            counts = Counter(turn.fate for turn in here)
+            shares = {
+                fate: counts[fate] / len(here) for fate in FATES if len(counts) > 1 or None not in counts
+            }
+            costly = tuple(sorted(turn.line for turn in here if turn.costly))
+            rows.append(TurnRow(start + 1, min(start + width, length), run.name, credit, shares, costly))
+    return rows
+
+
+def turn_table(rows: Sequence[TurnRow], folders: dict[str, Any]) -> list[str]:
+    """Rows as a Markdown table; below it how to open an episode that a turn cost, for each run."""
+    names = [fate for fate in FATES if any(row.fates.get(fate) for row in rows)]
+    body = []
+    for row in rows:
+        is_first = row.run == rows[0].run
+        label = f"{row.turn}" if row.turn == row.last else f"{row.turn} to {row.last}"
+        shares = [f"{row.fates[name]:.0%}" if row.fates else "" for name in names]
+        costs = [f"{len(row.costly):,}" if row.costly else ""] if names else []
+        body.append([label if is_first else "", row.run, row.credit.text(digits=2), *shares, *costs])
+    lines = markdown_table(
+        ["turn", "run", "credit, 95% interval", *names, *(["cost"] if names else [])], body
+    )
+    opened = []
+    for run, folder in folders.items():
+        worst = max((row for row in rows if row.run == run), key=lambda row: len(row.costly), default=None)
+        if worst and worst.costly:
+            place = f"turn {worst.turn}" + (f" to {worst.last}" if worst.last > worst.turn else "")
+            command = f"`memenvs view {folder} --terminal --episode {worst.costly[0]}`"
+            opened.append(f"- {run}: {place} cost {len(worst.costly):,} episodes, the first: {command}")
+    return [*lines, *([""] if opened else []), *opened]
+
+
+def draw_turns(rows: Sequence[TurnRow]) -> Any:
+    """The mean credit of each turn as a line for each run, with its interval as a band.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    figure = new_figure(7.0, 2.6)
+    axis = figure.subplots()
+    for k, run in enumerate(dict.fromkeys(row.run for row in rows)):
+        points = [(row.turn, *row.credit) for row in rows if row.run == run]
+        turns, means, lows, highs = np.array(points).T
+        style = line_style(k)
+        axis.plot(turns, means, marker="o", markersize=3.5, label=run, **style)
+        axis.fill_between(turns, lows, highs, color=style["color"], alpha=0.15, linewidth=0)
+    plain_axis(axis, "y")
+    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.set_xlabel("turn", fontsize=9)
+    axis.set_ylabel("credit, 95% interval", fontsize=9)
+    axis.legend(fontsize=9, frameon=False)
+    return figure
+
+
+class _Turn(NamedTuple):
+    """A turn of an evaluated episode: its task, its place from 0, the episode's line, and what it did."""
+
+    task: int
+    place: int
+    line: int
+    credit: float
+    fate: Fate | None
+    costly: bool
+
+
+def _turns(run: EvaluatedRun) -> Iterator[_Turn]:
+    """The turns of a run's finished episodes that have a credit."""
+    for number, (_, episode) in enumerate(read_lines(run.folder / EPISODES)):
+        task, sample = pair_of(episode)
+        if episode.error or task not in run.measured or sample >= run.setting["samples"]:
+            continue
+        labels = fates(episode) or [None] * len(episode.turns)
+        failed = episode.metrics.get("success", 1.0) <= 0
+        bad = max((k for k, fate in enumerate(labels) if fate in ("lost", "wasted")), default=-1)
+        for k, (credit, fate) in enumerate(zip(episode.turn_rewards, labels, strict=True)):
+            if not np.isnan(credit):
+                yield _Turn(task, k, number, credit, fate, failed and k == bad)
+
+
+def _privileged(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an info says to reward methods alone."""
+    fields: Mapping[str, Any] = info.get("privileged", {})
+    return fields

@@ -121,7 +121,7 @@ def compare(
 
     Args:
         runs: two or more folders that `evaluate run` or `evaluate suite` wrote, the baseline first.
-        out: folder for comparison.md, comparison.json and, with matplotlib, forest and turns as .png and .svg.
+        out: folder for comparison.md, comparison.json and, with matplotlib, two plots as .png and .svg.
         format: latex prints a tabular with the rules of booktabs.
     """
     separator = ""

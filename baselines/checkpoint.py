@@ -30,7 +30,7 @@ from memenvs.core.files import (
     write_json,
     write_text,
 )
-from memenvs.core.terminal import show
+from memenvs.core.terminal import say, show
 from memenvs.core.trackers import TrackerName, Trackers
 from memenvs.models.hf import HFPolicy
 
@@ -199,10 +199,10 @@ class TrainingLog:
             file.write(json.dumps(line) + "\n")
         self._trackers.log(step, rounded)
 
-    def show(self, line: str) -> None:
-        """Write a line to the error stream."""
+    def show(self, line: str, is_warning: bool = False) -> None:
+        """Write a line to the error stream; `--quiet` leaves the warnings."""
         if not self._quiet:
-            show(f"{line}\n", sys.stderr)
+            show(f"{line}\n", sys.stderr) if is_warning else say(line)
 
     def close(self, failed: bool = False) -> None:
         """End the trackers' runs; `failed` where an error ended the training."""

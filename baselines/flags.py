@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -43,7 +44,7 @@ def run_learner(
 
     Returns:
         The exit status: 2, and one line on standard error, for what is wrong before
-        the training begins, and for a full disk or a server that does not answer during it.
+        the training begins, and for a full disk or a server that does not answer during it; 130 after Ctrl-C.
     """
     prog = f"memenvs train {name}"
     try:
@@ -58,6 +59,10 @@ def run_learner(
         train(run, args)
     except (TrackerError, OSError) as error:
         return report_error(prog, error)
+    except KeyboardInterrupt:
+        resume = f"memenvs train --resume --out {shlex.quote(str(args.out))}"
+        sys.stderr.write(f"{prog}: interrupted; `{resume}` resumes from the newest checkpoint\n")
+        return 130
     return 0
 
 

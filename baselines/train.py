@@ -362,7 +362,7 @@ class Run:
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            self._log.show(f"{YELLOW}warning{RESET}: {text}")
+            self._log.show(f"{YELLOW}warning{RESET}: {text}", is_warning=True)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._sigterm = True

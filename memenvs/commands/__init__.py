@@ -9,8 +9,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from memenvs import __version__
 from memenvs.core.arguments import run_command
 from memenvs.core.errors import unknown_name
+from memenvs.core.progress import QUIET
 from memenvs.core.terminal import clean_streams, reader_may_stop, report_error, row, wrapped_help
 
 
@@ -27,6 +29,11 @@ class Command(NamedTuple):
     text: str
     place: str
     reads_words: bool = False
+
+    def load(self) -> Any:
+        """The function; ImportError if an extra that it needs is missing."""
+        module, _, name = self.place.partition(":")
+        return getattr(importlib.import_module(module), name)
 
 
 class CommandGroup(NamedTuple):
@@ -50,6 +57,10 @@ COMMANDS: Mapping[str, Command | CommandGroup] = {
     "list": Command(
         "list environments, task sets, rewards, policies and models",
         "memenvs.commands.list:show",
+    ),
+    "completion": Command(
+        "print a script that completes commands in bash, zsh or fish",
+        "memenvs.commands.completion:completion",
     ),
     "new": Command(
         "write an environment of your own to begin with, and its test", "memenvs.commands.new:new"
@@ -139,8 +150,15 @@ def console() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit status, or 2 and one line on standard error if it cannot be run."""
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    if "--quiet" in words:
+        words.remove("--quiet")
+        os.environ[QUIET] = "1"  # workers inherit it
     with reader_may_stop():
-        return _run("memenvs", COMMANDS, sys.argv[1:] if argv is None else argv)
+        if words[:1] == ["--version"]:
+            sys.stdout.write(f"memenvs {__version__}\n")
+            return 0
+        return _run("memenvs", COMMANDS, words)
 
 
 def _run(
@@ -161,10 +179,9 @@ def _run(
     prog = f"{prog} {name}"
     if isinstance(entry, CommandGroup):
         return _run(prog, entry.commands, rest, entry)
-    module, _, attribute = entry.place.partition(":")
     try:
-        function: Any = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:  # of an extra that the module needs
+        function = entry.load()
+    except ImportError as error:
         return report_error(prog, error)
     if entry.reads_words:
         status: int = function(words if group else rest)
@@ -193,6 +210,6 @@ def overview(
         "begin with:",
         f"  {example}",
         "",
-        f"`{prog} COMMAND --help` shows the options of a command.",
+        f"`{prog} COMMAND --help` shows the options of a command; --quiet hides its progress.",
     ]
     return wrapped_help("\n".join([*lines, ""]))

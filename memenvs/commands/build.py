@@ -295,14 +295,20 @@ def index(
     return [*lines, f"search it: retriever='{card.kind}:{out}'"]
 
 
+def sources_options() -> dict[str, Any]:
+    """What has the options of each source: a dataclass, or a function."""
+    task_sets = {name: TaskSetOptions[source.options] for name, source in SOURCES.items()}  # type: ignore[name-defined]
+    return {**task_sets, **_OTHERS}
+
+
 def main(argv: Sequence[str]) -> int:
     """Build what the first word names; return 0, or 2 after one line on standard error if it failed."""
     prog, name = "memenvs build", argv[0] if argv else "--help"
     if name in ("-h", "--help", "help"):
         sys.stdout.write(overview())
         return 0
-    if name not in (names := [*SOURCES, *_OTHERS]):
-        return report_error(prog, unknown_name("no source", name, names))
+    if name not in (kinds := sources_options()):
+        return report_error(prog, unknown_name("no source", name, kinds))
     started = time.perf_counter()
     try:
         if name in SOURCES:
@@ -310,11 +316,10 @@ def main(argv: Sequence[str]) -> int:
             about = f"{source.title[0].upper()}{source.title[1:]}."
             if source.files:
                 about += f" Files: {source.files}."
-            kind = TaskSetOptions[source.options]  # type: ignore[name-defined]
-            options = parse(kind, argv[1:], f"{prog} {name}", about=about)
+            options = parse(kinds[name], argv[1:], f"{prog} {name}", about=about)
             build, out = partial(_build_tasks, name, options), options.out
         else:
-            build = parse(_OTHERS[name], argv[1:], f"{prog} {name}")
+            build = parse(kinds[name], argv[1:], f"{prog} {name}")
             out = build.keywords["out"]
         with path_in_errors(out):
             lines = build()

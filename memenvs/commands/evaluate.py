@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
-from memenvs.core.terminal import RED, RESET, show, show_page
+from memenvs.core.terminal import RED, RESET, show, show_json, show_page
 from memenvs.evaluation.compare import CompareOptions
 from memenvs.evaluation.run import EvaluationSettings, evaluate
 from memenvs.evaluation.suite import (
@@ -27,6 +27,7 @@ from memenvs.wrappers.registry import read_methods
 def run(
     *,
     task: str = ":",
+    json: bool = False,
     environment: EnvOptions,
     policy: PolicyOptions,
     models: ModelOptions,
@@ -46,6 +47,7 @@ def run(
 
     Args:
         task: task numbers and ranges, such as 0:100 or 7 or 3,5,90:; by default all.
+        json: print the results as JSON.
 
     Returns:
         0; 1 if an episode failed.
@@ -62,7 +64,10 @@ def run(
         scorer=policy.scorer,
         **vars(evaluation),
     )
-    show_page(str(summary))
+    if json:
+        show_json(summary.to_json())
+    else:
+        show_page(str(summary))
     if not summary.failed:
         return 0
     again = "the same command plays them again"

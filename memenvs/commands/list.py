@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 import memenvs  # noqa: F401  # registers the environments
 from memenvs.core.arguments import (
+    REQUIRED,
     Parameter,
     described,
     env_parameters,
@@ -27,7 +28,7 @@ from memenvs.core.errors import near_names, unknown_name
 from memenvs.core.files import CARD, TASKS, read_json
 from memenvs.core.optional import import_object
 from memenvs.core.terminal import show as write
-from memenvs.core.terminal import terminal_width
+from memenvs.core.terminal import show_json, terminal_width
 from memenvs.data import bundled, bundled_names
 from memenvs.models.packaged import AGENT, MODELS, shipped_agents
 from memenvs.rollout.names import POLICIES
@@ -93,7 +94,7 @@ class Entry(NamedTuple):
         return " ".join(self.text.strip().partition("\n\n")[0].split())
 
 
-def show(name: str = "", /) -> None:
+def show(name: str = "", /, *, json: bool = False) -> None:
     """List what is chosen by name: all names, a group with arguments and defaults, or one entry.
 
     Examples:
@@ -104,22 +105,34 @@ def show(name: str = "", /) -> None:
     Args:
         name: a group (environments, tasks, levels, metrics, rewards, scorers, policies, models), or an entry,
             such as MemChunkQA-v0, TAMTRL or em, which is shown with its whole documentation.
+        json: print a JSON array of objects with kind, name, summary and arguments.
     """
-    if not name:
-        write(overview())
-        return
     group = [word for word, (kind, _) in _GROUPS.items() if name.lower() in (word, kind, f"{kind}s")]
-    if group:
-        write(summaries(group[0]))
+    if (not name or group) and not json:
+        write(summaries(group[0]) if group else overview())
         return
-    same = [entry for entry in entries() if entry.name.lower() == name.lower()]
+    wanted = [
+        entry
+        for entry in entries()
+        if not name or entry.name.lower() == name.lower() or (group and entry.kind == _GROUPS[group[0]][0])
+    ]
     try:
-        write("\n".join(map(whole, same or [_environment(name)])))
+        wanted = wanted or [_environment(name)]
+        if json:
+            show_json([_plain(entry) for entry in wanted])
+        else:
+            write("\n".join(map(whole, wanted)))
     except gym.error.NameNotFound:
         near = near_names(name, (entry.name for entry in entries()))
         raise ValueError(unknown_name("no entry and no group", name, [*near, *_GROUPS])) from None
     except (gym.error.Error, ImportError) as error:
         raise ValueError(f"no entry {name!r}: {error}") from error
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    """An entry for other programs; an argument without a default is null."""
+    arguments = {p.name: None if p.default is REQUIRED else p.default for p in entry.arguments() or ()}
+    return {"kind": entry.kind, "name": entry.name, "summary": entry.summary, "arguments": arguments}
 
 
 def entries() -> Iterator[Entry]:

@@ -59,8 +59,9 @@ def run_command(command: Callable[..., Any], argv: Sequence[str], prog: str) -> 
         return 0
     except USER_ERRORS as error:
         return report_error(prog, error)
-    except KeyboardInterrupt:
-        sys.stderr.write(f"{prog}: interrupted\n")
+    except KeyboardInterrupt as interruption:
+        done = f"; {interruption}" if str(interruption) else ""
+        sys.stderr.write(f"{prog}: interrupted{done}\n")
         return 130
 
 

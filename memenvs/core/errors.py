@@ -24,6 +24,10 @@ class ServerError(ConnectionError):
     """A server did not answer, or not in its protocol."""
 
 
+class Unreachable(ServerError):
+    """Nothing answers at an address, or not in time."""
+
+
 class RequestRefused(ServerError, ValueError):
     """A server answered with an HTTP status that another try would not change.
 

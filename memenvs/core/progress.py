@@ -10,6 +10,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+QUIET = "MEMENVS_QUIET"
+"""The variable that hides progress, which `--quiet` sets."""
 DELAY = 1.0
 """Seconds until a bar appears."""
 SAY_EVERY = 30.0
@@ -36,8 +38,8 @@ class Progress:
     def __init__(self, total: int, label: str, *, done: int = 0, leave: bool = False) -> None:
         from tqdm import tqdm  # slow: it loads importlib.metadata, and a list of names shows no bar
 
-        self._is_first = os.environ.get("RANK", "0") == "0"
-        disable = None if self._is_first else True  # None: off where there is no terminal
+        self._is_shown = os.environ.get("RANK", "0") == "0" and not os.environ.get(QUIET)
+        disable = None if self._is_shown else True  # None: off where there is no terminal
         self._bar = tqdm(total=total, initial=done, desc=label, delay=DELAY, leave=leave, disable=disable)
         self._total, self._label, self._done = total, label, done
         self._counts: dict[str, int] = {}
@@ -46,12 +48,12 @@ class Progress:
     def add(self, items: int = 1, **counts: int) -> None:
         """Count items as done, and show other counts beside them."""
         self._done += items
-        self._counts = counts
-        self._bar.set_postfix(counts, refresh=not items and self._bar.format_dict["elapsed"] > DELAY)
+        self._counts |= counts
+        self._bar.set_postfix(self._counts, refresh=not items and self._bar.format_dict["elapsed"] > DELAY)
         self._bar.update(items)
 
     def __enter__(self) -> Progress:
-        if self._bar.disable and self._is_first:
+        if self._bar.disable and self._is_shown:
             threading.Thread(target=self._say_lines, daemon=True).start()
         return self
 

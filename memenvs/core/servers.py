@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from memenvs.core.address import Address
 from memenvs.core.data import Count, checked
-from memenvs.core.errors import RequestRefused, ServerError, error_line, one_line
+from memenvs.core.errors import RequestRefused, ServerError, Unreachable, error_line, one_line
 from memenvs.core.optional import require
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class HTTPClient:
         where = self.url + path
         connections = self._connections()
         target = self._base.copy_with(path=self._base.path.rstrip("/") + path)
-        last, wait = "", 0.0
+        last, wait, kind = "", 0.0, ServerError
         for attempt in range(self._tries):
             if attempt:
                 time.sleep(max(wait, min(self._pause * 2 ** (attempt - 1), MAX_PAUSE)))
@@ -150,8 +150,9 @@ class HTTPClient:
             try:
                 response = connections.http.request(method, target, json=fields)
             except (httpx.HTTPError, httpx.StreamError) as error:
-                last = self._address.hide(error_line(error), self._key)
+                last, kind = self._address.hide(error_line(error), self._key), Unreachable
                 continue
+            kind = ServerError
             content = response.content
             answer, fault = _parsed(content)
             status, name = self._verdict(response, answer)
@@ -171,7 +172,7 @@ class HTTPClient:
                 fix = ""
             wait = _seconds(response.headers)
             wait = min(wait, LONGEST_WAIT) if wait > 0 else 0.0  # a server may say NaN
-        raise ServerError(
+        raise kind(
             f"no answer from {where} in {self._tries} tries over {time.monotonic() - began:.1f} s "
             f"(last: {last})" + (f"; {fix}" if fix else "")
         )

@@ -16,8 +16,11 @@ from collections.abc import Iterator
 from traceback import format_exception
 from typing import Any, TextIO
 
+import msgspec
+
 from memenvs.core.address import without_secrets
 from memenvs.core.errors import one_line, printable
+from memenvs.core.progress import QUIET
 
 BOLD, DIM, RED, GREEN, YELLOW, RESET = (f"\x1b[{code}m" for code in (1, 2, 31, 32, 33, 0))
 _WORDS = re.compile(r"""(?:--\S+ (?!-))?(?:'[^']*'|"[^"]*"|\S)+""")  # an option with its first value is one
@@ -86,10 +89,21 @@ def show(text: str, file: TextIO | None = None, *, wrap: bool = True) -> None:
     file.flush()
 
 
+def say(line: str) -> None:
+    """Write a line about how work goes to standard error, unless `--quiet` hides progress."""
+    if not os.environ.get(QUIET):
+        show(f"{line}\n", sys.stderr)
+
+
 def show_page(page: str) -> None:
     """Write Markdown to standard output; on a terminal its tables are columns, and its lines are wrapped."""
     page = printable(page)
     show(in_columns(page, terminal_width()) if sys.stdout.isatty() else page, wrap=False)
+
+
+def show_json(value: Any) -> None:
+    """Write plain data to standard output as indented JSON; what JSON cannot hold becomes a text."""
+    show(f"{msgspec.json.format(msgspec.json.encode(value, enc_hook=str)).decode()}\n", wrap=False)
 
 
 def terminal_width(otherwise: int = 88) -> int:

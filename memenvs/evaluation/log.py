@@ -57,7 +57,7 @@ class RunLog:
         self._unused: Path | None = None  # a folder that was made here and has no episode yet
         self._writer: EpisodeWriter | None = None
         self._open = contextlib.ExitStack()
-        self._folder, self._setting = folder, setting
+        self.folder, self._setting = folder, setting
         if folder is None:
             return
         other = (
@@ -93,11 +93,11 @@ class RunLog:
 
     def write_results(self, task: str, summary: Summary) -> None:
         """Write what the run came to, where there is a folder; `task` says which tasks it is about."""
-        if self._folder:
+        if self.folder:
             results = {"setting": self._setting, "task": task, **summary.to_json()}
-            write_json(self._folder / RESULTS, results)
-            write_text(self._folder / TABLE, str(summary))
-            write_json(self._folder / COST, dict(summary.cost))
+            write_json(self.folder / RESULTS, results)
+            write_text(self.folder / TABLE, str(summary))
+            write_json(self.folder / COST, dict(summary.cost))
 
     def close(self) -> None:
         """Close the file and release the folder; a new folder without an episode is removed."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from memenvs.core.episode_file import with_spans
 from memenvs.core.files import json_sha256, path_in_errors
 from memenvs.core.processes import Workers, map_jobs
 from memenvs.core.progress import Progress
+from memenvs.core.terminal import say
 from memenvs.core.trackers import TrackerName, Trackers, check_clients
 from memenvs.evaluation.log import Pair, RunLog, pair_of, read_tasks, show_tasks
 from memenvs.evaluation.summary import Summary, summarise
@@ -137,15 +137,16 @@ def evaluate(
     of_env = {"env": env if isinstance(env, str) else str(first), "env_args": dict(env_args or {})}
     setting = {**of_env, **_rest_of_setting(inner, chosen, methods, scorer, how.seed)}
 
-    def play(missing: Sequence[Pair]) -> Generator[Episode, None, None]:
+    def play(missing: Sequence[Pair], progress: Progress) -> Generator[Episode, None, None]:
         if how.workers == 1:
-            return Player(make, first, chosen, methods, scorer, how.seed, how.concurrency).play_all(missing)
+            player = Player(make, first, chosen, methods, scorer, how.seed, how.concurrency)
+            return player.play_all(missing, progress)
         if not (isinstance(env, str) and isinstance(policy, str)):
             raise ValueError(
                 f"workers={how.workers} needs the names of an environment and a policy; give them"
             )
         # With its secrets, such as the key in an address, since the workers ask the same servers.
-        return _play_in_workers({**setting, "policy": policy}, missing, options, how)
+        return _play_in_workers({**setting, "policy": policy}, missing, options, how, progress)
 
     folder = Path(how.out) if how.out else None
     public = without_secrets(setting)  # which is written and shown
@@ -153,7 +154,7 @@ def evaluate(
     with (
         path_in_errors(how.out),
         contextlib.closing(RunLog(folder, public, texts=how.texts)) as log,
-        Trackers(how.track, folder or Path(), public, len(log.episodes), _say) as trackers,
+        Trackers(how.track, folder or Path(), public, len(log.episodes), say) as trackers,
     ):
         _play_missing(log, pairs, play)
         kept = [log.episodes[pair] for pair in pairs]
@@ -182,30 +183,34 @@ def _rest_of_setting(
 
 
 def _play_missing(
-    log: RunLog, pairs: Sequence[Pair], play: Callable[[Sequence[Pair]], Generator[Episode, None, None]]
+    log: RunLog,
+    pairs: Sequence[Pair],
+    play: Callable[[Sequence[Pair], Progress], Generator[Episode, None, None]],
 ) -> None:
-    """Play the pairs that a log lacks, and keep each episode as it ends."""
+    """Play the pairs that a log lacks, and keep each episode as it ends.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; it says how many episodes are done.
+    """
     missing = [pair for pair in pairs if pair not in log.episodes]
     done, failed = len(pairs) - len(missing), 0
     started = time.monotonic()
+    progress = Progress(len(pairs), "episodes", done=done, leave=True)
     # Loads the model, whose errors come before the line below.
-    episodes = play(missing) if missing else None
-    _say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
+    episodes = play(missing, progress) if missing else None
+    say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
     if episodes is None:
         return
-    with (
-        contextlib.closing(episodes),
-        Progress(len(pairs), "episodes", done=done, leave=True) as progress,
-    ):
-        for episode in episodes:
-            log.keep(episode)
-            failed += bool(episode.error)
-            progress.add(failed=failed)
+    try:
+        with contextlib.closing(episodes), progress:
+            for episode in episodes:
+                log.keep(episode)
+                done, failed = done + 1, failed + bool(episode.error)
+                progress.add(0, failed=failed)
+    except KeyboardInterrupt:
+        resume = "the same command resumes" if log.folder else "with --out the same command would resume"
+        raise KeyboardInterrupt(f"{done:,} of {len(pairs):,} episodes are done; {resume}") from None
     log.seconds += time.monotonic() - started
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
 
 
 class Player:
@@ -233,20 +238,24 @@ class Player:
             rng=lambda episode: policy_rng(seed, pair_of(episode)),
         )
 
-    def play(self, pairs: Iterable[Pair]) -> Generator[Episode, None, None]:
-        """The episodes of pairs as they end."""
-        for (episode,) in self._loop.play([planned(self._seed, pair)] for pair in pairs):
+    def play(self, pairs: Iterable[Pair], progress: Progress | None = None) -> Generator[Episode, None, None]:
+        """The episodes of pairs as they end; `progress` counts them, and replies."""
+        for (episode,) in self._loop.play(([planned(self._seed, pair)] for pair in pairs), progress):
             completed(episode)
             yield with_spans(episode, self._model) if hasattr(self._model, "spans") else episode
 
-    def play_all(self, pairs: Iterable[Pair]) -> Generator[Episode, None, None]:
+    def play_all(self, pairs: Iterable[Pair], progress: Progress) -> Generator[Episode, None, None]:
         """The same, and then close the environments, and warn of what an endpoint's replies have shown."""
         with contextlib.closing(self._loop):
-            yield from self.play(pairs)
+            yield from self.play(pairs, progress)
 
 
 def _play_in_workers(
-    setting: Mapping[str, Any], pairs: Sequence[Pair], options: ModelOptions | None, how: EvaluationSettings
+    setting: Mapping[str, Any],
+    pairs: Sequence[Pair],
+    options: ModelOptions | None,
+    how: EvaluationSettings,
+    progress: Progress,
 ) -> Generator[Episode, None, None]:
     """The episodes of pairs as the processes that play them give them back."""
     run = {**setting, "options": asdict(options or ModelOptions()), "concurrency": how.concurrency}
@@ -255,6 +264,7 @@ def _play_in_workers(
     play = functools.partial(_play_job, json.dumps(run))
     with contextlib.closing(map_jobs(play, jobs, how.workers, gpu=on_gpu)) as batches:
         for batch in batches:
+            progress.add(len(batch))
             yield from batch
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from memenvs.core.arguments import check_arguments, env_parameters
 from memenvs.core.data import Count, checked, convert
 from memenvs.core.errors import unknown_name
 from memenvs.core.files import cache_folder, read_json, sha256, write_json
+from memenvs.core.terminal import say
 from memenvs.evaluation.compare import PairedComparison, compare
 from memenvs.evaluation.run import evaluate
 from memenvs.evaluation.summary import Interval, TableFormat, table_text
@@ -174,7 +174,7 @@ def play_suite(
             folder = cache / f"{version}-{folder_of(part.name)}"
             _build_tasks(part, folder, how.source, build)
             env_args["tasks"] = str(folder)
-        sys.stderr.write(f"{part.name}\n")
+        say(part.name)
         summary = evaluate(
             part.env,
             _player(how.policy, part.env, env_args),
@@ -242,7 +242,7 @@ def _player(policy: str, env: str, env_args: Mapping[str, Any]) -> str:
         try:
             make_policy(policy, example)
         except ValueError:
-            sys.stderr.write(f"{policy} has no rules for {env}, and plays as silent does\n")
+            say(f"{policy} has no rules for {env}, and plays as silent does")
             return "silent"
     return policy
 

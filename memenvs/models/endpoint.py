@@ -18,7 +18,7 @@ import numpy as np
 from memenvs.core.data import is_whole
 from memenvs.core.env import Info, env_name, text_env_of
 from memenvs.core.episode import Episode, Ids, Reply
-from memenvs.core.errors import ServerError
+from memenvs.core.errors import ServerError, Unreachable
 from memenvs.core.servers import OpenAIClient
 from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import thought_end
@@ -82,6 +82,8 @@ def served_models(client: OpenAIClient) -> list[str]:
     """
     try:
         return client.get("/models", lambda answer: [str(entry["id"]) for entry in answer["data"]])
+    except Unreachable:
+        raise
     except ServerError as error:
         raise ServerError(
             f"{client.url} does not list its models ({error}); give the model's name"
@@ -92,9 +94,14 @@ def served_window(client: OpenAIClient, model: str) -> int | None:
     """Tokens of prompt and reply together of a model that is served (vLLM); None where no one says it.
 
     An adapter has the window of its base model.
+
+    Raises:
+        Unreachable: nothing answers at the address.
     """
     try:
         served = client.get("/models", lambda answer: {entry["id"]: entry for entry in answer["data"]})
+    except Unreachable:
+        raise
     except ServerError:
         return None
     entry = served.get(model) or {}

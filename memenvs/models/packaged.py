@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from memenvs.core.files import (
     write_sealed,
 )
 from memenvs.core.optional import install_line, require
+from memenvs.core.terminal import say
 from memenvs.data import bundled, bundled_names
 
 ADAPTER = "adapter_config.json"  # peft's file in the folder of a LoRA adapter
@@ -108,9 +108,9 @@ def resolve(model: Any) -> Any:
     cache.mkdir(parents=True, exist_ok=True)
     with lock_file(cache / f".{folder.name}.lock", wait=True):
         if not _is_whole(folder):  # another process may have made it while this one waited
-            sys.stderr.write(
+            say(
                 f"converting {packaged.title} into {folder}, once; it takes about half a minute and 300 MB "
-                f"({CACHE} names another folder)\n"
+                f"({CACHE} names another folder)"
             )
             with whole_folder(folder) as fresh:
                 _convert(packaged, file, fresh)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,6 +19,7 @@ from memenvs.core.files import check_written, read_json, reserve, whole_file, wr
 from memenvs.core.optional import require
 from memenvs.core.processes import map_on_ray
 from memenvs.core.progress import Progress
+from memenvs.core.terminal import say
 from memenvs.retrieval.corpus import Corpus, CorpusRetriever
 from memenvs.retrieval.encoder import PrefixedEncoder, encode_passages, load_encoder
 from memenvs.retrieval.index import open_index_folder
@@ -245,7 +245,7 @@ def encode_corpus(
                     reserve(file, fresh.stat().st_size)
         vectors = np.lib.format.open_memmap(partial, "r+")
         if done:
-            sys.stderr.write(f"{len(corpus):,} passages: {done:,} kept, {len(corpus) - done:,} to encode\n")
+            say(f"{len(corpus):,} passages: {done:,} kept, {len(corpus) - done:,} to encode")
         with Progress(len(corpus), "passages", done=done, leave=True) as progress:
             chunks = list(_chunks(corpus.lengths(), done))
             texts = ([corpus.passage(row).contents for row in rows.tolist()] for rows in chunks)

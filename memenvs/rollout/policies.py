@@ -362,7 +362,9 @@ def _endpoint(place: str, options: ModelOptions) -> PolicySpec:
     def make(env: gym.Env[Any, Any]) -> tuple[Policy, None]:
         if not isinstance(env.unwrapped, TextEnv):  # whose observations may have pictures
             check_text_observations(env)
-        kind(env)  # raises here, not in the first episode, where it needs tools that there are not
+        # these raise here, not in the first episode, where nothing answers or there are no tools to call
+        served_window(client, body["model"])
+        kind(env)
         return EndpointPolicy(client, body, kind, **opening), None
 
     return PolicySpec(setting, make)
@@ -382,7 +384,7 @@ def _token_endpoint(
     tokens = load_chat_tokens(name, options.chat_args, options.split_special_tokens)
     stop = list(options.stop or saved_settings(name).get("stop", ()))
     fields = {name: value for name, value in body.items() if name not in _OF_TOKENS}
-    endpoint = TokenEndpoint(client, tokens, fields, stop, served_window(client, body["model"]))
+    endpoint = TokenEndpoint(client, tokens, fields, stop)
     endpoint.opening = [(message["role"], message["content"]) for message in opening.get("opening", ())]
 
     def reply(request: Request) -> Reply:
@@ -399,7 +401,12 @@ def _token_endpoint(
         **asdict(tokens.settings),
     }
     setting |= {"max_new_tokens": options.max_new_tokens, **opening}
-    return PolicySpec(setting, lambda env: (ThreadPolicy(reply, endpoint.watch), endpoint))
+
+    def make(env: gym.Env[Any, Any]) -> tuple[Policy, TokenPolicy]:
+        endpoint.window = served_window(client, body["model"])  # raises here, where nothing answers
+        return ThreadPolicy(reply, endpoint.watch), endpoint
+
+    return PolicySpec(setting, make)
 
 
 class _ExampleTurn(msgspec.Struct):

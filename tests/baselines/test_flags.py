@@ -10,7 +10,9 @@ pytest.importorskip("tyro")
 import memenvs
 from memenvs.baselines import grpo
 from memenvs.baselines.advantages import read_comparison
+from memenvs.baselines.args import GRPOArgs
 from memenvs.baselines.flags import main as learn
+from memenvs.baselines.flags import run_learner
 from memenvs.commands import main
 
 
@@ -157,6 +159,15 @@ def without_torch(monkeypatch):
     for name in [name for name in sys.modules if name.startswith(("memenvs.baselines", "memenvs.models"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
+
+
+def test_ctrl_c_names_the_command_that_resumes(tmp_path, capsys):
+    def train(run, args):
+        raise KeyboardInterrupt
+
+    flags = ["--model", "nowhere", "--env", "MemSokoban-v0", "--out", str(tmp_path / "run")]
+    assert run_learner(GRPOArgs, lambda args: None, train, flags, "grpo") == 130
+    assert f"`memenvs train --resume --out {tmp_path / 'run'}`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("learner", ["grpo", "mt_ppo", "sft", "distill", "prm"])

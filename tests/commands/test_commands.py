@@ -1,6 +1,7 @@
 """`memenvs COMMAND`: the overview, how options are parsed, errors, and the list."""
 
 import itertools
+import json
 import os
 import re
 import shlex
@@ -163,6 +164,53 @@ def test_the_installed_script_finds_a_module_of_the_working_folder(tmp_path):
     run_commands(
         "$ memenvs play --env mine:Mine-v0 --policy mine:reply --methods mine:Pay", tmp_path, in_process=False
     )
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"memenvs {memenvs.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("memenvs eval", "evaluate"),
+        ("memenvs evaluate comp", "compare"),
+        ("memenvs evaluate run --conc", "--concurrency"),
+        ("memenvs build texts --quest", "--questions"),
+        ("memenvs train grpo --group-s", "--group-size"),
+    ],
+)
+def test_bash_completes_commands_and_options(words, completed, capsys, tmp_path):
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "memenvs.bash").write_text(capsys.readouterr().out)
+    typed = words.split()
+    code = f"""
+        source {tmp_path / "memenvs.bash"}
+        COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; COMP_LINE="{words}"; COMP_POINT=${{#COMP_LINE}}
+        complete -p memenvs | sed 's/.*-F //; s/ .*//' > {tmp_path / "name"}
+        $(cat {tmp_path / "name"}) memenvs {typed[-1]} {typed[-2]}
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
+    assert completed in done.stdout.split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_a_script_too(shell, capsys):
+    assert main(["completion", shell]) == 0
+    assert "concurrency" in capsys.readouterr().out
+
+
+def test_the_list_can_be_read_by_programs(capsys):
+    assert listing(["--json"]) == 0
+    entries = json.loads(capsys.readouterr().out)
+    assert {"MemChunkQA-v0", "TAMTRL", "em", "gold"} <= {entry["name"] for entry in entries}
+    assert listing(["metrics", "--json"]) == 0
+    assert {entry["kind"] for entry in json.loads(capsys.readouterr().out)} == {"metric"}
+    assert listing(["MemSokoban-v0", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["arguments"]["max_actions"] == 3
 
 
 def test_the_module_of_the_builders_is_the_command_build():

@@ -1,6 +1,7 @@
 """`memenvs evaluate run`: what is averaged, kept, resumed and refused."""
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from json_stub import JSONStub
 from memenvs import collect
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.episode_file import read_episodes
+from memenvs.core.progress import Progress
 from memenvs.evaluation.log import Pair, read_tasks
 from memenvs.evaluation.run import evaluate, planned, policy_rng
 from memenvs.evaluation.summary import bootstrap, metric_interval, summarise
@@ -272,7 +274,7 @@ def test_means_and_cost_go_to_trackers_at_the_number_of_episodes(tmp_path, monke
     assert "give --out" in capsys.readouterr().err
 
 
-def test_an_interrupted_run_keeps_its_episodes(monkeypatch, tmp_path):
+def test_an_interrupted_run_keeps_its_episodes(monkeypatch, tmp_path, capsys):
     answered, calls = TurnPolicy.replies, []
 
     def interrupted(self, requests):
@@ -285,6 +287,35 @@ def test_an_interrupted_run_keeps_its_episodes(monkeypatch, tmp_path):
     arguments = (*TOOL, "--policy", "gold", "--task", "0:4", "--concurrency", "2")
     assert run(*arguments, out=tmp_path) == 130
     assert len(lines(tmp_path)) == 2
+    assert "2 of 4 episodes are done; the same command resumes" in capsys.readouterr().err
+
+
+def test_progress_moves_with_every_reply(monkeypatch, tmp_path):
+    counts, add = [], Progress.add
+    monkeypatch.setattr(
+        Progress, "add", lambda bar, n=1, **more: counts.append((n, more)) or add(bar, n, **more)
+    )
+    assert run(*TOOL, "--policy", "gold", "--task", "0:2", "--concurrency", "2", out=tmp_path) == 0
+    assert [(n, more["replies"]) for n, more in counts if "replies" in more] == [(0, 2), (2, 4)]
+
+
+def test_a_quiet_run_says_only_its_results_also_as_json(monkeypatch, capsys):
+    monkeypatch.setenv("MEMENVS_QUIET", "")  # which is put back at the end
+    assert run(*TOOL, "--policy", "gold", "--task", "0:2", "--quiet", "--json") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert json.loads(said.out)["metrics"]["success"]["mean"] == 1.0
+
+
+@pytest.mark.parametrize("named", [[], ["--model", "m"]])
+def test_a_server_that_is_not_there_ends_the_run_before_its_first_episode(named, tmp_path, capsys, quick):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    arguments = (*TOOL, "--policy", f"openai:{address}", "--tries", "1", *named)
+    assert run(*arguments, out=tmp_path / "run") == 2
+    assert address in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_episodes_that_failed_are_played_again(chat, tmp_path, quick):

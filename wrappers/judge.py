@@ -12,7 +12,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,17 +236,22 @@ class Judge(ScoreMethod):
     def _client(self, key: str | None) -> OpenAIClient:
         return OpenAIClient(self.url, timeout=self.timeout, tries=self.tries, key=key)
 
-    def _judge(self, episode: Episode) -> list[Score]:
+    def prompt(self, episode: Episode) -> str:
+        """What the judge is asked about an episode.
+
+        Raises:
+            ValueError: the episode's type of question has no rule in the rubric.
+        """
         last, template = episode.turns[-1], self._prompts[USER]
         if self.rubric == "longmemeval":
             task = str(last.info.get("task", ""))
             if (kind := task.partition("/")[0]) not in LONGMEMEVAL:
-                return _unscored(None, f"unknown type: task {task!r} is not one of LongMemEval")
+                raise ValueError(f"unknown type: task {task!r} is not one of LongMemEval")
             special = "abstention" if task.endswith("_abs") else LONGMEMEVAL[kind]
             template = self._prompts[special]
         privileged = last.info["privileged"]
         reply = last.action[thought_end(last.action) :]
-        prompt = template.fill(
+        return template.fill(
             transcript=transcript(episode, MAX_CHARS),
             first_prompt=excerpt(observation_text(episode.turns[0].observation), MAX_CHARS),
             question=privileged.get("question", ""),
@@ -254,13 +259,28 @@ class Judge(ScoreMethod):
             reference=json.dumps(privileged.get("answers"), ensure_ascii=False),
             turns=len(episode.turns),
         )
+
+    def _judge(self, episode: Episode) -> list[Score]:
         count = len(episode.turns) if self.level == "turn" else None
+        try:
+            prompt = self.prompt(episode)
+        except ValueError as error:
+            return _unscored(None, str(error))
         try:
             return self.ask(
                 prompt, lambda verdict: read_verdict(verdict, count, self._low, whole=self._whole)
             )
         except ServerError as error:
             return _unscored(count, f"endpoint: {error}")
+
+
+def judge_tokens(
+    methods: Iterable[object], episodes: Sequence[Episode], count: Callable[[str], int]
+) -> tuple[float, float]:
+    """The tokens of an episode that the judges among some methods read, the mean, and write at most."""
+    judges = [method for method in methods if isinstance(method, Judge)]
+    read = sum(count(judge.prompt(episode)) for judge in judges for episode in episodes)
+    return read / len(episodes), float(sum(judge.max_tokens for judge in judges))
 
 
 def _rubric(name: str) -> str:

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 import transformers
 
+from memenvs.baselines.costs import MEMORY, ModelSize, RunWork
 from memenvs.baselines.verl.settings import CHECKPOINTS, model_path
 from memenvs.core.episode import Episode
 
-GPU = 80e9
-"""Memory of a GPU in bytes, assumed where this machine has none."""
+SERVER = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+"""verl's name of the number of GPUs that a vLLM server has."""
 OFFLOAD = {
     "actor_rollout_ref.model": "actor_rollout_ref.actor.fsdp_config.offload_policy",
     "critic.model": "critic.fsdp.offload_policy",
@@ -129,6 +130,7 @@ class Training:
     words: Mapping[str, Any] = {}  # what only this template has a place for
     models: Sequence[str]  # verl's names of those in training
     plan: BatchPlan
+    work: RunWork
     steps: int  # number of the last
     settings: dict[str, Any]  # all, in verl's names
     extras: Sequence[str] = ()  # of this package, for verl's workers
@@ -158,20 +160,20 @@ class Training:
         return sum(weight.numel() for weight in model.parameters())
 
     def needs(self) -> list[str]:
-        """The memory of a run and the size of its checkpoints in two lines, computed and not measured.
+        """The memory of a run, its checkpoints and its costs in three lines, computed and not measured.
 
         Trained weights are in float32 with their gradients and two moments, 16 bytes a parameter, sharded
-        over all GPUs; a checkpoint leaves out the gradients. With LoRA almost all parameters only have their
-        weights. A GPU also holds what vLLM takes or, at other times, a pass: three copies of its logits in
-        float32, and the kept activations in bfloat16.
+        over all GPUs. With LoRA almost all parameters only have their weights. A GPU also holds what vLLM
+        takes or, at other times, a pass: three copies of its logits in float32, and the kept activations in
+        bfloat16.
         """
         args, text, billions = self.args, self.text_config, self.parameters / 1e9
-        of_trained, saved = (4, 4) if args.lora_rank else (16, 12)
+        of_trained = 4 if args.lora_rank else 16
         of_reference = 4 if self.reference else 0
         states = (len(self.models) * of_trained + of_reference) * billions / self.plan.all_gpus
         of_token = 3 * 4 * text.vocab_size + 2 * text.hidden_size * text.num_hidden_layers
         a_pass = self.plan.micro_batch * of_token / 1e9
-        card, remark = GPU / 1e9, " (no card here)"
+        card, remark = MEMORY / 1e9, " (no card here)"
         if torch.cuda.is_available():
             card, remark = float(torch.cuda.get_device_properties(0).total_memory) / 1e9, ""
         sampler, beside = self.sampler * card, f"{a_pass:.1f} GB"
@@ -183,12 +185,18 @@ class Training:
         elif states + max(sampler, a_pass) > card:
             offload = " ".join(f"{OFFLOAD[model]}=True" for model in self.models)
             advice = f"; it does NOT fit: append {offload} to the run.sh command, or use more GPUs"
-        checkpoint, free = len(self.models) * saved * billions, shutil.disk_usage(self.folder).free / 1e9
-        # While verl writes a checkpoint, all those that are kept are still there.
-        kept = min(args.keep + 1, math.ceil(self.steps / args.save_every)) * checkpoint
+        work, free = self.work, shutil.disk_usage(self.folder).free / 1e9
+        checkpoint = work.trained * work.saved * billions
+        kept = work.kept * checkpoint
+        size, servers = ModelSize.of(text, self.parameters), self.settings.get(SERVER, 1)
+        try:
+            costs = str(work.cost(size, self.plan.all_gpus, servers, vllm=self.sampler or 0.5))
+        except ValueError as error:
+            costs = f"not known, as {error}"
         room = "" if kept <= free else "; they do NOT fit: lower --keep, or give another --out"
         return [
             f"memory per GPU (computed): {states:.1f} GB of states and {beside} for a pass, of {card:.0f} GB"
             f"{remark}{advice}",
             f"checkpoints: {checkpoint:.1f} GB each, {kept:.1f} GB at most, {free:.0f} GB free{room}",
+            f"costs (computed for H100s, without scoring): {costs}",
         ]

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memenvs.baselines.advantages import read_comparison, record_advantages
-from memenvs.baselines.costs import ModelSize, StepWork
+from memenvs.baselines.costs import MEMORY, RunWork, StepWork
 from memenvs.baselines.rollout import evaluation_args
-from memenvs.baselines.verl.plan import GPU, BatchPlan, Spread, Training
+from memenvs.baselines.verl.plan import SERVER, BatchPlan, Spread, Training
 from memenvs.baselines.verl.settings import absolute, absolute_path, settings_of, unresolved
 from memenvs.build.export import task_row
 from memenvs.core.address import without_secrets
@@ -33,6 +33,7 @@ from memenvs.rollout.collect import Loop, count_tasks, maker
 from memenvs.rollout.order import draw_tasks
 from memenvs.rollout.policy import Request, TurnPolicy, prompt_of
 from memenvs.wrappers import RewardMethod
+from memenvs.wrappers.judge import judge_tokens
 from memenvs.wrappers.registry import make_methods, make_scorer, plain_method, read_methods
 
 ADAPTER = "memenvs.adapters.verl"
@@ -70,6 +71,14 @@ class PlayTraining(Training):
         if self.loop["comparison"] is None:
             check_fits_gae(self.plan, self.group)
             self.models = [*self.models, "critic.model"]
+        row = sum(spread.mean for spread in self.plan.seen)
+        step = StepWork(args.groups * args.group_size, self.plan.read, self.plan.written, row)
+        tokens, specs = chat_tokens(args.model, args.chat_settings), self.loop["methods"]
+        methods = make_methods(specs) if specs else []
+        read, written = judge_tokens(methods, self.group, lambda text: len(tokens.encode(text)))
+        asked = step.episodes * self.steps * read, step.episodes * self.steps * written
+        held, trained = len(self.others), len(self.models)
+        self.work = RunWork.of(args, step, self.steps, held, asked=asked, trained=trained)
         self.reference = bool(args.kl_coef and not args.lora_rank)  # an adapter's base model is the reference
         self.sampler = float(engine.get("gpu_memory_utilization", 0.5))
         # What the policy scores may be longer than any row, such as the whole history in MemPO.
@@ -79,14 +88,11 @@ class PlayTraining(Training):
         extras = {"endpoint": "Judge" in self.methods, "search": searches}
         self.extras = [extra for extra, needed in extras.items() if needed]
         gpus_a_server = 1  # so that its weights in bfloat16 are at most a fifth of a card
-        while 2 * self.parameters / gpus_a_server > GPU / 5 and args.gpus % (2 * gpus_a_server) == 0:
+        while 2 * self.parameters / gpus_a_server > MEMORY / 5 and args.gpus % (2 * gpus_a_server) == 0:
             gpus_a_server *= 2
         self.total_epochs = math.ceil(self.passes) + 1  # the steps end the run
         self.loops_file = self.folder / "loops.yaml"
-        self.settings = {
-            "actor_rollout_ref.rollout.tensor_model_parallel_size": gpus_a_server,
-            **settings_of(learner, self),
-        }
+        self.settings = {SERVER: gpus_a_server, **settings_of(learner, self)}
 
     def check(self, config: Any) -> object:
         """Check the workers that the configuration needs, too."""
@@ -122,25 +128,7 @@ class PlayTraining(Training):
             f"{plan.response:,}",
             f"methods: {', '.join(self.methods) or 'none'}; scorer: {self.loop['scorer'] or 'none'}{lexical}",
             f"credit: {credit}",
-            self.duration(),
         ]
-
-    def duration(self) -> str:
-        """The time of a run in a line, by the tokens of the scripted episodes."""
-        args, plan, text = self.args, self.plan, self.text_config
-        head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        size = ModelSize(self.parameters, text.num_hidden_layers, text.num_key_value_heads, head_dim)
-        row = sum(spread.mean for spread in plan.seen)
-        work = StepWork(args.groups * args.group_size, plan.read, plan.written, row)
-        servers = self.settings["actor_rollout_ref.rollout.tensor_model_parallel_size"]
-        try:
-            hours = work.seconds(size, plan.all_gpus, servers, vllm=self.sampler) * self.steps / 3600
-        except ValueError as error:
-            return f"time: not computed, as {error}"
-        return (
-            f"time (computed for H100s, without scoring): {hours * 60 / self.steps:,.1f} minutes a step, "
-            f"{hours:,.0f} hours, {hours * plan.all_gpus:,.0f} GPU-hours"
-        )
 
 
 def loops_of(args: Any, learner: str) -> list[dict[str, Any]]:

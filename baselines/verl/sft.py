@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memenvs.baselines.args import SFTArgs
+from memenvs.baselines.costs import LEARNING, RunWork, StepWork
 from memenvs.baselines.lessons import read_lessons
 from memenvs.baselines.train import split_by_task
 from memenvs.baselines.verl.plan import BatchPlan, Training
@@ -63,6 +64,9 @@ class SFTTraining(Training):
         prompt = max(int(np.argmax(sample.response_mask)) for sample in samples)
         response = max(len(sample.ids) for sample in samples) - prompt
         self.plan = BatchPlan(args, [len(parts) for parts in by_episode], prompt, response)
+        tokens = sum(len(sample.ids) for sample in samples) / len(samples)
+        step = StepWork(args.batch_size, tokens, 0, prompt + response)
+        self.work = RunWork.of(args, step, self.steps, passes=LEARNING)
         if not self.val.num_rows:
             self.val_file = None
         self.settings = settings_of("sft", self)

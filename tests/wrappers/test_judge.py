@@ -12,8 +12,8 @@ from groups import play_group
 
 from memenvs import evaluate
 from memenvs.core.episode import Episode, Reply, Turn
-from memenvs.wrappers import Judge, RewardWrapper
-from memenvs.wrappers.judge import read_verdict, transcript
+from memenvs.wrappers import Judge, RewardWrapper, ToolRewards
+from memenvs.wrappers.judge import judge_tokens, read_verdict, transcript
 
 
 class Stub(ChatStub):
@@ -157,6 +157,16 @@ def test_the_key_comes_from_the_named_variable_and_is_in_no_setting(endpoint, mo
     method.assign_credit([episode()])
     assert stub.headers[0]["Authorization"] == "Bearer k-1"
     assert "k-1" not in json.dumps(method.settings())
+
+
+def test_the_tokens_of_an_episode_are_those_of_its_record_and_of_the_longest_verdict():
+    short, long = episode(("a", "b")), episode(("a", "b" * 101))
+    judges = [Judge("http://127.0.0.1:9", "m", rubric="general", max_tokens=most) for most in (7, 5)]
+    methods = [ToolRewards(), *judges]
+    read, written = judge_tokens(methods, [short, long], len)
+    assert read == 2 * (len(judges[0].prompt(short)) + 50)  # two judges read 0 and 100 more
+    assert written == 12
+    assert judge_tokens([ToolRewards()], [short], len) == (0, 0)
 
 
 def test_a_record_of_one_growing_prompt_repeats_nothing():

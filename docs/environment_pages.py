@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
-from leaderboard import ranked  # beside this file
+from leaderboard import by_kind, ranked, reasons  # beside this file
 
 import memenvs
 from memenvs.commands.contract import argument_texts, contract
@@ -85,7 +85,13 @@ def _scores(name: str) -> list[str]:
             f"The suite `small` of the [leaderboard](../leaderboard.md) ({rule}), with 95% intervals:",
             "",
         ]
-        lines += suite_table(ranked("small", parts)).splitlines()
+        results = ranked("small", parts)
+        lines += suite_table(results).splitlines()
+        if reasons(*by_kind(results)):
+            lines += [
+                "",
+                "The leaderboard says [why](../leaderboard.md#small) a policy without a model leads.",
+            ]
     if name in PLAYED:
         rows = [
             [policy_label(policy), wilson(_successes(name, policy)).text(digits=2)] for policy in PLAYED[name]

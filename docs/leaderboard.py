@@ -13,41 +13,78 @@ from typing import Any
 from memenvs.core.files import write_text
 from memenvs.evaluation.suite import SUITES, VERSION, SuitePart, SuiteResult, read_suite, suite_table
 from memenvs.evaluation.summary import markdown_table
+from memenvs.rollout.names import POLICIES, TEACHERS
 
 DOCS = Path(__file__).parent
 
 PAGE = """\
 # Leaderboard
 
-This page shows the scores of policies on the fixed suites of `memenvs evaluate suite`, with 95% intervals.
-`docs/leaderboard.py` writes it from the files in `docs/leaderboard`.
+This page shows the scores of policies on the fixed suites `small` and `world`, with 95% intervals. You send
+your own row with [one command and one file](#send-a-row).
+
+## What the numbers mean
+
+| score | meaning |
+| --- | --- |
+| em (reading, search, tool call) | share of the tasks answered right, up to case, articles and punctuation |
+| return (needles) | share of a task's needles that are found, less wrong ones; the mean over the tasks |
+| success (Sokoban) | share of the boards that are solved within the limit of turns |
+
+- **From 0 to 1, higher is better.** `silent` scores 0 and `gold` 1 in every part, so nothing is won by
+  saying nothing, and every task can be solved.
+- **The interval** says where the score on other tasks of the same kind would be. With 20 tasks per part
+  (`small`) only large differences show: the smallest that Fisher's exact test finds at 5% are 0.50 against
+  0.85, and 0 against 0.25. With 100 tasks (`world`) they are 0.50 against 0.65, and 0 against 0.06.
+- **Two policies** play the same tasks, so [`memenvs evaluate compare`](compare.md) finds smaller differences
+  between them, task by task. It needs the folders of both.
+- **Parts cannot be compared with each other**: 0.3 in reading and 0.3 in search are different feats. Rows
+  are sorted by the sum of their scores, which has no other meaning.
+- **The suite fixes** the tasks, the metric, and the most that a policy may read and remember at once. A
+  policy may choose its prompt, smaller chunks and a smaller memory; the last table of a suite shows them.
+- **The worlds are invented**, so no model has seen the answers in training. Their texts are made by rules and
+  are easier than what people write: a high score says that a model keeps and joins facts, not that it
+  reads any prose.
+- **Policies without a model** have tables of their own. They show the highest score that is possible
+  (`gold`), what matching words reaches (`lexical`), and what is reached without any skill.
 
 {tables}
 
-- Each part of `small` has 20 tasks, so only large differences show: the interval of 20 successes in 20 tasks
-  is [0.84, 1.00]. `world` has 100 tasks per part and longer texts.
-- `gold` asks the environment for the answer, which shows that every task can be solved. `random_text` and
-  `silent` show the scores of a policy without skill. `lexical` matches words and has no model.
-- `smollm2-reader` was trained to read in chunks and answer from its memory, and for nothing else.
-- Every row covers every part. Where `lexical` has no rules, in Sokoban, it plays as `silent` does. Rows are
-  sorted by the sum of their scores.
-- The suite fixes the tasks, the metric, and the most that a policy may read and remember at once. A policy
-  may choose its prompt, smaller chunks and a smaller memory; the last table shows what it chose.
-
 ## Send a row
 
-1. Play the suite:
+1. Play a suite, here with a model that an endpoint serves:
 
    ```sh
    memenvs evaluate suite small --policy openai:http://127.0.0.1:8000/v1 --out runs/small/mine \\
        --note "4 B parameters, vLLM on one H100"
    ```
 
-2. Copy `runs/small/mine/suite.json` to `docs/leaderboard/NAME.json` and run `python docs/leaderboard.py`.
-3. Open a pull request with both files.
+2. Send `runs/small/mine/suite.json`: attach it to an issue, or open a pull request that adds it as
+   `docs/leaderboard/NAME.json`.
 
-A row has no failed episodes, and others must be able to run the policy.
+A row covers every part, has no failed episodes, and is of a policy that others can run. We write the pages
+again from the files (`python docs/leaderboard.py`, then `python docs/environment_pages.py`).
 """
+
+ABOUT = {
+    "small": "For a small model on two cores: 2k tokens of reading, 20 tasks per part.",
+    "world": "For a model that a GPU serves: up to 128k tokens of reading, 100 tasks per part.",
+}
+"""What each suite is for."""
+
+REASONS = {
+    "lexical": "it keeps the sentences that share rare words with the question, follows the names in them, "
+    "and copies a name or a number. A needle repeats the key of its question word for word, so matching "
+    "words finds all of them. The rare words of an invented world are its names, so some of its questions "
+    "are answered without understanding what they ask.",
+}
+"""Why a policy without a model may score above a model; a policy that sees the answer says so itself."""
+
+NOTES = {
+    "hf:smollm2-reader": "was trained to read in chunks and to answer from its memory, and for nothing else: "
+    "it has seen no search, no tool call and no board.",
+}
+"""What readers need to know of a model."""
 
 
 def sizes(parts: Sequence[SuitePart]) -> list[str]:
@@ -87,19 +124,62 @@ def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
             if missing or result.version != VERSION:
                 lacks = f"lacks {', '.join(missing)}" if missing else f"is of version {result.version}"
                 raise ValueError(f"{path} {lacks}; play the whole suite of version {VERSION}")
+            if failed := [name for name, score in result.scores.items() if score.failed]:
+                raise ValueError(f"{path} has failed episodes in {', '.join(failed)}; play them again")
             scores = {part.name: result.scores[part.name] for part in parts}
             results.append(dataclasses.replace(result, scores=scores))
     return sorted(results, key=lambda row: (-sum(score.mean for score in row.scores.values()), row.policy))
 
 
+def reasons(models: Sequence[SuiteResult], scripted: Sequence[SuiteResult]) -> list[str]:
+    """Markdown: why policies without a model score above models, for each that does.
+
+    Raises:
+        ValueError: for one of them no reason is known.
+    """
+    lines = []
+    for row in scripted:
+        if row.policy in TEACHERS:
+            continue
+        above = {
+            model.policy: [name for name, score in row.scores.items() if score.mean > model.scores[name].mean]
+            for model in models
+        }
+        if not any(above.values()):
+            continue
+        if row.policy not in REASONS:
+            raise ValueError(f"{row.policy} scores above a model in {above}; add to REASONS why it does")
+        where = "; ".join(f"`{model}` in {', '.join(names)}" for model, names in above.items() if names)
+        lines.append(f"- **`{row.policy}` scores above** {where}, since {REASONS[row.policy]}")
+    return lines
+
+
+def by_kind(rows: Sequence[SuiteResult]) -> tuple[list[SuiteResult], list[SuiteResult]]:
+    """The rows of models, and those of policies without one."""
+    models = [row for row in rows if row.policy not in POLICIES]
+    return models, [row for row in rows if row.policy in POLICIES]
+
+
+def section(suite: str, parts: Sequence[SuitePart]) -> list[str]:
+    """Markdown: everything about a suite."""
+    rows = ranked(suite, parts)
+    models, scripted = by_kind(rows)
+    table = ["No model has played this suite yet; yours would be the first row."]
+    if models:
+        table = suite_table(models).splitlines()
+    lines = ["", f"## {suite}", "", ABOUT[suite], "", *table, "", "Policies without a model:", ""]
+    lines += suite_table(scripted).splitlines()
+    notes = [f"- `{row.policy}` {NOTES[row.policy]}" for row in models if row.policy in NOTES]
+    if bullets := [*reasons(models, scripted), *notes]:
+        lines += ["", *bullets]
+    for more in (sizes(parts), ran(rows)):
+        lines += ["", *more]
+    return lines
+
+
 def page() -> str:
     """The whole page."""
-    tables: list[str] = []
-    for suite, parts in SUITES.items():
-        if of_suite := ranked(suite, parts):
-            tables += ["", f"## {suite}"]
-            for lines in (suite_table(of_suite).splitlines(), sizes(parts), ran(of_suite)):
-                tables += ["", *lines]
+    tables = [line for suite in ABOUT for line in section(suite, SUITES[suite])]
     return PAGE.format(tables="\n".join(tables).strip())
 
 

@@ -13,6 +13,7 @@ from memenvs.core.terminal import RED, RESET, show, show_json, show_page
 from memenvs.evaluation.compare import CompareOptions
 from memenvs.evaluation.run import EvaluationSettings, evaluate
 from memenvs.evaluation.suite import (
+    RESULT,
     SuiteOptions,
     compare_parts,
     folder_of,
@@ -103,6 +104,8 @@ def suite(
     with contextlib.redirect_stdout(sys.stderr):  # what builds say
         result = play_suite(suite, options, models, build.main)
     show_page(suite_table([result], format))
+    file = options.out / RESULT
+    show(f"{file} is a row of the leaderboard; its page says how to send this file\n", sys.stderr)
     return int(any(score.failed for score in result.scores.values()))
 
 

@@ -1,6 +1,7 @@
 """The parts of the documentation site: links, docstrings, pages, pictures; and the citation file."""
 
 import base64
+import dataclasses
 import importlib.util
 import re
 import sys
@@ -15,7 +16,8 @@ from browser import chromium
 import memenvs
 from memenvs.core.arguments import env_parameters
 from memenvs.core.episode_file import read_episodes
-from memenvs.evaluation.suite import read_suite
+from memenvs.core.files import write_json
+from memenvs.evaluation.suite import PartScore, SuiteResult, read_suite
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -165,6 +167,33 @@ def test_the_recorded_episode_of_a_film_is_one_that_the_environment_plays_today(
 def test_the_leaderboard_shows_the_results_beside_it():
     kept = (DOCS / "leaderboard.md").read_text(encoding="utf-8")
     assert load("leaderboard.py").page() == kept, "write it again: python docs/leaderboard.py"
+
+
+def test_a_policy_without_a_model_scores_above_a_model_only_with_a_reason():
+    board = load("leaderboard.py")
+
+    def row(policy, **means):
+        scores = {part: PartScore("em", mean, 0.0, 1.0, 20, 0) for part, mean in means.items()}
+        return SuiteResult("small", 2, policy, 1, "2026-01-01", "0.1.0", scores)
+
+    model, other = row("hf:a", reading=0.5, search=0.1), row("hf:b", reading=0.9, search=0.9)
+    lexical, silent = row("lexical", reading=0.4, search=0.2), row("silent", reading=0.0, search=0.0)
+    (line,) = board.reasons([model, other], [lexical, silent])
+    assert "`hf:a` in search, since" in line
+    with pytest.raises(ValueError, match="random_text"):
+        board.reasons([model], [row("random_text", reading=0.6, search=0.0)])
+
+
+def test_a_row_with_failed_episodes_is_refused(tmp_path, monkeypatch):
+    board = load("leaderboard.py")
+    monkeypatch.setattr(board, "DOCS", tmp_path)
+    result = read_suite(DOCS / "leaderboard" / "lexical.json")
+    failed = dataclasses.replace(result.scores["search"], failed=1)
+    result = dataclasses.replace(result, scores={**result.scores, "search": failed})
+    (tmp_path / "leaderboard").mkdir()
+    write_json(tmp_path / "leaderboard" / "mine.json", dataclasses.asdict(result))
+    with pytest.raises(ValueError, match="failed episodes in search"):
+        board.ranked("small", board.SUITES["small"])
 
 
 def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):

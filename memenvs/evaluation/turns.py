@@ -48,25 +48,27 @@ def fates(episode: Episode) -> list[Fate | None]:
     def documents(text: str) -> set[str]:
         return {document for document in evidence if document[:_SHOWN] in text}
 
-    found, before, brought = list[Fate | None](), set[str](), set[str]()
+    labels = list[Fate | None]()
+    had, known = set[str](), set[str]()  # answers in the memory, and documents that were shown
     following = [str(turn.observation) for turn in episode.turns[1:]]
     for turn, after in zip(episode.turns if answers else (), [*following, ""], strict=False):
         rewrites, memory = turn.before.get("context") == "rewrite", _privileged(turn.info).get("memory") or ""
         part = _privileged(turn.before).get("evidence_in_chunk")
         feedback = turn.info.get("feedback") or (after if rewrites and part is None else "")
         read = held(documents(str(turn.observation)) if part is None else part) if rewrites else set[str]()
-        now = held([memory]) if rewrites else before | held([feedback])
-        found_here = documents(feedback)
-        if (before | read) - now:
-            found.append("lost")
-        elif now - before or found_here - brought:
-            found.append("found")
+        has = held([memory]) if rewrites else had | held([feedback])
+        results = documents(feedback)
+        if (had | read) - has:
+            labels.append("lost")
+        elif has - had or results - known:
+            labels.append("found")
         elif feedback and after:
-            found.append("wasted")
+            labels.append("wasted")
         else:
-            found.append("kept" if now else None)
-        before, brought = now, brought | found_here
-    return found
+            labels.append("kept" if has else None)
+        had = has
+        known |= results
+    return labels
 
 
 class TurnRow(NamedTuple):

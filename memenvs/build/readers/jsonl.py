@@ -24,7 +24,7 @@ from memenvs.core.text import split_sentences
 from memenvs.core.words import units
 from memenvs.retrieval.corpus import read_corpus as read_passages
 from memenvs.tasks.cells import parse_printed
-from memenvs.tasks.records import Fields, Id, QuestionRecord, note, read_questions, read_records
+from memenvs.tasks.records import QUESTIONS, Fields, Id, QuestionRecord, note, read_questions, read_records
 from memenvs.tasks.taskset import Layout
 
 _WHAT = (
@@ -140,7 +140,8 @@ def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
             _check_texts(record, where)
         return record
 
-    questions = read_questions(source, options.split, _JsonlRecord, _WHAT, adapt)
+    what = _WHAT if corpus is None else QUESTIONS
+    questions = read_questions(source, options.split, _JsonlRecord, what, adapt)
     records = [(record, answers) for _, record, answers in questions]
     if missing:
         raise ValueError(f"{source} has no column {min(missing)!r}; correct --columns")
@@ -207,10 +208,14 @@ def _read_corpus(path: str) -> dict[str, tuple[str, str]]:
             documents[name.as_posix()] = name.with_suffix("").as_posix(), text
         else:
             note(f"{file} is left out: it holds no text; read scanned pages by an OCR program first")
-    for passage in () if documents else read_passages(path):
-        if passage.id in documents:
-            raise ValueError(f"{path} has two documents of the id {passage.id!r}; give each its own")
-        documents[passage.id] = passage.title, passage.text
+    try:
+        for passage in () if documents else read_passages(path):
+            if passage.id in documents:
+                raise ValueError(f"{path} has two documents of the id {passage.id!r}; give each its own")
+            documents[passage.id] = passage.title, passage.text
+    except FileNotFoundError as error:
+        fix = "give a folder of .txt, .md and .pdf files, or a corpus"
+        raise FileNotFoundError(f"no documents at {path}; {fix}") from error
     return documents
 
 

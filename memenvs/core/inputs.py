@@ -86,7 +86,7 @@ def read_text(path: Path) -> str:
         pypdf = require("pypdf", "files")
         try:
             return "\n".join(page.extract_text() for page in pypdf.PdfReader(io.BytesIO(content)).pages)
-        except (pypdf.errors.PyPdfError, ValueError, KeyError) as error:
+        except Exception as error:  # pypdf raises many kinds
             raise RefusedFile(f"{path} is damaged ({error_line(error, 160)}); copy it again") from error
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")

@@ -165,3 +165,9 @@ def test_a_text_in_another_encoding_is_one_line_with_the_command_that_converts_i
     (folder / "old.txt").write_bytes("Gérard".encode("cp1252"))
     (tmp_path / "qa.csv").write_text("document,question,answer\nlease.txt,How long?,60\n")
     assert "iconv" in refusal(capsys, folder, tmp_path / "qa.csv")
+
+
+def test_a_damaged_pdf_is_one_line_that_names_it(folder, tmp_path, capsys):
+    (folder / "deed.pdf").write_bytes(pdf("The deed is signed by Ann.")[:300])
+    (tmp_path / "qa.csv").write_text("document,question,answer\nlease.txt,How long?,60\n")
+    assert "deed.pdf is damaged" in refusal(capsys, folder, tmp_path / "qa.csv")

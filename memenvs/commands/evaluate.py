@@ -116,6 +116,7 @@ def compare(
     options: CompareOptions,
     out: Path | None = None,
     format: TableFormat = "markdown",
+    json: bool = False,
 ) -> None:
     """Compare policies task by task: differences with bootstrap intervals, a table, a plot.
 
@@ -131,13 +132,20 @@ def compare(
         runs: two or more folders that `evaluate run` or `evaluate suite` wrote, the baseline first.
         out: folder for comparison.md, comparison.json and, with matplotlib, two plots as .png and .svg.
         format: latex prints a tabular with the rules of booktabs.
+        json: print comparison.json; that of each part, by its name, where there are parts.
     """
     separator = ""
-    for part, compared in compare_parts(runs, **vars(options)).items():
+    parts = compare_parts(runs, **vars(options))
+    if json:
+        show_json(
+            parts[""].to_json() if "" in parts else {name: one.to_json() for name, one in parts.items()}
+        )
+    for part, compared in parts.items():
         page = compared.latex() if format == "latex" else str(compared)
         if part:
             page = f"{'%' if format == 'latex' else '##'} {part}\n\n{page}"
-        show_page(f"{separator}{page}")
+        if not json:
+            show_page(f"{separator}{page}")
         separator = "\n"
         if out:
             compared.write(out / folder_of(part))

@@ -175,15 +175,9 @@ class PairedComparison:
         figure.suptitle(title, fontsize=10, parse_math=False)
         return figure
 
-    def write(self, folder: str | Path) -> list[Path]:
-        """Write `comparison.md`, `comparison.json`, `forest.png` and `.svg`, and `turns.png` and `.svg`.
-
-        The last two only where episodes have several turns; see `write_page`.
-
-        Raises:
-            OSError: a file cannot be written; with its path.
-        """
-        numbers = {
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
             "baseline": self.runs[0].name,
             "caption": self.caption,
             "tasks": self.tasks,
@@ -196,10 +190,19 @@ class PairedComparison:
             ],
             "turns": [{**row._asdict(), "credit": row.credit._asdict()} for row in self.turns],
         }
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write `comparison.md`, `comparison.json`, `forest.png` and `.svg`, and `turns.png` and `.svg`.
+
+        The last two only where episodes have several turns; see `write_page`.
+
+        Raises:
+            OSError: a file cannot be written; with its path.
+        """
         pictures: Pictures = {"forest": ("Forest plot of the differences", self.draw)}
         if self.turns:
             pictures["turns"] = ("Credit by turn", partial(draw_turns, self.turns))
-        return write_page(folder, "comparison", str(self), numbers, pictures)
+        return write_page(folder, "comparison", str(self), self.to_json(), pictures)
 
 
 @checked

@@ -187,6 +187,14 @@ def test_without_matplotlib_the_numbers_are_written_and_the_extra_is_named(
     assert "[plots]" in capsys.readouterr().err
 
 
+def test_a_program_can_read_the_comparison(two, tmp_path, capsys):
+    runs = two({0: [1.0], 1: [0.0]}, {0: [1.0], 1: [1.0]})
+    assert main([*runs, "--json", "--out", tmp_path / "out"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert printed["differences"][0]["difference"]["mean"] == 0.5
+
+
 # What is refused.
 
 

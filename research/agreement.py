@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis
 from memenvs.evaluation.summary import Interval, markdown_table
 from memenvs.logs.conversation import Conversation
 from memenvs.logs.files import Numbering, Source
 from memenvs.wrappers import IGPO, OTC, GiGPO, InfoMem, RepeatedCalls, RewardMethod, StepSearch, assign_credit
+from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.registry import make_scorer
 
 RUNS, JUDGES = "hotpotqa_30.jsonl", "judges_30.json"
@@ -78,16 +80,26 @@ def read(path: Path) -> list[Recorded]:
 
 
 def credit(
-    runs: Sequence[Recorded], method: RewardMethod, scorer: Any = None
+    runs: Sequence[Recorded], method: RewardMethod, scorer: Any = None, compare: str = ""
 ) -> dict[tuple[int, int], float]:
-    """What each turn earns by a method, and by the outcome where the method keeps it."""
+    """What each turn earns by a method, and by the outcome where the method keeps it.
+
+    Args:
+        runs: the runs.
+        method: the reward method.
+        scorer: gives it log-probabilities.
+        compare: the comparison of a learner, whose advantages are returned instead.
+    """
     numbering = Numbering((run.conversation.task for run in runs), scorer)
     episodes = [numbering.episode(run.conversation) for run in runs]
     assign_credit(episodes, [method], scorer, errors="raise")
+    earned: Sequence[Any] = [episode.turn_rewards for episode in episodes]
+    if compare:
+        earned = COMPARISONS[compare].advantages(episodes, ComparisonSettings())
     return {
-        (run.number, int(key)): value
-        for run, episode in zip(runs, episodes, strict=True)
-        for key, value in zip(run.conversation.keys, episode.turn_rewards, strict=True)
+        (run.number, int(key)): float(value)
+        for run, values in zip(runs, earned, strict=True)
+        for key, value in zip(run.conversation.keys, values, strict=True)
     }
 
 
@@ -106,7 +118,9 @@ def new_documents(runs: Sequence[Recorded]) -> dict[tuple[int, int], float]:
 
 
 def auc(good: Sequence[float], wrong: Sequence[float]) -> float:
-    """The probability that a good step scores above a wrong one; ties count half."""
+    """The probability that a good step scores above a wrong one, ties count half; NaN without a pair."""
+    if not (len(good) and len(wrong)):
+        return np.nan
     difference = np.subtract.outer(np.asarray(good, float), np.asarray(wrong, float))
     return float(np.mean((difference > 1e-12) + 0.5 * (np.abs(difference) <= 1e-12)))
 
@@ -148,16 +162,33 @@ def _interval(by_question: Mapping[int, Any], statistic: Callable[[Any], float])
     drawn = [
         statistic([parts[i] for i in rng.integers(len(parts), size=len(parts))]) for _ in range(RESAMPLES)
     ]
-    low, high = np.percentile(drawn, [2.5, 97.5])
+    low, high = np.nanpercentile(drawn, [2.5, 97.5])
     return Interval(statistic(parts), float(low), float(high))
 
 
-def table(runs: Sequence[Recorded], scores: Mapping[str, Scores]) -> str:
+def draw(results: Mapping[str, Agreement]) -> Any:
+    """The agreement within runs of each kind of score, with its interval; judges in another colour."""
+    rows = sorted(results.items(), key=lambda row: row[1].within.mean)
+    figure = new_figure(7.0, 0.27 * len(rows) + 0.7)
+    axis = figure.subplots()
+    plain_axis(axis, "x")
+    axis.axvline(0.5, color="0.4", linewidth=0.8, zorder=0)
+    for y, (name, result) in enumerate(rows):
+        mean, low, high = result.within
+        colour, mark = (COLOURS[1], "s") if name.startswith("judge") else (COLOURS[0], "o")
+        axis.plot([low, high], [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
+        axis.plot([mean], [y], mark, color=colour, markersize=5)
+    axis.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=9)
+    axis.tick_params(axis="y", length=0)
+    axis.spines["left"].set_visible(False)
+    axis.set_xlim(0.2, 1.02)
+    axis.set_xlabel("how often a good step scores above a wrong one, within runs", fontsize=9)
+    return figure
+
+
+def table(results: Mapping[str, Agreement]) -> str:
     """A row for each kind of score, the best within runs first."""
-    rows = sorted(
-        ((name, agreement(runs, of_steps)) for name, of_steps in scores.items()),
-        key=lambda row: -row[1].within.mean,
-    )
+    rows = sorted(results.items(), key=lambda row: -row[1].within.mean)
     cells = [[name, result.within.text(digits=2), result.all.text(digits=2)] for name, result in rows]
     return "\n".join(markdown_table(["credit or judge", "within runs", "all steps"], cells)) + "\n"
 
@@ -170,6 +201,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--scorer", nargs="+", default=["lexical"])
     parser.add_argument("--out", type=Path, help="file of the scores by method, run and message")
+    parser.add_argument("--scores", type=Path, nargs="*", default=(), help="such files, of earlier calls")
+    parser.add_argument("--picture", type=Path, help="file of the picture")
     args = parser.parse_args(argv)
     runs = read(args.data / RUNS)
     scores: dict[str, Scores] = {name: credit(runs, method) for name, method in WITHOUT_MODEL.items()}
@@ -179,6 +212,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         scorer = make_scorer(spec)
         for name, method in WITH_SCORER.items():
             scores[f"{name} ({spec})"] = credit(runs, method, scorer)
+        scores[f"MT-GRPO's advantage of IGPO ({spec})"] = credit(runs, IGPO(), scorer, "turn")
+    for path in args.scores:
+        for name, rows in json.loads(path.read_text()).items():
+            scores[name] = {(run, number): score for run, number, score in rows}
     if args.out:
         kept = {name: [[*step, score] for step, score in of.items()] for name, of in scores.items()}
         args.out.write_text(json.dumps(kept))
@@ -188,7 +225,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             for run, labels in verdicts.items()
             for number, label in labels.items()
         }
-    print(table(runs, scores))
+    results = {name: agreement(runs, of_steps) for name, of_steps in scores.items()}
+    print(table(results))
+    if args.picture:
+        draw(results).savefig(args.picture, dpi=150)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from memenvs.core.data import Count
 from memenvs.core.terminal import RED, RESET, show, show_page
-from memenvs.logs.credit import Contents, Ranking, check, contents, credited, runnable
+from memenvs.logs.credit import Ranking, check, contents, credited, runnable
 from memenvs.logs.files import Source
 from memenvs.logs.write import CreditFolder
 from memenvs.wrappers.method import RewardMethod
@@ -81,7 +81,7 @@ def credit(
         raise ValueError("--weight is for the log that --out writes; give --out FOLDER")
     source = Source(files, log.answers, log.fields, log.strict)
     found = contents(source)
-    page = describe(found, log)
+    page = str(found)
     chosen = make_methods(read_methods(methods)) if methods else []
     check(found, chosen)
     if not methods:
@@ -101,21 +101,6 @@ def credit(
         failed = f"{RED}{len(ranking.failed)} conversations failed{RESET}"
         show(f"memenvs credit: {failed}, such as {ranking.failed[0]}\n", sys.stderr)
     return int(bool(ranking.failed))
-
-
-def describe(found: Contents, log: LogOptions) -> str:
-    """What a log holds, in a paragraph, and what was skipped."""
-    forms = ", ".join(f"{name} {count:,}" for name, count in found.forms.items())
-    answered = found.conversations - found.lacking["privileged/target"]
-    rewarded = found.conversations - found.lacking["turn_rewards"]
-    lines = [
-        f"{found.conversations:,} conversations ({forms}) about {len(found.tasks):,} questions, "
-        f"{found.turns:,} turns; {answered:,} with an answer, {rewarded:,} with a reward."
-    ]
-    if found.broken:
-        lines += ["", f"{len(found.broken):,} records skipped:"]
-        lines += [f"- {line}" for line in found.broken[:5]]
-    return "\n".join([*lines, ""])
 
 
 def _spelled(method: RewardMethod) -> str:

@@ -25,9 +25,6 @@ ASK = Template(
     "Answer this question in as few words as possible.\n\nQuestion: {question}", required=("question",)
 )
 """What the user asks at the end of each prompt after which an answer is scored."""
-WITH_MEMORY = Template("<memory>\n{memory}\n</memory>", required=("memory",))
-"""How such a prompt shows a memory that the agent wrote."""
-
 _LONG = 160  # characters of the name of a task
 _TEXTS = ("contents", "content", "text", "snippet", "passage", "body", "description", "summary")
 """Fields that hold the text of a document in a result that is JSON."""
@@ -118,12 +115,6 @@ class Conversation:
     def turns(self) -> list[int]:
         """Numbers of the messages that are turns."""
         return [number for number, message in enumerate(self.messages) if message.key is not None]
-
-    @property
-    def chars(self) -> int:
-        """Characters of the prompts of all turns together, about."""
-        lengths = [len(message.text) for message in self.messages]
-        return sum(sum(lengths[self._starts[place] : place]) for place in self.turns)
 
     @property
     def keys(self) -> list[int | str]:
@@ -266,7 +257,7 @@ class Conversation:
             "reply": last.content if ended else "",
             "prompt_with_history": prompt(history),
             "prompt_with_memory": prompt(
-                [("user", WITH_MEMORY.fill(memory=written[-1]))] if written else history
+                [("user", f"<memory>\n{written[-1]}\n</memory>")] if written else history
             ),
             "prompt_without_memory": prompt([]),
         }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from memenvs.core.episode import OUTCOME, Episode, Turn
 from memenvs.core.errors import printable
@@ -18,11 +18,11 @@ from memenvs.logs.files import Numbering, Source
 from memenvs.logs.forms import Form
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.credit import assign_credit, has_entry
-from memenvs.wrappers.method import RememberingMethod, RewardMethod
+from memenvs.wrappers.method import RememberingMethod, RewardMethod, RunningStatistics
 from memenvs.wrappers.names import METHODS
 from memenvs.wrappers.registry import ScorerSpec, make_methods, make_scorer
 
-BATCH_TURNS, BATCH_CHARS = 512, 4_000_000  # turns, and characters of their texts, that are scored by one call
+BATCH = 256  # turns that are scored by one call
 ADVANTAGE = "advantage"
 """Name under which turns have the advantage of a comparison."""
 FALLBACKS: dict[str, dict[str, Any]] = {
@@ -72,6 +72,17 @@ class Contents:
     def grouped(self) -> bool:
         """Whether two conversations are about one task."""
         return self.conversations > len(self.tasks)
+
+    def __str__(self) -> str:
+        """A paragraph of Markdown, and what was left out."""
+        forms = ", ".join(f"{name} {count:,}" for name, count in self.forms.items())
+        has = [self.conversations - self.lacking[need] for need in ("privileged/target", "turn_rewards")]
+        text = (
+            f"{self.conversations:,} conversations ({forms}) about {len(self.tasks):,} questions, "
+            f"{self.turns:,} turns; {has[0]:,} with an answer, {has[1]:,} with a reward.\n"
+        )
+        skipped = "".join(f"- {line}\n" for line in self.broken[:5])
+        return text + (f"\n{len(self.broken):,} records skipped:\n\n{skipped}" if self.broken else "")
 
     def unmet(self, method: RewardMethod) -> list[str]:
         """What a method needs that no conversation has; empty if it can run."""
@@ -159,18 +170,15 @@ def credited(
     needs_groups = bool(compare) or any(method.group for method in methods)
     waiting: dict[str, list[tuple[Conversation, Episode]]] = {}
     batch: list[tuple[Conversation, Episode]] = []
-    turns = chars = 0
     for conversation in source.conversations():
         group = waiting.setdefault(conversation.task, [])
         group.append((conversation, numbering.episode(conversation)))
         if needs_groups and len(group) < found.tasks[conversation.task]:
             continue
         batch += waiting.pop(conversation.task)
-        turns += sum(len(one.turns) for one, _ in group)
-        chars += sum(one.chars for one, _ in group)
-        if turns >= BATCH_TURNS or chars >= BATCH_CHARS:
+        if sum(len(one.turns) for one, _ in batch) >= BATCH:
             yield from _pay(batch, methods, scoring, compare)
-            batch, turns, chars = [], 0, 0
+            batch = []
     yield from _pay(
         [*batch, *(pair for group in waiting.values() for pair in group)], methods, scoring, compare
     )
@@ -205,42 +213,9 @@ def credits_of(turn: Turn) -> dict[str, float]:
     return {name: math.fsum(values) for name, values in known.items() if values}
 
 
-class RankedTurn(NamedTuple):
-    """A turn with its credit by one method."""
-
-    credit: float
-    order: int  # of the turn among all, so that equal credits stay in order
-    place: str
-    turn: int
-    turns: int
-    what: str
-    text: str
-
-
-@dataclass
-class MethodCredit:
-    """What one method gave over a log.
-
-    Attributes:
-        scored: the scorer that it asked; empty without one.
-        turns: number of turns with a credit.
-        total: the sum of these credits.
-        most: the turns that earned most, the best first.
-        least: the turns that lost most, or earned least, the worst first.
-    """
-
-    scored: str
-    turns: int = 0
-    total: float = 0.0
-    most: list[RankedTurn] = field(default_factory=list)
-    least: list[RankedTurn] = field(default_factory=list)
-
-    def add(self, ranked: RankedTurn, keep: int) -> None:
-        """Count a turn, and keep it if it is among the most or least paid."""
-        self.turns += 1
-        self.total += ranked.credit
-        self.most = heapq.nsmallest(keep, [*self.most, ranked], key=lambda turn: (-turn.credit, turn.order))
-        self.least = heapq.nsmallest(keep, [*self.least, ranked], key=lambda turn: (turn.credit, turn.order))
+def numbers_of(turn: Turn) -> dict[str, float]:
+    """What each method gave to a turn, and its advantage if there is one."""
+    return credits_of(turn) | {name: value for name, value in turn.signals.items() if name == ADVANTAGE}
 
 
 class Ranking:
@@ -254,56 +229,57 @@ class Ranking:
     """
 
     def __init__(self, methods: Sequence[RewardMethod], scorer: str, keep: int, *, texts: bool) -> None:
-        self.of = {method.name: MethodCredit(scorer if method.asks else "") for method in methods}
         self.failed: list[str] = []
-        self._keep, self._texts, self._count = keep, texts, 0
+        self._scorers = {method.name: scorer if method.asks else "" for method in methods}
+        self._numbers = defaultdict[str, RunningStatistics](RunningStatistics)
+        self._ends = defaultdict[str, list[list[_Ranked]]](lambda: [[], []])  # the best and the worst turns
+        self._keep, self._texts = keep, texts
 
     def add(self, conversation: Conversation, episode: Episode) -> None:
         """Rank the turns of a conversation."""
         if episode.error:
             self.failed.append(f"{conversation.place}: {episode.error}")
             return
-        for number, (place, turn) in enumerate(zip(conversation.turns, episode.turns, strict=True)):
-            self._count += 1
-            calls = ", ".join(call.name for call in conversation.messages[place].calls)
-            advantage = {name: value for name, value in turn.signals.items() if name == ADVANTAGE}
-            for name, value in (credits_of(turn) | advantage).items():
-                ranked = RankedTurn(
-                    value + 0.0,
-                    self._count,
-                    conversation.place,
-                    number + 1,
-                    len(episode.turns),
-                    calls or "replied",
-                    turn.action if self._texts else "",
-                )
-                self.of.setdefault(name, MethodCredit("")).add(ranked, self._keep)
+        for number, (place, turn) in enumerate(zip(conversation.turns, episode.turns, strict=True), 1):
+            called = ", ".join(call.name for call in conversation.messages[place].calls) or "replied"
+            cells = [f"{number} of {len(episode.turns)}", called, conversation.place]
+            for name, value in numbers_of(turn).items():
+                self._numbers[name].add([value])
+                ends = self._ends[name]
+                for end, sign in enumerate((-1, 1)):
+                    ranked = (
+                        sign * value,
+                        self._numbers[name].count,
+                        cells,
+                        turn.action if self._texts else "",
+                    )
+                    ends[end] = heapq.nsmallest(self._keep, [*ends[end], ranked])
 
     def __str__(self) -> str:
         """Markdown: a table of the methods, then for each the turns that earned and lost most."""
         rows = [
-            [name, credit.scored, f"{credit.turns:,}", show_number(credit.total / max(credit.turns, 1), "+")]
-            + [show_number(end[0].credit, "+") if end else "" for end in (credit.least, credit.most)]
-            for name, credit in self.of.items()
+            [name, self._scorers.get(name, ""), f"{numbers.count:,}"]
+            + [show_number(value, "+") for value in (numbers.mean, numbers.low, numbers.high)]
+            for name, numbers in self._numbers.items()
         ]
         lines = markdown_table(["method", "scorer", "turns", "mean", "lowest", "highest"], rows)
-        for name, credit in self.of.items():
-            ranked = [turn for turn in credit.most if turn.credit > 0]
-            ranked += [turn for turn in reversed(credit.least) if turn.credit < 0]
-            if not ranked:
-                continue
-            by = f"{name}, scorer {credit.scored}" if credit.scored else name
-            lines += ["", f"Turns that earned and lost most ({by}):", ""]
-            table = [
-                [show_number(turn.credit, "+"), f"{turn.turn} of {turn.turns}", turn.what, turn.place]
-                for turn in ranked
-            ]
-            lines += markdown_table(["credit", "turn", "called", "conversation"], table)
-            lines += [f"\n> {_quoted(turn.text)}" for turn in ranked if turn.text]
+        for name, (best, worst) in self._ends.items():
+            ranked = [(-value, cells, text) for value, _, cells, text in best if value < 0]
+            ranked += [(value, cells, text) for value, _, cells, text in reversed(worst) if value < 0]
+            if ranked:
+                by = f"{name}, scorer {scorer}" if (scorer := self._scorers.get(name)) else name
+                lines += ["", f"Turns that earned and lost most ({by}):", ""]
+                table = [[show_number(value, "+"), *cells] for value, cells, _ in ranked]
+                lines += markdown_table(["credit", "turn", "called", "conversation"], table)
+                lines += [f"\n> {printable(excerpt(text))}" for *_, text in ranked if text]
         return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
-    """A reply in one line of at most 300 characters."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= 300 else f"{line[:299]}…"
+_Ranked = tuple[float, int, list[str], str]
+"""Minus or plus the credit of a turn, its number, the cells of its row, and its text."""
+
+
+def excerpt(text: str, limit: int = 300) -> str:
+    """A text in one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

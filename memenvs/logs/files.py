@@ -19,6 +19,7 @@ from memenvs.core.episode import Episode
 from memenvs.core.errors import error_line
 from memenvs.core.files import names_apart
 from memenvs.core.inputs import PARQUET, input_files, open_input
+from memenvs.data import bundled, bundled_names
 from memenvs.logs.conversation import Conversation, Render
 from memenvs.logs.forms import FORMS, Form, form_of
 from memenvs.logs.forms.inspect_log import read_archive
@@ -54,7 +55,7 @@ class Source:
     """Files of conversations, read in order, one record in memory at a time.
 
     Attributes:
-        paths: files, globs or folders, as for `memenvs.core.inputs.input_files`.
+        paths: files, globs or folders, as for `memenvs.core.inputs.input_files`, or what ships by its name.
         answers: a file of questions and answers, for logs that do not hold them.
         fields: by `answer`, `reward`, `group`, `question` or `evidence` the field of a record that holds it,
             as `metadata.target`, where it has another name than those of `FIELDS`.
@@ -72,7 +73,9 @@ class Source:
     def __post_init__(self) -> None:
         if unknown := [name for name in self.fields if name not in FIELDS]:
             raise ValueError(f"fields has no {unknown[0]!r}; name {', '.join(FIELDS)}")
-        self._files = list(dict.fromkeys(file for path in self.paths for file in input_files(path, WHAT)))
+        ships = [path for path in self.paths if path in bundled_names() and not Path(path).exists()]
+        paths = (bundled(path) if path in ships else path for path in self.paths)
+        self._files = list(dict.fromkeys(file for path in paths for file in input_files(path, WHAT)))
         self.names = dict(zip(self._files, names_apart(self._files), strict=True))
         self._answers = _Answers(self.answers) if self.answers else None
 

@@ -54,7 +54,7 @@ def test_runs_about_the_same_questions_are_compared(tmp_path, capsys):
     worse = credit(write(tmp_path, {"messages": WRONG, "reward": 0}), tmp_path / "b", *METHODS)
     capsys.readouterr()
     assert compare([worse, better]) == 0
-    assert "| success | b | 0.000 |" in capsys.readouterr().out
+    assert "success 1.000 against 0.000" in capsys.readouterr().out
 
 
 def test_chat_messages_get_a_weight_by_the_threshold_and_are_read_again_as_they_were(tmp_path):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # of ray
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 

@@ -29,7 +29,7 @@ def dies_once(tmp_path_factory):
         patch.syspath_prepend(SUPPORT)
         patch.setenv("PYTHONPATH", path)
         workers = {"env_vars": {"PYTHONPATH": path, "DIES_ONCE": str(file)}}
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=workers)
+        ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=workers)
         yield file
         ray.shutdown()
 

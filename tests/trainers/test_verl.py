@@ -582,7 +582,7 @@ def test_verls_actor_router_and_queue_carry_the_credit(tiny_model, tokenizer, re
     places = (Path(__file__).parent, DOCS.parent / "tests" / "support", DOCS.parent)
     paths = os.pathsep.join(map(str, places))
     env = {"VERL_USE_EXTERNAL_MODULES": "memenvs.adapters.verl", "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
-    ray.init(num_cpus=16, include_dashboard=False, runtime_env={"env_vars": env})
+    ray.init("local", num_cpus=16, include_dashboard=False, runtime_env={"env_vars": env})
     try:
         tq.init(config.transfer_queue)
         servers = {"server": Replica.remote(str(tiny_model), reader)}

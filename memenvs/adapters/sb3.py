@@ -16,7 +16,7 @@ from memenvs.core.arguments import check_env_arguments, find_spec
 from memenvs.core.data import Count, checked
 from memenvs.core.optional import check_version
 
-check_version("stable-baselines3", "2.7", "2.10", "sb3")
+check_version("stable-baselines3", "2.9", "2.10", "sb3")
 
 import torch  # noqa: E402  # after the check
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor  # noqa: E402

@@ -58,7 +58,7 @@ def test_the_agent_of_the_page_makes_a_saved_models_moves_in_the_text_environmen
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for block in blocks(DOCS / "trainers" / "stable_baselines3.md"):
+    for block in blocks(DOCS / "trainers" / "sb3.md"):
         if file := FILE.match(block.body):
             (tmp_path / f"{file[1]}.py").write_text(block.body, encoding="utf-8")
     env = gym.make(example.ENV, channels_first=True, level_split="test", **EASY, max_steps=6)

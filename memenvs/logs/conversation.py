@@ -206,8 +206,8 @@ class Conversation:
     def _events(self, before: int, since: Sequence[Message]) -> dict[str, float]:
         """What happened in the turn whose message has the number `before`."""
         calls = self.messages[before].calls if before >= 0 else ()
-        results = [message.text for message in since if message.role == "tool"]
-        found = bool(self.answers) and holds_answer(results, [self.answers])[0] if results else False
+        results = _results(since)
+        found = bool(results and self.answers) and holds_answer(results, [self.answers])[0]
         return {
             "called": float(len(calls)),
             "repeated": self._repeated[before] if calls else 0.0,
@@ -224,21 +224,28 @@ class Conversation:
             earlier.update(calls)
         return shares
 
+    @functools.cached_property
+    def _memories(self) -> list[str]:
+        """By number of a message the memory that was written last, up to it; empty without one."""
+        written = (memory[0] if (memory := memory_of(message)) else None for message in self.messages)
+        return list(itertools.accumulate(written, lambda old, new: old if new is None else new, initial=""))
+
     def _privileged(
         self, count: int, place: int, since: Sequence[Message], render: Render
     ) -> Mapping[str, Any]:
         """What reward methods read after `count` turns, before the message of the number `place`."""
         ended = count == len(self.turns)
         last = self.messages[self.turns[count - 1]] if count else Message("assistant", "")
+        memory = self._memories[place]
         # The last reply may hold the answer, so it is in no prompt.
-        seen = self.messages[self._starts[place - 1] : self.turns[-1] if ended else place]
-        memories = (memory_of(message) for message in self.messages[:place])
-        written = [memory[0] for memory in memories if memory]
+        start, end = self._starts[place - 1], self.turns[-1] if ended else place
         ask = ("user", ASK.fill(question=self.question))
-        history = [(message.role, message.content) for message in seen]
 
-        def prompt(messages: Sequence[tuple[str, str]]) -> Callable[[], str]:
-            return lambda: render([*messages, ask])
+        def with_history() -> str:
+            return render([*((message.role, message.content) for message in self.messages[start:end]), ask])
+
+        def with_memory() -> str:
+            return render([("user", f"<memory>\n{memory}\n</memory>"), ask]) if memory else with_history()
 
         return {
             "question": self.question,
@@ -246,20 +253,13 @@ class Conversation:
             "target": self.answers[0] if self.answers else "",
             "target_wrapped": wrap_answer(self.answers[0], "tag") if self.answers else "",
             "evidence": list(self.evidence),
-            "passages": lambda: [
-                passage
-                for message in since
-                if message.role == "tool"
-                for passage in passages_of(message.text)
-            ],
-            "memory": written[-1] if written else "",
+            "passages": lambda: [passage for result in _results(since) for passage in passages_of(result)],
+            "memory": memory,
             "memory_span": (span := memory_of(last)) and list(span[1]),
             "reply": last.content if ended else "",
-            "prompt_with_history": prompt(history),
-            "prompt_with_memory": prompt(
-                [("user", f"<memory>\n{written[-1]}\n</memory>")] if written else history
-            ),
-            "prompt_without_memory": prompt([]),
+            "prompt_with_history": with_history,
+            "prompt_with_memory": with_memory,
+            "prompt_without_memory": lambda: render([ask]),
         }
 
 
@@ -289,24 +289,21 @@ def passages_of(result: str) -> list[str]:
 
 
 def _documents(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        text = next((value[name] for name in _TEXTS if isinstance(value.get(name), str)), None)
-        if text is not None:
-            yield text
-        else:
-            for part in value.values():
-                yield from _documents(part) if isinstance(part, (Mapping, list)) else ()
-    elif isinstance(value, list):
-        for part in value:
-            yield from _documents(part)
-    elif isinstance(value, str):
+    if isinstance(value, str):
         yield value
+    elif isinstance(value, Mapping):
+        texts = [value[name] for name in _TEXTS if isinstance(value.get(name), str)]
+        inner = [part for part in value.values() if isinstance(part, (Mapping, list))]
+        yield from texts[:1] or itertools.chain.from_iterable(map(_documents, inner))
+    elif isinstance(value, list):
+        yield from itertools.chain.from_iterable(map(_documents, value))
+
+
+def _results(messages: Sequence[Message]) -> list[str]:
+    return [message.text for message in messages if message.role == "tool"]
 
 
 def _shown(messages: Sequence[Message]) -> str:
     """Messages as one text; with their roles where these differ."""
-    roles = {message.role for message in messages}
-    texts = [
-        message.content if len(roles) < 2 else f"{message.role}: {message.content}" for message in messages
-    ]
-    return "\n\n".join(texts)
+    named = len({message.role for message in messages}) > 1
+    return "\n\n".join(f"{one.role}: {one.content}" if named else one.content for one in messages)

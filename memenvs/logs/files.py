@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from memenvs.build.readers.records import value_at
-from memenvs.core.data import shown
 from memenvs.core.episode import Episode
 from memenvs.core.errors import error_line
 from memenvs.core.files import names_apart
@@ -109,7 +108,8 @@ class Source:
             elif form:
                 yield from self._read(path, form, record, place)
             else:
-                self._skip(place, f"is no conversation: {shown(record)}")
+                held = ", ".join(map(str, record)) if isinstance(record, Mapping) else type(record).__name__
+                self._skip(place, f"is no conversation, but holds {held[:100]}")  # no text of the log
         if rows and form:
             yield from self._read(path, form, rows, self.names[path])
 
@@ -159,8 +159,8 @@ class Source:
         name = self.names[path]
         with open_input(path, PARQUET, ARCHIVE) as (file, kind):
             if kind == PARQUET:
-                rows = (row for batch in pq.ParquetFile(file).iter_batches(64) for row in batch.to_pylist())
-                yield from ((f"{name}:{number}", row) for number, row in enumerate(rows, 1))
+                held = (row for batch in pq.ParquetFile(file).iter_batches(64) for row in batch.to_pylist())
+                yield from ((f"{name}:{number}", row) for number, row in enumerate(held, 1))
                 return
             if kind:
                 try:
@@ -170,26 +170,20 @@ class Source:
                 return
             first = next(filter(bytes.strip, file), b"")
             if first.strip() == b"{" or first.lstrip().startswith(b"["):  # JSON over several lines, or a list
-                yield from self._whole(path, first + file.read())
-                return
-            for number, line in enumerate(itertools.chain([first], file), 1):
-                if line.strip():
-                    try:
-                        yield f"{name}:{number}", json.loads(line)
-                    except (ValueError, RecursionError) as error:
-                        self._skip(f"{name}:{number}", f"is not JSON ({error_line(error, 120)})")
-
-    def _whole(self, path: Path, text: bytes) -> Iterator[tuple[str, Any]]:
-        name = self.names[path]
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            self._skip(name, f"is not JSON ({error_line(error, 120)})")
-            return
-        if isinstance(value, list):
-            yield from ((f"{name}:{number}", row) for number, row in enumerate(value, 1))
-        else:
-            yield name, value
+                lines: Iterable[tuple[str, bytes]] = [(name, first + file.read())]
+            else:
+                numbered = enumerate(itertools.chain([first], file), 1)
+                lines = ((f"{name}:{number}", line) for number, line in numbered if line.strip())
+            for place, line in lines:
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    self._skip(place, f"is not JSON ({error_line(error, 120)})")
+                    continue
+                rows = value if isinstance(value, list) else [value]
+                yield from (
+                    (f"{place}:{n}" if len(rows) > 1 else place, row) for n, row in enumerate(rows, 1)
+                )
 
 
 class _Answers:

@@ -26,13 +26,15 @@ import numpy.typing as npt
 import memenvs
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import read_episodes
+from memenvs.evaluation.plots import MEANINGS
+from memenvs.evaluation.turns import fates
 from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban.render import png, rgb
 
 IMAGES = Path(__file__).parent / "images"
 INK, DIM, PAPER, PANEL = "#e6e9ef", "#9aa5b8", "#1d2330", "#262d3d"
-GOOD, MARK, LOST, YELLOW = "#8ccf7e", "#e5c76b", "#f08c72", "#ecd07a"
-SHADE = {MARK: "#4d4522", GOOD: "#243d2b", LOST: "#4a2a26"}
+CREDIT, LOSS, MARK, KEPT = (MEANINGS[name][1] for name in ("credit", "loss", "evidence", "kept"))
+SHADE = {MARK: "#4d4a22", KEPT: "#1d3f3a", LOSS: "#4a3226"}
 WIDTH, MARGIN = 520, 14  # pixels; a phone shows 360 of them, and text of 14 pixels as 10
 FONT, COLUMN, ROW = 14, 8.4, 19  # pixels
 COLUMNS = 56  # of a panel
@@ -56,7 +58,7 @@ def write_line(x: float, y: float, line: Line, weight: str = "normal") -> Iterat
     for text, colour in line:
         width = len(text) * COLUMN
         if text.strip():
-            if colour in SHADE:
+            if colour in SHADE and len(text) > 1:  # not of a sign
                 yield f'<rect x="{x:g}" y="{y - 14:g}" width="{width:g}" height="18" fill="{SHADE[colour]}"/>'
             place = f'x="{x:g}" y="{y:g}" textLength="{width:g}" fill="{colour}" font-weight="{weight}"'
             yield f'<text {place} xml:space="preserve">{escape(text)}</text>'
@@ -134,17 +136,15 @@ class EpisodeFilm:
         episode: the episode; its last turn is the answer.
         method: name of the method that pays.
         has_evidence: for each turn before the answer, whether it found evidence, which a dot shows.
-        blamed: turns whose reward has the colour of a loss although it is 0.
     """
 
-    def __init__(
-        self, episode: Episode, method: str, has_evidence: Sequence[bool], blamed: Sequence[int] = ()
-    ) -> None:
-        self.episode, self.has_evidence, self.blamed = episode, has_evidence, blamed
+    def __init__(self, episode: Episode, method: str, has_evidence: Sequence[bool]) -> None:
+        self.episode, self.has_evidence, self.fates = episode, has_evidence, fates(episode)
         self.title: Line = [
             (f"what {method} pays each turn   ", DIM),
-            ("●", YELLOW),
-            (" found evidence", DIM),
+            ("●", MARK),
+            (" found evidence  ", DIM),
+            *([("▼", LOSS), (" lost it", DIM)] if "lost" in self.fates else []),
         ]
         self.frames: list[Frame] = []
         self.height = 0.0
@@ -177,13 +177,15 @@ class EpisodeFilm:
             yield from write_line(x + 8, y + 40, [("answer" if answers else f"turn {turn + 1}", DIM)])
             if turn < paid:
                 if not answers and self.has_evidence[turn]:
-                    yield f'<circle cx="{x + width - 9:g}" cy="{y + 35:g}" r="4" fill="{YELLOW}"/>'
+                    yield f'<circle cx="{x + width - 9:g}" cy="{y + 35:g}" r="4" fill="{MARK}"/>'
+                if self.fates[turn] == "lost":
+                    yield from write_line(x + width - 14, y + 40, [("▼", LOSS)])
                 yield from write_line(x + 8, y + 61, [self.credit(turn)], "bold")
 
     def credit(self, turn: int) -> tuple[str, str]:
         """What a turn earned, with its colour."""
         value = self.episode.turn_rewards[turn]
-        colour = GOOD if value > 0 else LOST if value < 0 or turn in self.blamed else DIM
+        colour = CREDIT if value > 0 else LOSS if value < 0 else DIM
         return (f"{value:+.2f}" if value else "0.00"), colour
 
 
@@ -236,18 +238,18 @@ def reading(episode: Episode, method: str, notes: Sequence[str]) -> str:
         has_evidence.append(any(colour == MARK for line in lines for _, colour in line))
         memories.append(after)
         changed |= {line: number for line in [*before, *after] if (line in before) != (line in after)}
-    shown = EpisodeFilm(episode, method, has_evidence, [*changed.values()])
+    shown = EpisodeFilm(episode, method, has_evidence)
     history = list[Line]()
     for line, number in changed.items():
         credit, colour = shown.credit(number)
-        first, *rest = wrapped(line, LOST if colour == LOST else INK, COLUMNS - 6)
+        first, *rest = wrapped(line, LOSS if colour == LOSS else INK, COLUMNS - 6)
         history += [[(f"{credit:5} ", colour), *first], *([(" " * 6, INK), *more] for more in rest)]
     tall = max(len(history), *map(len, memories))
     old: list[Line] = [[("(empty)", DIM)]]
     for number, (before, after) in enumerate(itertools.pairwise(memories)):
         section = Panel(f"section {number + 1} of {len(sections)}", sections[number], rows)
-        new = [("- " + line, LOST) for line in before if line not in after]
-        new += [("· " + line, INK) if line in before else ("+ " + line, GOOD) for line in after]
+        new = [("- " + line, LOSS) for line in before if line not in after]
+        new += [("· " + line, INK) if line in before else ("+ " + line, KEPT) for line in after]
         shown.shoot(0.8, [section, Panel("memory", old, tall)], number)
         shown.shoot(1.6, [section, Panel("memory", stacked(new), tall)], number, notes[number])
         old = stacked([("· " + line, INK) for line in after])
@@ -301,7 +303,7 @@ def outcome(episode: Episode) -> list[Line]:
     """Whether the answer of an episode is right, and the evidence that it needs."""
     privileged, right = episode.turns[0].before["privileged"], episode.metrics["success"] == 1
     verdict: Line = [
-        ("right", GOOD) if right else ("wrong", LOST),
+        ("right", CREDIT) if right else ("wrong", LOSS),
         (f", the target is {privileged['target']}", DIM),
     ]
     return [verdict, *stacked([("the evidence", DIM), *((text, MARK) for text in evidence(episode))])]
@@ -335,7 +337,7 @@ def sokoban(
         action = policy(observation, info)
         observation, reward, terminated, truncated, info = env.step(action)
         total, over, move = total + float(reward), terminated or truncated, move + 1
-        paid = (f"{float(reward):+.2f}", GOOD if reward > 0 else LOST)
+        paid = (f"{float(reward):+.2f}", CREDIT if reward > 0 else LOSS)
         if isinstance(action, str):
             moves = re.sub(r"<think></think>|</?answer>", "", action)
             history += [[(f"turn {move}    ", DIM), paid], [("  " + moves, INK)]]
@@ -370,7 +372,7 @@ def board_planes(env: Any, observation: Any) -> list[str]:
     parts = [picture(rgb(env.unwrapped._playing.grid, TILE), MARGIN, MARGIN)]
     for number, name in enumerate(PLANES):
         x, y = MARGIN + (number % 4) * 124, 270 + (number // 4) * 84
-        pixels = np.where(observation[:, :, number, None].astype(bool), [229, 199, 107], [51, 60, 79])
+        pixels = np.where(observation[:, :, number, None].astype(bool), [240, 228, 66], [51, 60, 79])
         parts.append(picture(np.kron(pixels, np.ones((9, 9, 1))).astype(np.uint8), x, y))
         parts += write_line(x, y + 70, [(name, DIM)])
     return parts
@@ -397,9 +399,9 @@ def arrow(
 ) -> Iterator[str]:
     """An arrow from x, y, with a label beside or above it; `both` gives it two heads."""
     heads = 'marker-end="url(#head)"' + ' marker-start="url(#head)"' * both
-    line = f'd="M{x:g} {y:g}l{right:g} {down:g}" stroke="{YELLOW}" stroke-width="2"'
+    line = f'd="M{x:g} {y:g}l{right:g} {down:g}" stroke="{MARK}" stroke-width="2"'
     yield f'<path {line} fill="none" {heads}/>'
-    yield from write_line(x + 12, y + down / 2 + 5, [(label, YELLOW)])
+    yield from write_line(x + 12, y + down / 2 + 5, [(label, MARK)])
 
 
 def architecture() -> str:
@@ -434,7 +436,7 @@ def architecture() -> str:
     for place, (title, lines) in enumerate(users.items()):
         parts += box(MARGIN + place * 124.4, 328, 118, title, *lines)
     size = 'viewBox="0 0 8 8" refX="7" refY="4" markerWidth="5" markerHeight="5"'
-    tip = f'<path d="M0 0l8 4l-8 4z" fill="{YELLOW}"/>'
+    tip = f'<path d="M0 0l8 4l-8 4z" fill="{MARK}"/>'
     head = f'<marker id="head" {size} orient="auto-start-reverse">{tip}</marker>'
     return film([Frame(1, [head, *parts])], 418)
 
@@ -442,7 +444,7 @@ def architecture() -> str:
 def icon() -> str:
     """Four turns and what they earned, as in the first film."""
     parts = [f'<rect width="32" height="32" rx="7" fill="{PAPER}"/>']
-    for turn, (high, colour) in enumerate([(15, GOOD), (19, GOOD), (5, LOST), (19, GOOD)]):
+    for turn, (high, colour) in enumerate([(15, CREDIT), (19, CREDIT), (5, LOSS), (19, CREDIT)]):
         place = f'x="{5 + 6 * turn}" y="{26 - high}" width="4" height="{high}" rx="1.5"'
         parts.append(f'<rect {place} fill="{colour}"/>')
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">{"".join(parts)}</svg>\n'

@@ -14,6 +14,17 @@ from memenvs.core.terminal import show
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """From the palette of Okabe and Ito, which colour-blind readers can tell apart."""
 
+MEANINGS = {
+    "credit": ("#0072b2", "#56b4e9"),
+    "loss": ("#b34f00", "#f0803c"),
+    "evidence": ("#f0e442", "#f0e442"),
+    "kept": ("#00755a", "#2fbf94"),
+}
+"""What colours mean in the viewer and in films, on a light and on a dark ground.
+
+They are of the same palette, darker or lighter where text in them would be hard to read.
+"""
+
 DASHES = ("solid", "dashed", "dashdot", "dotted")
 BAND = "lines: mean of the seeds; bands: from the lowest to the highest seed"
 
@@ -53,7 +64,8 @@ def save_figure(figure: Any, path: Path) -> None:
     """
     kind = path.suffix.lower()[1:]
     stamp = {"png": "Software", "svg": "Date"}[kind]
-    with require("matplotlib", "plots").rc_context({"svg.hashsalt": "memenvs"}), whole_file(path) as work:
+    looks = {"svg.hashsalt": "memenvs", "axes.unicode_minus": False}  # the minus of tables
+    with require("matplotlib", "plots").rc_context(looks), whole_file(path) as work:
         figure.savefig(work, format=kind, metadata={stamp: None})
 
 

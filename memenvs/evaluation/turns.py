@@ -32,30 +32,34 @@ def fates(episode: Episode) -> list[Fate | None]:
         wasted:  the turn was a search that brought no new evidence
         kept:    an answer is in the memory as before
 
-    Without a memory nothing is lost, since all that was read stays in the prompt. Yes and no are words of any
-    text, so they do not count as answers here.
+    Any accepted wording of an answer counts. Without a memory nothing is lost, since all that was read stays
+    in the prompt. Yes and no are words of any text, so they do not count as answers here.
 
     Returns:
         (K,) of the turns, None where a turn did none of these; empty where no answers are known.
     """
     first = _privileged(episode.turns[0].before) if episode.turns else {}
-    answers = [one for each in first.get("answers", ()) for one in each if one.lower() not in ("yes", "no")]
+    accepted = list[list[str]]()  # of each answer its wordings
+    for each in first.get("answers", ()):
+        wordings = [one for one in each if one.lower() not in ("yes", "no")]
+        # A target that lists them all, as of needles, wants every one.
+        accepted += [[one] for one in wordings] if ", ".join(each) in first.get("target", "") else [wordings]
     evidence = [text.partition("\n")[2] or text for text in first.get("evidence", ())]  # without titles
 
-    def held(texts: Iterable[str]) -> set[str]:
-        return {answer for answer in answers for text in texts if holds_answer([text], [[answer]])[0]}
+    def held(texts: Iterable[str]) -> set[int]:  # the answers in them
+        return {k for text in texts for k, each in enumerate(accepted) if holds_answer([text], [each])[0]}
 
     def documents(text: str) -> set[str]:
         return {document for document in evidence if document[:_SHOWN] in text}
 
     labels = list[Fate | None]()
-    had, known = set[str](), set[str]()  # answers in the memory, and documents that were shown
+    had, known = set[int](), set[str]()  # answers in the memory, and documents that were shown
     following = [str(turn.observation) for turn in episode.turns[1:]]
-    for turn, after in zip(episode.turns if answers else (), [*following, ""], strict=False):
+    for turn, after in zip(episode.turns if any(accepted) else (), [*following, ""], strict=False):
         rewrites, memory = turn.before.get("context") == "rewrite", _privileged(turn.info).get("memory") or ""
         part = _privileged(turn.before).get("evidence_in_chunk")
         feedback = turn.info.get("feedback") or (after if rewrites and part is None else "")
-        read = held(documents(str(turn.observation)) if part is None else part) if rewrites else set[str]()
+        read = held(documents(str(turn.observation)) if part is None else part) if rewrites else set[int]()
         has = held([memory]) if rewrites else had | held([feedback])
         results = documents(feedback)
         if (had | read) - has:

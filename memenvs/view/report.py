@@ -24,7 +24,9 @@ from memenvs.core.episode_file import EPISODES, read_lines
 from memenvs.core.files import names_apart, whole_folder, write_text
 from memenvs.evaluation.compare import paired_difference
 from memenvs.evaluation.log import task_means
+from memenvs.evaluation.plots import MEANINGS
 from memenvs.evaluation.summary import metric_interval
+from memenvs.evaluation.turns import fates
 from memenvs.tasks.metrics import extract_answer
 from memenvs.view.provenance import run_settings
 
@@ -111,7 +113,7 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     """Read the episodes of paths; see `write_report`."""
     files = find_files(paths)
     runs = names_apart([path.parent if path.name == EPISODES else path for path in files])
-    lines, run_of = list[str](), list[int]()
+    lines, run_of, fates_of = list[str](), list[int](), list[str]()
     facts = list[dict[str, Any]]()
     groups, tasks = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for run, path in enumerate(files):
@@ -120,6 +122,7 @@ def make_report(paths: Sequence[str | Path]) -> Report:
             tasks.append((episode.env, episode.task or len(lines), episode.number))
             facts.append(_facts(runs[run], episode))
             run_of.append(run)
+            fates_of.append("".join(fate[0] if fate else "-" for fate in fates(episode)))
             lines.append(line.strip())
     if not lines:
         raise ValueError(f"no episode has ended yet in {', '.join(map(str, files))}")
@@ -145,6 +148,7 @@ def make_report(paths: Sequence[str | Path]) -> Report:
         "run": run_of,
         "groups": _numbered(groups),
         "tasks": numbers,
+        "fates": fates_of,  # the first letter of each turn's, or -
         "block": BLOCK,
     }
     return Report(index, lines)
@@ -199,7 +203,7 @@ def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
         blocks: the elements of episodes, if they are inside the page.
         nonce: of the scripts that load episodes from files beside the page.
     """
-    style = _part("report.css")
+    style = _colours() + _part("report.css")
     script = '(function () {\n"use strict";\n' + "\n".join(_part(f"{name}.js") for name in SCRIPTS) + "})();"
     sources = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")
     parts = {
@@ -212,6 +216,16 @@ def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
     }
     pieces = _part("report.html").split("%")  # text and names alternate; what is put in is not searched again
     return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def _colours() -> str:
+    """The colours of `MEANINGS` as variables of the page's style, those of a dark page apart."""
+    light, dark = (
+        "".join(f"--{name}: {pair[side]}; " for name, pair in MEANINGS.items()) for side in (0, 1)
+    )
+    return (
+        f":root {{ {light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}\n"
+    )
 
 
 def _part(name: str) -> str:

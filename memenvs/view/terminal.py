@@ -13,6 +13,7 @@ from memenvs.core.episode import OUTCOME, Episode, Turn, observation_text
 from memenvs.core.errors import printable
 from memenvs.core.terminal import BOLD, DIM, GREEN, RED, RESET, terminal_width
 from memenvs.envs.render import block, credits_of, earned_lines
+from memenvs.evaluation.turns import fates
 
 _ENTRY = re.compile(r"\[\d+\] ")
 
@@ -49,8 +50,10 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
     memory, total, turns = "", 0.0, episode.turns
     # Chunks that come as feedback are shown where they are read.
     reads_feedback = any(not turn.fresh and _privileged(turn.before).get("chunk_span") for turn in turns)
-    for number, (turn, reward) in enumerate(zip(turns, episode.turn_rewards, strict=True), 1):
-        yield f"\n{BOLD}turn {number} of {len(turns)}{RESET}"
+    labels = fates(episode) or [None] * len(turns)
+    for number, (turn, reward, fate) in enumerate(zip(turns, episode.turn_rewards, labels, strict=True), 1):
+        tag = f" {RED if fate == 'lost' else DIM}{fate}{RESET}" if fate else ""
+        yield f"\n{BOLD}turn {number} of {len(turns)}{RESET}{tag}"
         before, after = _privileged(turn.before), _privileged(turn.info)
         if turn.observation and (turn.fresh or reads_feedback):
             label = "read"

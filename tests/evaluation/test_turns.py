@@ -12,9 +12,12 @@ EVIDENCE = "Fenn\nFenn was led by Aldo, who built its only bridge and gave the t
 BODY = EVIDENCE.partition("\n")[2]
 
 
-def reading(chunks, memories, answers=("Aldo",)):
-    """An episode that reads chunks, by the evidence in each and the memory after it, and then answers."""
-    first = {"answers": [[*answers]], "evidence": [EVIDENCE]}
+def reading(chunks, memories, answers=("Aldo",), target=""):
+    """An episode that reads chunks, by the evidence in each and the memory after it, and then answers.
+
+    `answers` has one for each objective, its accepted wordings separated by slashes.
+    """
+    first = {"answers": [each.split("/") for each in answers], "target": target, "evidence": [EVIDENCE]}
     turns = []
     for chunk, before, after in zip([*chunks, []], ["", *memories], [*memories, memories[-1]], strict=True):
         told = {**first, "evidence_in_chunk": chunk, "memory": before}
@@ -45,6 +48,12 @@ def test_a_reader_finds_keeps_and_loses_answers(chunks, memories, wanted):
 def test_one_answer_lost_while_another_is_found_is_a_loss():
     episode = reading([[EVIDENCE], []], ["Aldo", "bridge"], answers=("Aldo", "bridge"))
     assert fates(episode)[1] == "lost"
+
+
+@pytest.mark.parametrize(("target", "fate"), [("Aldo", "kept"), ("Aldo, bridge", "lost")])
+def test_any_wording_of_an_answer_keeps_it_unless_the_target_wants_them_all(target, fate):
+    chunks, memories = [[EVIDENCE], []], ["Aldo built a bridge", "the bridge"]
+    assert fates(reading(chunks, memories, ("Aldo/bridge",), target))[1] == fate
 
 
 def test_a_search_finds_new_evidence_or_is_wasted():

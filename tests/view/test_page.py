@@ -178,7 +178,7 @@ def test_the_runs_say_what_made_them_and_sort_by_it(page, evaluated):
         assert setting in settings
 
 
-def test_ticked_runs_are_compared_with_a_baseline_and_what_got_worse_is_a_link(page, evaluated):
+def test_ticked_runs_are_compared_with_a_baseline_as_one_row_a_task(page, evaluated):
     page.open(evaluated[1]).one("[aria-label='Compare best']").click()
     page.one("[aria-label='Compare grows']").click()
     folders = [evaluated[0] / name for name in ("best", "grows")]
@@ -191,8 +191,12 @@ def test_ticked_runs_are_compared_with_a_baseline_and_what_got_worse_is_a_link(p
     ):
         assert text in shown
     assert "memory mode is react (rewrite in best)" in page.text(".compared .failure")
-    assert len(page.all(".worse tbody tr")) == row.losses > 0
-    page.open(evaluated[1], page.view()).one(".worse a").click()
+    assert len(page.all("tr.worse")) == row.losses > 0
+    tasks = page.browser.find_element("css selector", "[aria-label=Tasks] table")
+    assert len(tasks.find_elements("css selector", "tbody tr")) == 6
+    assert tasks.find_elements("css selector", "tbody tr")[0].get_attribute("class") == "worse"
+    assert not any(row.is_displayed() for row in page.all("tr.row"))  # of each episode
+    page.open(evaluated[1], page.view()).one("tr.worse a").click()
     page.wait(lambda: "The same task in 3 runs" in page.text())
     page.open(evaluated[1], "#?compare=1,0").one(".compared")  # the other one is the baseline
     (back,) = compare(folders[::-1], metrics=["success"], allow=["env_args"]).differences
@@ -234,26 +238,33 @@ def test_the_strip_of_a_failure_shows_the_signals_and_where_they_fall(page, tmp_
     assert "strip=reward" in page.view()
 
 
-def test_the_strip_of_a_failure_marks_the_turn_that_loses_the_answer(page, tmp_path):
+def test_the_turn_that_loses_the_answer_is_marked_on_the_strip_and_on_its_card(page, tmp_path):
     read_with(tmp_path / "a" / "episodes.jsonl", ["x", "y", "z"])
     (episode,) = read_episodes(tmp_path / "a" / "episodes.jsonl")
     answer = episode.turns[0].before["privileged"]["target"]
     for name, replies in (
         ("b", [answer, "nothing", "wrong"]),
-        ("c", [answer, "nothing", rf"\boxed{{{answer}}}"]),
+        ("c", [answer, f"so: {answer}", rf"\boxed{{{answer}}}"]),
     ):
         read_with(tmp_path / name / "episodes.jsonl", replies)
     write_report([tmp_path], tmp_path / "r.html")
-    for view, marked in (
-        ("#e1", [False, True, False]),
-        ("#e2", [False] * 3),
-    ):  # the last one succeeds by luck
+    for view, marked in (("#e1", [False, True, False]), ("#e2", [False] * 3)):
         page.open(tmp_path / "r.html", view).one(".turn")
-        said = [step.get_attribute("title") for step in page.all(".step")]
-        assert ["loses the answer" in one for one in said] == marked
+        assert ["▼" in step.text for step in page.all(".step")] == marked
+        assert [bool(card.find_elements("css selector", ".lost")) for card in page.all(".turn")] == marked
     page.open(tmp_path / "r.html", "#t1").one(".side")
-    assert "loses the answer" in page.text(".side [aria-label='Turn 2 of b']")
-    assert "loses the answer" not in page.text(".side [aria-label='Turn 2 of c']")
+    assert "lost" in page.text(".side [aria-label='Turn 2 of b']")
+    assert "lost" not in page.text(".side [aria-label='Turn 2 of c']")
+
+
+def test_an_empty_reply_is_seen_with_its_credit(page, tmp_path):
+    write(tmp_path / "e.jsonl", [replied("", credits={"m": [Credit(0, -0.6)]}), replied("x")])
+    write_report([tmp_path / "e.jsonl"], tmp_path / "r.html")
+    (piece,) = page.open(tmp_path / "r.html", "#e0").one(".turn").find_elements("css selector", ".credit")
+    assert piece.text == "(empty)"
+    assert "m -0.6" in piece.get_attribute("title")
+    assert "--loss" in piece.get_attribute("style")
+    assert column(page.open(tmp_path / "r.html"), "answer") == ["(empty)", "x"]
 
 
 def test_the_address_keeps_filter_order_and_turn(page, report):
@@ -582,6 +593,20 @@ def test_everything_that_is_pressed_has_a_name(page, report):
             ".map((node) => node.outerHTML)"
         )
         assert nameless == []
+
+
+def test_the_differences_of_runs_are_read_on_a_phone_without_scrolling_sideways(page, evaluated):
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        for view, selector in (("#?compare=0,1", ".compared .scroll"), ("#t0?compare=0,1", ".side")):
+            page.open(evaluated[1], view).one(selector)
+            for box in page.all(selector):
+                assert page.browser.execute_script(
+                    "return arguments[0].scrollWidth <= arguments[0].clientWidth", box
+                )
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_a_narrow_window_is_not_wider_than_it_is(page, report):

@@ -18,20 +18,6 @@ function differencesOf(base, run) {
   });
 }
 
-// For each task of both runs: [an episode of the run, the baseline's mean score, the run's].
-function pairsOf(base, run) {
-  const name = score(), tasks = new Map();
-  rows.forEach((_, i) => {
-    const value = cell(i, name), r = index.run[i];
-    if ((r !== base && r !== run) || typeof value !== "number" || cell(i, "end") === "failed") return;
-    if (!tasks.has(index.tasks[i])) tasks.set(index.tasks[i], { at: null, [base]: [], [run]: [] });
-    const task = tasks.get(index.tasks[i]);
-    task[r].push(value);
-    if (r === run && task.at === null) task.at = i;
-  });
-  return [...tasks.values()].filter((task) => task[base].length && task[run].length).map((task) => [task.at, mean(task[base]), mean(task[run])]);
-}
-
 // Sentences on the settings besides the policy in which a run differs from the baseline.
 function otherSettings(base, run) {
   const [was, now] = [settingsOf(base), settingsOf(run)], matched = /^(env|env_args\..*|memory mode|n_tasks|data\..*|methods|reward|scorer|seed|memenvs)$/;
@@ -40,15 +26,44 @@ function otherSettings(base, run) {
   return names.filter((name) => name !== "env_args.memory_mode").map((name) => name + " is " + said(now.get(name)) + " (" + said(was.get(name)) + " in " + index.runs[base] + ")");
 }
 
-function worseTasks(base, run) {
-  const worse = pairsOf(base, run).filter(([, before, after]) => after < before - 1e-9).sort((x, y) => x[2] - x[1] - (y[2] - y[1]));
-  if (!worse.length) return el("p", { class: "quiet" }, "No task has a lower " + score() + " in " + index.runs[run] + ".");
-  const line = ([i, before, after]) => el("tr", {},
-    el("td", { class: "question", dir: "auto" }, link({ view: "t", at: i }, cell(i, "question") || cell(i, "task") || "episode " + i)),
-    el("td", { class: "n" }, number(before)), el("td", { class: "n" }, number(after)));
-  return el("details", { class: "worse", open: worse.length <= 8 }, el("summary", {}, count(worse.length, "task") + " with a lower " + score() + " in " + index.runs[run]),
-    scrolling("Tasks that got worse in " + index.runs[run], el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "task"), el("th", { class: "n" }, index.runs[base]), el("th", { class: "n" }, index.runs[run]))),
-      el("tbody", {}, worse.slice(0, 200).map(line)))));
+// A row a task with an episode under the filter, those first that got worst: what each run answered, and its score.
+function taskTable(chosen) {
+  const name = score(), tasks = new Map(), [base, ...others] = chosen;
+  order.filter((i) => chosen.includes(index.run[i])).forEach((i) => {
+    if (!tasks.has(index.tasks[i])) tasks.set(index.tasks[i], { at: i, by: new Map(chosen.map((r) => [r, []])) });
+    tasks.get(index.tasks[i]).by.get(index.run[i]).push(i);
+  });
+  const average = (some) => mean(some.filter((i) => cell(i, "end") !== "failed").map((i) => cell(i, name)).filter((value) => typeof value === "number"));
+  const lines = [...tasks.values()].map(({ at, by }) => {
+    const values = new Map([...by].map(([r, some]) => [r, average(some)])), known = others.filter((r) => values.get(r) !== null && values.get(base) !== null);
+    return { at, by, values, known, change: (r) => (known.includes(r) ? values.get(r) - values.get(base) : 0) };
+  });
+  const worst = ({ known, change }) => (known.length ? Math.min(...known.map(change)) : Infinity);
+  const worse = lines.filter((line) => worst(line) < -1e-9).length;
+  const answer = ({ by, values, change }, r) => {
+    const some = by.get(r), moved = change(r) < -1e-9 ? ["failure", "▼ "] : change(r) > 1e-9 ? ["success", "▲ "] : ["", ""];
+    return el("td", { class: "answer", dir: "auto", "data-name": index.runs[r] }, el("span", { class: moved[0] }, moved[1]), scoreNode(values.get(r)),
+      el("div", {}, some.length === 1 ? answerOf(some[0]) : count(some.length, "sample")));
+  };
+  const body = lines.sort((x, y) => worst(x) - worst(y)).slice(0, 500).map((line) => el("tr", { class: worst(line) < -1e-9 ? "worse" : null },
+    el("th", { scope: "row", class: "question", dir: "auto" }, link({ view: "t", at: line.at }, cell(line.at, "question") || cell(line.at, "task") || "episode " + line.at)),
+    "target" in column ? el("td", { class: "target", dir: "auto", "data-name": "target" }, cell(line.at, "target") || "") : null, chosen.map((r) => answer(line, r))));
+  return [el("h3", {}, count(lines.length, "task") + (worse ? ", " + worse + " with a lower " + name : "")),
+    scrolling("Tasks", el("table", { class: "stacked" }, el("thead", {}, el("tr", {}, ["task", ...("target" in column ? ["target"] : []), ...chosen.map((r) => index.runs[r])].map((head) => el("th", {}, head)))),
+      el("tbody", {}, body)))];
+}
+
+// The differences of a run as rows; metrics in which they are equal share one, as in `evaluate compare`.
+function differenceRows(base, run, heads) {
+  const merged = new Map(), first = (row) => (row.metric === score() ? 0 : 1);
+  differencesOf(base, run).sort((x, y) => first(x) - first(y)).forEach(({ metric, ...row }) => {
+    const key = JSON.stringify(row);
+    merged.set(key, { ...row, metrics: [...(merged.has(key) ? merged.get(key).metrics : []), metric] });
+  });
+  return [...merged.values()].map(({ metrics, difference: [middle, ...ends], baseline, mean, wins, ties, losses, tasks }) => {
+    const values = [[el("b", {}, decimals(middle, "+")), el("span", { class: "quiet" }, " " + span(...ends))], decimals(baseline), decimals(mean), [wins, ties, losses].join("/"), tasks];
+    return el("tr", {}, el("th", { scope: "row" }, metrics.join(", ")), values.map((value, k) => el("td", { class: "n", "data-name": heads[k + 1] }, value)));
+  });
 }
 
 function comparison(redraw) {
@@ -57,17 +72,15 @@ function comparison(redraw) {
   if (!others.length) return el("p", { class: "quiet" }, "Tick another run to compare it with " + index.runs[base] + ".");
   const select = el("select", { "aria-label": "Baseline" }, [...chosen].sort((x, y) => x - y).map((r) => el("option", { value: r, selected: r === base }, index.runs[r])));
   select.addEventListener("change", () => { remember({ compare: [select.value, ...chosen.filter((r) => r !== Number(select.value))].join(",") }); redraw(); });
-  const first = (x) => (x.metric === score() ? 0 : 1);
-  const table = others.flatMap((run) => differencesOf(base, run).sort((x, y) => first(x) - first(y)).map((row, n) => el("tr", {},
-    el("th", { scope: "row" }, n ? "" : index.runs[run]), el("td", {}, row.metric), el("td", { class: "n" }, decimals(row.baseline)), el("td", { class: "n" }, decimals(row.mean)),
-    el("td", { class: "n" }, el("b", {}, decimals(row.difference[0], "+")), el("span", { class: "quiet" }, " " + span(...row.difference.slice(1)))),
-    el("td", { class: "n" }, [row.wins, row.ties, row.losses].join("/")), el("td", { class: "n" }, row.tasks))));
-  const heads = ["run", "metric", "baseline", "mean", "difference, 95% interval", "win/tie/loss", "tasks"];
-  const unknown = others.filter((run) => !differencesOf(base, run).length), more = others.map((run) => [run, otherSettings(base, run)]).filter(([, told]) => told.length);
+  const heads = ["metric", "difference, 95% interval", "baseline", "mean", "win/tie/loss", "tasks"];
+  const table = (run) => {
+    const lines = differenceRows(base, run, heads), told = otherSettings(base, run);
+    return [el("h3", {}, index.runs[run]),
+      lines.length ? scrolling("Differences of " + index.runs[run], el("table", { class: "stacked" }, el("thead", {}, el("tr", {}, heads.map((head, h) => el("th", { class: h ? "n" : null }, head)))), el("tbody", {}, lines)))
+        : el("p", {}, index.runs[run] + " is not compared here: it has no task in common with " + index.runs[base] + ", one of them is a training run, or there are too many runs; see `memenvs evaluate compare`."),
+      told.length ? el("p", { class: "failure" }, index.runs[run] + " differs in more than its policy: " + told.join("; ") + ".") : null];
+  };
   return el("section", { class: "card compared", "aria-label": "Comparison" },
     el("div", { class: "tools" }, el("h2", {}, "Differences from"), select, el("button", { click: () => { remember({ compare: "" }); redraw(); } }, "clear")),
-    table.length ? scrolling("Differences", el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, h) => el("th", { class: h > 1 ? "n" : null }, head)))), el("tbody", {}, table))) : null,
-    unknown.map((run) => el("p", {}, index.runs[run] + " is not compared here: it has no task in common with " + index.runs[base] + ", one of them is a training run, or there are too many runs; see `memenvs evaluate compare`.")),
-    more.map(([run, told]) => el("p", { class: "failure" }, index.runs[run] + " differs in more than its policy: " + told.join("; ") + ".")),
-    others.filter((run) => !unknown.includes(run)).map((run) => worseTasks(base, run)));
+    others.map(table), taskTable(chosen));
 }

@@ -24,6 +24,9 @@ function units(turn) {
   return unitsOf.get(turn);
 }
 
+// The text of a reply as it is shown: one without any is seen, too.
+function shownReply(turn) { return turn.reply.trim() ? turn.reply : EMPTY; }
+
 // [start, end, value, what] of the characters of a turn's reply.
 function valuesOf(turn, by) {
   const at = units(turn);
@@ -31,7 +34,7 @@ function valuesOf(turn, by) {
     const only = by.slice("credit of ".length);
     return turn.credits.filter((credit) => !only || credit.method === only).map((credit) => {
       const why = (credit.reason ? " (" + credit.reason + ")" : "") + (credit.advantage ? " (advantage)" : "");
-      const [a, b] = credit.span ? credit.span.map(at) : [0, turn.reply.length];
+      const [a, b] = credit.span ? credit.span.map(at) : [0, shownReply(turn).length];
       return [a, b, credit.value, credit.method + " " + signed(credit.value) + why];
     });
   }
@@ -64,18 +67,18 @@ function pieces(values, length) {
 }
 
 function strongest(record, by) {
-  const values = record.turns.flatMap((turn) => pieces(valuesOf(turn, by), turn.reply.length).map((piece) => Math.abs(piece[2] || 0)));
+  const values = record.turns.flatMap((turn) => pieces(valuesOf(turn, by), shownReply(turn).length).map((piece) => Math.abs(piece[2] || 0)));
   return values.reduce((most, value) => Math.max(most, value), 0);
 }
 
 function shade(value, most) {
   const strength = most && value ? 0.08 + 0.4 * Math.min(1, Math.abs(value) / most) : 0;
-  return "rgba(var(" + (value >= 0 ? "--good" : "--bad") + ")," + strength.toFixed(3) + ")";
+  return "color-mix(in srgb, var(" + (value >= 0 ? "--credit" : "--loss") + ") " + (100 * strength).toFixed(1) + "%, transparent)";
 }
 
 // A reply with its credit. Arrow keys and clicks go from piece to piece, whose numbers are said below it.
 function replyNode(turn, k, by, most) {
-  const text = turn.reply, cuts = pieces(valuesOf(turn, by), text.length);
+  const text = shownReply(turn), cuts = pieces(valuesOf(turn, by), text.length);
   const said = el("div", { class: "said", role: "status" });
   const draw = (from, to) => parts(text.slice(from, to), (start, end) => {
     const a = from + start, b = from + end, out = document.createDocumentFragment();
@@ -106,7 +109,6 @@ function replyNode(turn, k, by, most) {
   });
   const thought = /^\s*<think>[\s\S]*?(<\/think>|$)/.exec(text) || /^[\s\S]*?<\/think>/.exec(text);
   const inside = thought && thought[0].replace(/<\/?think>/g, "").trim() ? thought[0].length : 0;
-  if (!text) box.append("(an empty reply)");
   if (inside) box.append(el("details", { class: "thought" }, el("summary", {}, "thought, " + count(inside, "character")), draw(0, inside)));
   box.append(...present(draw(inside, text.length)));
   return [box, cuts.length ? said : null];

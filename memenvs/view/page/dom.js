@@ -8,6 +8,8 @@ const main = document.getElementById("main");
 const where = document.getElementById("where");
 const keys = document.getElementById("keys");
 
+const EMPTY = "(empty)"; // in the place of a reply without text
+
 function el(tag, attributes, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -51,7 +53,7 @@ function number(value, digits = 4) {
 
 function signed(value) {
   if (value === null || value === undefined) return "–";
-  return value === 0 ? "0" : (value > 0 ? "+" : "−") + number(Math.abs(value));
+  return value === 0 ? "0" : (value > 0 ? "+" : "-") + number(Math.abs(value));
 }
 
 // Three decimals, or one from 100 on, as the tables of an evaluation have them.
@@ -74,6 +76,7 @@ function deviation(values) {
 function cell(i, name) { return name in column ? rows[i][column[name]] : null; }
 function runOf(i) { return index.runs[index.run[i]]; }
 function settingsOf(r) { return new Map(Object.entries(index.settings[r])); }
+function answerOf(i) { return cell(i, "answer") || (cell(i, "turns") ? EMPTY : ""); }
 function failed(i) { return cell(i, "end") === "failed" || (cell(i, "success") !== null && cell(i, "success") < 1); }
 
 const numericColumns = {};

@@ -23,13 +23,13 @@ function fact(name, value) {
 function answersOf(record) { return record.answers.map((some) => [].concat(some).join(" or ")).join("; "); }
 
 function headline(i, record) {
-  const question = isBoards(record) ? withoutBoards(record.question) : record.question, last = record.turns[record.turns.length - 1];
+  const question = isBoards(record) ? withoutBoards(record.question) : record.question;
   const box = (label, node, kind) => node ? el("div", { class: "box " + (kind || "") }, el("div", { class: "label" }, label),
     el("div", { class: "text", dir: "auto" }, node)) : null;
   return el("div", { class: "headline-boxes" },
     box("question", question ? plain(question, 2000) : null, "wide"),
     box("target", plain(answersOf(record) || record.target, 400)),
-    box("answer", plain(cell(i, "answer") || (last ? last.reply : "").trim() || "(none)", 400)),
+    box("answer", plain(answerOf(i), 400)),
     box("score", [scoreNode(cell(i, score())), el("span", { class: "quiet" }, " " + score())]),
     box("return", signed(sum(record.turn_rewards))));
 }
@@ -51,7 +51,7 @@ function otherRuns(i) {
   const others = sameTask(i);
   if (!others.length) return null;
   const name = score(), line = (k) => el("tr", {},
-    el("th", { scope: "row" }, link({ view: "e", at: k }, runOf(k))), el("td", { class: "answer", dir: "auto" }, el("div", {}, cell(k, "answer") || "")),
+    el("th", { scope: "row" }, link({ view: "e", at: k }, runOf(k))), el("td", { class: "answer", dir: "auto" }, el("div", {}, answerOf(k))),
     el("td", { class: "n" }, scoreNode(cell(k, name))), el("td", { class: "n" }, signed(cell(k, "return"))), el("td", { class: "n" }, number(cell(k, "turns"))));
   return el("details", { open: others.length <= 8 }, el("summary", {}, "the same task in other runs: " + others.length),
     el("p", {}, link({ view: "t", at: i }, "compare them side by side")),
@@ -81,22 +81,22 @@ function largestFall(values) {
 }
 
 // A button a turn: whether it read evidence, how much of it the memory keeps, and an amount: its reward or a signal.
-// Where the episode failed, ▼ marks the turns that lose an answer, otherwise the turn at which the signal falls furthest.
+// ▼ marks the turns that lose an answer; where none does, the turn at which the signal falls furthest.
 function strip(i, record, steps, lines) {
   const [name, form, values] = stripAmount(record, lines), most = Math.max(...values.map((value) => Math.abs(value || 0)), 0);
-  const losses = failed(i) ? steps.flatMap((step, k) => (step.lost ? [k] : [])) : [], fall = losses.length || !name.endsWith(" signal") ? -1 : largestFall(values);
-  const mark = (k) => (losses.includes(k) ? "loses the answer" : k === fall ? "largest fall" : "");
+  const loses = steps.some((step) => step.fate === "lost"), fall = loses || !name.endsWith(" signal") ? -1 : largestFall(values);
+  const mark = (k) => steps[k].fate === "lost" || k === fall;
   const keeps = steps.some((step) => step.kept !== null), reads = steps.some((step) => step.seen);
   const buttons = steps.map((step, k) => {
     const said = ["turn " + (k + 1), step.seen ? "reads evidence" : "", step.kept === null ? "" : "keeps " + number(100 * step.kept, 2) + "% of it",
-      step.answer ? "the answer is in memory" : "", name + " " + form(values[k]), mark(k)].filter(Boolean).join(", ");
-    const bar = el("span", { class: "bar" }, el("span", { class: "level" + (step.answer ? " whole" : "") }));
+      step.fate, name + " " + form(values[k]), k === fall ? "largest fall" : ""].filter(Boolean).join(", ");
+    const bar = el("span", { class: "bar" }, el("span", { class: "level" + (["found", "kept"].includes(step.fate) ? " whole" : "") }));
     bar.firstChild.style.height = 100 * (step.kept || 0) + "%";
-    const amount = el("span", { class: "reward" }, (mark(k) ? "▼ " : "") + form(typeof values[k] === "number" ? Number(values[k].toPrecision(2)) : null));
+    const amount = el("span", { class: "reward" }, form(typeof values[k] === "number" ? Number(values[k].toPrecision(2)) : null));
     amount.style.backgroundColor = shade(values[k] || 0, most);
-    return el("button", { class: "step" + (mark(k) ? " fall" : ""), title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
+    return el("button", { class: "step" + (mark(k) ? " losing" : ""), title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
       el("span", { class: "shown", "aria-hidden": "true" },
-        el("span", {}, k + 1), reads ? el("span", { class: "seen" }, step.seen ? "●" : "·") : null, keeps ? bar : null, amount));
+        el("span", {}, k + 1, mark(k) ? el("span", { class: "lost" }, " ▼") : null), reads ? el("span", { class: step.seen ? "seen" : "quiet" }, step.seen ? "●" : "·") : null, keeps ? bar : null, amount));
   });
   const select = el("select", { "aria-label": "Amount of each turn" }, lines.map(([own]) => el("option", { value: own, selected: own === name }, own)));
   select.addEventListener("change", () => {
@@ -105,12 +105,12 @@ function strip(i, record, steps, lines) {
     current(Number(place.turn || 0), false);
     main.querySelector(".strip select").focus({ preventScroll: true });
   });
-  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green once it has an accepted answer" : "", losses.length ? "▼ loses the answer that it read or had" : fall < 0 ? "" : "▼ largest fall"];
+  const told = [reads ? "● the turn read evidence" : "", keeps ? "bar: share of the evidence in memory, green where an accepted answer was found or kept" : "", loses ? "▼ lost an answer that it read or had" : fall < 0 ? "" : "▼ largest fall"];
   return el("nav", { class: "strip", "aria-label": "Turns" }, el("div", { class: "steps", tabindex: "0" }, buttons),
     el("div", { class: "amount" }, el("label", {}, "number ", select), el("span", { class: "quiet" }, told.filter(Boolean).join(" · "))));
 }
 
-function turnCard(record, k, before, by, most, paid) {
+function turnCard(record, k, step, before, by, most, paid) {
   const turn = record.turns[k], { reply, memory } = turn, isMemory = memory !== null && memory.trim() === reply.trim();
   const told = ["reply", turn.tokens ? count(turn.tokens, "token") : "", turn.end].filter(Boolean).join(", ");
   const wrote = [
@@ -119,8 +119,8 @@ function turnCard(record, k, before, by, most, paid) {
     turn.feedback.trim() ? labelled("feedback", feedbackNodes(record, turn.feedback.trim())) : null,
   ];
   const read = readNode(record, turn, k === 0);
-  return el("section", { class: "card turn", id: "turn-" + k, "aria-label": "Turn " + (k + 1) },
-    el("div", { class: "top" }, el("h3", {}, "Turn " + (k + 1)), payLine(paid, k)),
+  return el("section", { class: "card turn" + (step.fate === "lost" ? " losing" : ""), id: "turn-" + k, "aria-label": "Turn " + (k + 1) },
+    el("div", { class: "top" }, el("h3", {}, "Turn " + (k + 1)), el("span", { class: "tags" }, tags(step)), payLine(paid, k)),
     el("div", { class: read ? "halves" : "" }, read ? el("div", {}, read) : null, el("div", {}, wrote)));
 }
 
@@ -132,10 +132,10 @@ function episode(i) {
     if (place.view !== "e" || place.at !== i) return;
     const by = colourOf(record), most = strongest(record, by);
     const redraw = () => { const at = window.scrollY; episode(i); requestAnimationFrame(() => window.scrollTo(0, at)); };
-    const paid = amounts(record);
+    const paid = amounts(record), steps = progress(i, record);
     let memory = "";
     const cards = record.turns.map((turn, k) => {
-      const card = turnCard(record, k, memory, by, most, paid);
+      const card = turnCard(record, k, steps[k], memory, by, most, paid);
       memory = turn.memory === null ? memory : turn.memory;
       return card;
     });
@@ -150,7 +150,7 @@ function episode(i) {
     show("Episode " + i + (record.task ? ", " + record.task : ""), tools,
       el("section", { class: "card", "aria-label": "Episode" }, el("h2", {}, "Episode " + i + (record.task ? " · " + record.task : "")), headline(i, record),
         record.error ? el("p", { class: "failure" }, record.error) : null, details(i, record), otherRuns(i)),
-      cards.length ? [strip(i, record, progress(record), paid), cards] : el("p", {}, "No turn was played."));
+      cards.length ? [strip(i, record, steps, paid), cards] : el("p", {}, "No turn was played."));
     main.focus({ preventScroll: true });
     finding.start();
     if (place.turn) current(Number(place.turn), true);

@@ -93,22 +93,31 @@ function readNode(record, turn, isFirst) {
   return [labelled(told, aroundSpans(chunk, spans, "evidence")), whole(plain(text, 5000), false)];
 }
 
-// For each turn: whether evidence was read, the share of it kept in memory, whether an answer is there, and whether the
-// turn loses one: it was in the memory, or in evidence that the turn read, and is in the memory no more.
-function progress(record) {
+// What a turn did with the evidence, as evaluation/turns.py decides.
+const FATES = {
+  f: ["found", "an accepted answer, or evidence, that was not there before"],
+  k: ["kept", "an accepted answer is in memory as before"],
+  l: ["lost", "an accepted answer that the turn read or had in memory is gone"],
+  w: ["wasted", "a search that brought no new evidence"],
+};
+
+// For each turn of episode i: whether it read evidence, the share of it that the memory keeps, and what it did with it.
+function progress(i, record) {
   const wanted = content(needed(record).join(" "));
   content(record.question).forEach((word) => wanted.delete(word));
-  const answers = record.answers.flat().filter((answer) => !/^(yes|no)$/i.test(answer)); // words of any text
-  let had = false;
-  return record.turns.map((turn) => {
-    const { memory, feedback, evidence } = turn, text = turn.chunk && turn.prompt !== null ? chunkOf(turn) : turn.prompt || "";
+  return record.turns.map(({ memory, feedback, evidence }, k) => {
     const searched = /<(information|result)>([\s\S]*?)<\/\1>/.exec(feedback);
     const seen = evidence.length > 0 || Boolean(searched && searched[2].split(/^(?=Doc \d+\(Title: )/m)
       .some((part) => isPassageOfEvidence(record, part.replace(/^Doc \d+\(Title: .*?\) /, "").trim())));
-    const shows = (part) => answersIn(part, answers).length > 0, answer = memory !== null && shows(memory);
-    const reads = memory !== null && evidenceIn(record, text, evidence).some(([a, b]) => shows(text.slice(a, b)));
-    const lost = memory !== null && !answer && (had || reads);
-    if (memory !== null) had = answer;
-    return { seen, kept: memory === null ? null : share(wanted, memory), answer, lost };
+    return { seen, kept: memory === null ? null : share(wanted, memory), fate: (FATES[index.fates[i][k]] || [""])[0] };
   });
+}
+
+// What a turn did, as tags of its card.
+function tags({ seen, fate }) {
+  const [, meaning] = Object.values(FATES).find(([name]) => name === fate) || [];
+  return [
+    seen ? el("span", { class: "seen" }, "● reads evidence") : null,
+    fate ? el("span", { class: fate, title: meaning }, (fate === "lost" ? "▼ " : "") + fate) : null,
+  ];
 }

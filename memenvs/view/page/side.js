@@ -18,24 +18,23 @@ function sideBySide(i) {
     const line = (label, value) => el("tr", {}, el("th", { scope: "row" }, label), records.map((record, m) => el("td", { class: "side-value" }, value(record, m))));
     const learned = records.some((record) => each.some((k) => meanAdvantage(record, k) !== null));
     const lines = [
-      line("answer", (_, m) => el("div", { dir: "auto" }, cell(members[m], "answer") || "")),
+      line("answer", (_, m) => el("div", { dir: "auto" }, answerOf(members[m]))),
       line(score(), (_, m) => scoreNode(cell(members[m], score()))),
       line("return", (_, m) => number(returns[m])),
-      isGroup ? line("return − mean", (_, m) => signed(returns[m] - middle)) : null,
-      isGroup ? line("(return − mean) / standard deviation", (_, m) => (spread > 1e-12 ? signed((returns[m] - middle) / spread) : "0")) : null,
+      isGroup ? line("return - mean", (_, m) => signed(returns[m] - middle)) : null,
+      isGroup ? line("(return - mean) / standard deviation", (_, m) => (spread > 1e-12 ? signed((returns[m] - middle) / spread) : "0")) : null,
       line("end", (record) => record.end),
       learned ? each.map((k) => line("learner's advantage, turn " + (k + 1), (record) => (k < record.turns.length ? signed(meanAdvantage(record, k)) : ""))) : null,
     ];
     const head = el("tr", {}, el("td", {}), members.map((k, m) => el("th", {}, link({ view: "e", at: k }, name(m)))));
-    const memories = records.map(() => ""), steps = records.map(progress);
+    const memories = records.map(() => ""), steps = records.map((record, m) => progress(members[m], record));
     const card = (record, m, k) => {
       const turn = record.turns[k], was = memories[m];
-      if (!turn) return el("section", { class: "card quiet", "aria-label": "Turn " + (k + 1) + " of " + name(m) }, "had ended");
+      if (!turn) return el("section", { class: "card quiet", "aria-label": "Turn " + (k + 1) + " of " + name(m), "data-name": name(m) }, "had ended");
       if (turn.memory !== null) memories[m] = turn.memory;
-      const { seen, kept, lost } = steps[m][k];
-      const read = [lost && failed(members[m]) ? el("span", { class: "failure" }, "▼ loses the answer") : "", seen ? el("span", { class: "seen" }, "● reads evidence") : "", kept === null ? "" : "keeps " + number(100 * kept, 2) + "%", "reward " + signed(turn.reward)].filter(Boolean);
-      return el("section", { class: "card", "aria-label": "Turn " + (k + 1) + " of " + name(m) },
-        el("div", { class: "quiet" }, read.flatMap((part, n) => (n ? [" · ", part] : [part]))), evidenceNode(record, turn),
+      const { kept, fate } = steps[m][k], told = [kept === null ? "" : "keeps " + number(100 * kept, 2) + "%", "reward " + signed(turn.reward)];
+      return el("section", { class: "card" + (fate === "lost" ? " losing" : ""), "aria-label": "Turn " + (k + 1) + " of " + name(m), "data-name": name(m) },
+        el("div", { class: "quiet tags" }, tags(steps[m][k]), el("span", {}, told.filter(Boolean).join(" · "))), evidenceNode(record, turn),
         replyNode(turn, k, by, most), turn.memory || (turn.memory !== null && was) ? memoryNode(was, turn.memory, false) : null);
     };
     const rounds = el("div", { class: "side", tabindex: "0", role: "region", "aria-label": "Turns side by side" },

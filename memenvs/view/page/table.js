@@ -156,7 +156,7 @@ function table() {
   function line(i, texts, numbers) {
     const row = el("tr", { class: "row", id: "row-" + i, click: (event) => { if (!event.target.closest("a")) visit({ view: "e", at: i }); } },
       el("td", {}, link({ view: "e", at: i }, i)), el("td", { class: "n" }, scoreNode(cell(i, score()))),
-      texts.map((name) => el("td", { class: name, dir: "auto" }, el("div", {}, name === "run" ? runOf(i) : cell(i, name) || ""))),
+      texts.map((name) => el("td", { class: name, dir: "auto" }, el("div", {}, name === "run" ? runOf(i) : name === "answer" ? answerOf(i) : cell(i, name) || ""))),
       numbers.map((name) => el("td", { class: isNumeric(name) ? "n" : null }, number(cell(i, name)))));
     row.querySelector("a").setAttribute("aria-label", "Episode " + i);
     return row;
@@ -173,11 +173,13 @@ function table() {
     const [unknown] = unknownFields(place.q);
     wrong.textContent = unknown ? "There is no field “" + unknown + "”; did you mean " + closestFields(unknown).slice(0, 3).join(", ") + "? Put text with such a sign in quotes." : "";
     body.hidden = !order.length;
+    episodes.hidden = chosenRuns().length > 1; // a row a task shows them
     more.textContent = "show more of " + order.length.toLocaleString("en");
     more.hidden = order.length <= shown;
   }
   const failures = el("button", { click: () => { search.value = "success<1"; remember({ q: search.value }); fill(); } }, "failures");
-  const body = el("div", {}, el("h2", {}, "Runs"), summary, el("h2", {}, "Episodes"), scrolling("Episodes", el("table", {}, head, lines)), el("p", {}, more));
+  const episodes = el("div", {}, el("h2", {}, "Episodes"), scrolling("Episodes", el("table", {}, head, lines)), el("p", {}, more));
+  const body = el("div", {}, el("h2", {}, "Runs"), summary, episodes);
   show("episodes", el("div", { class: "tools" }, search, "success" in column ? failures : null, el("label", {}, "score ", judge), boxes, told), wrong, body);
   fill();
 }

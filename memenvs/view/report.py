@@ -220,12 +220,8 @@ def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
 
 def _colours() -> str:
     """The colours of `MEANINGS` as variables of the page's style, those of a dark page apart."""
-    light, dark = (
-        "".join(f"--{name}: {pair[side]}; " for name, pair in MEANINGS.items()) for side in (0, 1)
-    )
-    return (
-        f":root {{ {light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}\n"
-    )
+    light, dark = ("".join(f"--{name}: {pair[side]}; " for name, pair in MEANINGS.items()) for side in (0, 1))
+    return f":root {{ {light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark}}} }}\n"
 
 
 def _part(name: str) -> str:

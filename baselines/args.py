@@ -105,7 +105,7 @@ class TrainArgs(Loading, ChatSettings):
     def chat_settings(self) -> ChatSettings:
         """How prompts are encoded, with the text of the system prompt."""
         prompt = read_system_prompt(self.system_prompt)
-        return ChatSettings(self.chat_args, self.split_special_tokens, prompt)
+        return ChatSettings(self.chat_args, self.split_special_tokens, prompt, self.drop_thoughts)
 
     @functools.cached_property
     def prompts(self) -> dict[str, str]:

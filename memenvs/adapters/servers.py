@@ -43,7 +43,8 @@ def server_policy(
 
     async def reply(request: Request) -> Reply:
         prompt = prompt_of(encoder, request, response_length)
-        start = len(request.turns_read[0].reply.read if request.turns_read else prompt.ids)
+        begun = request.turns_read and not prompt.forks
+        start = len(request.turns_read[0].reply.read if begun else prompt.ids)
         room = response_length - (len(prompt.ids) - start)
         if room <= 0 or start > prompt_length:
             return prompt.reply(None)

@@ -61,10 +61,12 @@ class Reply(msgspec.Struct, omit_defaults=True):
             that is 0).
         finished: whether the end token or a stop string ended the reply; False where a limit or the window
             cut it off, None where that is not known.
-        read: (T,) tokens that the model read since its last reply: a fresh prompt, or the feedback.
+        read: (T,) tokens that the model read since its last reply: a fresh prompt, or the feedback; the whole
+            prompt where it forks.
         prompt_tokens: number of tokens of the whole prompt; None where nobody counted them.
         tokens: number of tokens of the reply; None where nobody counted them.
         spans: (T, 2) start and end of each token, in characters of the text; empty where they are not known.
+        forks: whether the prompt left out a part of what the turns before read or replied, such as a thought.
     """
 
     text: str
@@ -75,6 +77,7 @@ class Reply(msgspec.Struct, omit_defaults=True):
     prompt_tokens: int | None = None
     tokens: int | None = None
     spans: NDArray[np.int64] = field(default_factory=_no_ids)
+    forks: bool = False
 
     @property
     def overlong(self) -> bool:
@@ -482,10 +485,10 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
         return np.repeat(np.asarray(turns, np.float64), self._lengths)
 
     def sequences(self) -> list[list[Turn]]:
-        """The turns in runs that a model reads as one text; a fresh prompt begins a run."""
+        """The turns in runs that a model reads as one text; a fresh prompt or a fork begins a run."""
         runs: list[list[Turn]] = []
         for turn in self.turns:
-            if turn.fresh or not runs:
+            if turn.fresh or turn.reply.forks or not runs:
                 runs.append([])
             runs[-1].append(turn)
         return runs

@@ -205,6 +205,29 @@ class ChatTokens(TokenText):
         """Whether a prompt ends in `<think>`, so that a reply continues the thought and closes it."""
         return self.chat and self._render([("user", "?")]).rstrip().endswith(OPENING)
 
+    @functools.cached_property
+    def _thought_opening(self) -> Ids:
+        """What a prompt has behind the header of a reply: a `<think>`, or a thought that is closed empty."""
+        talk = [("user", "?"), ("assistant", REPLY), ("user", "?")]
+        header = self._render(talk).partition(REPLY)[0]
+        return self.encode(self._render([("user", "?")]).removeprefix(header))
+
+    def shown(self, read: Ids, reply: Ids) -> tuple[Ids, Ids]:
+        """What later prompts show of what was read before a reply (T,), and of the reply (T,).
+
+        With `drop_thoughts` these are the same tokens without the thought: what the prompt opened, and all of
+        the reply up to its last `</think>` and the line breaks after it.
+        """
+        if not (self.settings.drop_thoughts and self.chat):
+            return read, reply
+        opening = self._thought_opening
+        if len(opening) and read[-len(opening) :].tolist() == opening.tolist():
+            read = read[: -len(opening)]
+        thought, closing, rest = self.reply_text(reply).rpartition(THOUGHTS[1])
+        start = len(thought + closing) + len(rest) - len(rest.lstrip("\n")) if closing else 0
+        spans = self.spans(reply)
+        return read, reply[(spans[:, 0] >= start) | (spans[:, 1] > start)]
+
     @property
     def template(self) -> str | None:
         """A chat around `{prompt}` after which an answer follows; None without chat.
@@ -395,6 +418,10 @@ class ChatPolicy:
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
         """What follows a reply (T,): the text, or the chat template around it."""
         return self._tokens.feedback(text, reply)
+
+    def shown(self, read: Ids, reply: Ids) -> tuple[Ids, Ids]:
+        """What later prompts show of what was read before a reply (T,), and of the reply (T,)."""
+        return self._tokens.shown(read, reply)
 
     def encode_reply(self, text: str) -> Ids:
         """The ids (T,) of a given reply, such as a demonstration's, as if it had been sampled.

@@ -70,6 +70,10 @@ class PromptReader(Protocol):
     def encode_feedback(self, text: str, reply: Ids) -> Ids:
         """What follows a reply (T,) in an episode that appends: `text`, or the chat around it."""
 
+    def shown(self, read: Ids, reply: Ids) -> tuple[Ids, Ids]:
+        """What later prompts show of what was read before a reply (T,), and of the reply (T,)."""
+        return read, reply
+
 
 class TokenPolicy(PromptReader, TokenSpans, Protocol):
     """A model that replies to prompts of token ids."""
@@ -150,19 +154,39 @@ def tokenised(policy: ChatPolicy, episode: Episode) -> Episode:
         ValueError: the episode has only replies, as in a file of `evaluate run --no-texts`.
     """
     turns: list[Turn] = []
-    for sequence in episode.sequences():
-        length, last, fits = 0, NO_IDS, True
-        for turn in sequence:
-            if turn.observation == "":
-                raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
-            read = policy.encode(turn.text) if turn.fresh else policy.encode_feedback(turn.text, last)
-            last = policy.encode_reply(clean_text(turn.action, MAX_REPLY_CHARS))
-            length += len(read) + len(last)
-            fits = fits and (policy.window is None or length <= policy.window)
-            ids, read = (last, read) if fits else (NO_IDS, NO_IDS)
-            reply = Reply(turn.action, ids, np.zeros(len(ids)), fits, read, length, len(ids))
-            turns.append(replace(turn, reply=reply))
+    run: list[Turn] = []  # since the last fresh prompt or fork, also what does not fit
+    for turn in episode.turns:
+        if turn.observation == "":
+            raise ValueError(f"task {episode.task} has only replies; evaluate without --no-texts")
+        if turn.fresh or not run:
+            run, fits = [], True
+        prompt, read, forks = next_prompt(policy, run, turn.text)
+        ids = policy.encode_reply(clean_text(turn.action, MAX_REPLY_CHARS))
+        length = len(prompt) + len(ids)
+        fits = fits and (policy.window is None or length <= policy.window)
+        reply = Reply(turn.action, ids, np.zeros(len(ids)), fits, read, length, len(ids), forks=forks)
+        run = [*([] if forks else run), replace(turn, reply=reply)]
+        if not fits:
+            reply = Reply(turn.action, NO_IDS, np.zeros(0), fits, NO_IDS, length, 0, forks=forks)
+        turns.append(replace(turn, reply=reply))
     return replace(episode, turns=turns)
+
+
+def next_prompt(model: PromptReader, turns: Sequence[Turn], text: str) -> tuple[Ids, Ids, bool]:
+    """The whole prompt (T,) after some turns, the part of it that is new to read, and whether it forks.
+
+    `turns` were read and replied since the last fresh prompt or fork; there are none before a fresh one. A
+    prompt forks if it leaves out a part of them, such as a thought: then all of it is new.
+    """
+    if not turns:
+        ids = model.encode(text)
+        return ids, ids, False
+    feedback = model.encode_feedback(text, turns[-1].reply.ids)
+    before = [(turn.reply.read, turn.reply.ids) for turn in turns]
+    shown = [ids for part in before for ids in model.shown(*part)]
+    ids = np.concatenate([*shown, feedback])
+    forks = len(ids) < sum(len(read) + len(reply) for read, reply in before) + len(feedback)
+    return ids, ids if forks else feedback, forks
 
 
 def reply_limits(lengths: Sequence[int], limit: Limit, window: int | None) -> list[int]:

@@ -84,6 +84,9 @@ class ChatSettings:
     end a message or begin one. The messages before an episode may."""
     system_prompt: str = ""
     """Text of a system message before every fresh prompt of a chat; as a flag also a file with it."""
+    drop_thoughts: bool = False
+    """Show earlier replies of a conversation without their thoughts, as the template of Qwen3 does. A prompt
+    that leaves out a thought begins a training sequence of its own, with the tokens that were sampled."""
 
 
 @checked

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from memenvs.core.env import Agent, Info, public_info
 from memenvs.core.episode import Episode, Ids, Reply, Turn
-from memenvs.models.policy import PromptReader, StreamingPolicy, TokenPolicy
+from memenvs.models.policy import PromptReader, StreamingPolicy, TokenPolicy, next_prompt
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -250,31 +250,29 @@ class Prompt(NamedTuple):
         ids: (T,) the whole prompt.
         read: the part of the prompt that is new since the last reply.
         room: tokens that the reply may have; 0 or fewer where the prompt fills the model's window.
+        forks: whether it leaves out a part of what the turns before read or replied.
     """
 
     ids: Ids
     read: Ids
     room: int
+    forks: bool
 
     def reply(self, sampled: Reply | None) -> Reply:
         """What a model sampled after this prompt; an empty reply where there was no room (None)."""
         sampled = Reply("", finished=False) if sampled is None else sampled
-        return replace(sampled, read=self.read, prompt_tokens=len(self.ids), tokens=len(sampled.ids))
+        tokens = {"prompt_tokens": len(self.ids), "tokens": len(sampled.ids)}
+        return replace(sampled, read=self.read, forks=self.forks, **tokens)
 
 
 def prompt_of(model: PromptReader, request: Request, max_new_tokens: int) -> Prompt:
-    """A fresh prompt; or the one before with its reply, as it was sampled, and the feedback.
+    """A fresh prompt; or the one before with its reply, as it was sampled, and the feedback (`next_prompt`).
 
     Args:
         model: makes the token ids.
         request: the turn.
         max_new_tokens: most tokens of a reply.
     """
-    if request.turn.fresh:
-        ids = read = model.encode(request.turn.text)
-    else:
-        turns = request.turns_read
-        read = model.encode_feedback(request.turn.text, turns[-1].reply.ids)
-        ids = np.concatenate([*(part for turn in turns for part in (turn.reply.read, turn.reply.ids)), read])
+    ids, read, forks = next_prompt(model, request.turns_read, request.turn.text)
     room = max_new_tokens if model.window is None else min(max_new_tokens, model.window - len(ids))
-    return Prompt(ids, read, room)
+    return Prompt(ids, read, room, forks)

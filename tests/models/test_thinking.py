@@ -12,10 +12,12 @@ pytest.importorskip("tyro")
 pytest.importorskip("tensorboard")
 
 import transformers
+from forgetful import play_without_thoughts
 from tiny_model import CHAT_TEMPLATE, save_tiny_model
 
 from memenvs.baselines.flags import main as learn
 from memenvs.models import HFPolicy, Reply
+from memenvs.models.policy import tokenised
 from memenvs.rollout.collect import collect
 from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer
@@ -126,3 +128,55 @@ def test_an_argument_of_the_template_goes_from_a_learner_to_sampler_scorer_and_c
     assert saved["chat_args"] == {"enable_thinking": False}
     policy = HFPolicy.load(out / "last" / "policy")
     assert policy._tokens.decode(policy.encode("Who?")).endswith("</think>\n\n")
+
+
+# As Qwen3's: of an earlier reply what follows its last </think> and the line breaks after that.
+FORGETFUL = """{%- for message in messages -%}
+{%- set text = message['content'] -%}
+{%- if message['role'] == 'assistant' and not loop.last and '</think>' in text -%}
+{%- set text = text.split('</think>')[-1].lstrip('\\n') -%}
+{%- endif -%}
+{{ '<|im_start|>' + message['role'] + '\\n' + text + '<|im_end|>\\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"""
+
+
+def test_prompts_leave_out_earlier_thoughts_as_the_template_does(model_of):
+    _, policy, rendered = play_without_thoughts(model_of(""), FORGETFUL)
+    assert policy.read == rendered
+    assert all("Where is it?" not in prompt for prompt in policy.read)
+
+
+def test_a_fork_begins_a_training_sequence_and_keeps_the_tokens_that_were_sampled(model_of):
+    episode, policy, _ = play_without_thoughts(model_of(""), FORGETFUL)
+    # the second reply has no thought, so the third turn goes on in its row
+    assert [len(turns) for turns in episode.sequences()] == [1, 2, 1]
+    assert [turn.reply.forks for turn in episode.turns] == [False, True, False, True]
+    assert len(episode.samples) == 3
+    first, second, third = episode.samples
+    for sample, replies in zip((first, second, third), ([0], [1, 2], [3]), strict=True):
+        sampled = np.concatenate([episode.turns[k].reply.ids for k in replies])
+        assert sample.ids[sample.response_mask].tolist() == sampled.tolist()
+    shown = episode.turns[0].reply.ids[-len(policy.encode_reply("<answer>Up</answer>")) :].tolist()
+    begun = episode.turns[0].reply.read.tolist() + shown
+    assert second.ids[: len(begun)].tolist() == begun
+    assert policy._tokens.decode(np.array(shown)) == "<answer>Up</answer><|im_end|>"
+    assert episode.tokens == sum(len(sample.ids[sample.response_mask]) for sample in episode.samples)
+
+
+def test_what_a_prompt_opens_is_left_out_of_later_ones_too(model_of):
+    for addition, opening, chat_args in (
+        (OPENING, "<think>\n", {}),
+        (SWITCH, "<think>\n\n</think>\n\n", {"enable_thinking": False}),
+    ):
+        _, policy, rendered = play_without_thoughts(model_of(""), FORGETFUL + addition, opening, **chat_args)
+        assert policy.read[0].endswith(opening)
+        assert policy.read == rendered
+
+
+def test_a_teacher_s_episode_forks_as_one_that_was_sampled(model_of):
+    episode, policy, _ = play_without_thoughts(model_of(""), FORGETFUL)
+    again = tokenised(policy, episode)
+    for one, other in zip(episode.samples, again.samples, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.response_mask.tolist() == other.response_mask.tolist()

@@ -1,10 +1,11 @@
-"""A conversation with tools in the chat templates of models, with each call parsed back from its text."""
+"""Conversations in the chat templates of models: calls parsed back from their text, and earlier thoughts."""
 
 import json
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from forgetful import play_without_thoughts
 from tiny_model import save_tiny_model
 
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
@@ -75,3 +76,21 @@ def test_a_call_comes_back_from_the_text_of_a_template(env_id, tokenizer):
     chat.observe(observation, info)
     returned, text = chat.messages[-1]["content"], render(add_generation_prompt=True)
     assert returned in text or json.dumps(returned, ensure_ascii=False) in text  # Llama reads JSON
+
+
+@pytest.mark.parametrize(
+    ("family", "opening", "chat_args"),
+    [
+        ("qwen3", "", {}),
+        ("qwen3", "<think>\n\n</think>\n\n", {"enable_thinking": False}),
+        ("qwen3_5_think", "<think>\n", {}),
+    ],
+)
+def test_earlier_thoughts_are_left_out_as_the_template_leaves_them_out(family, opening, chat_args, tmp_path):
+    template = FOLDER / f"{family}.jinja"
+    if not template.exists():
+        pytest.skip(f"this version of TRL has no {template.name}")
+    folder, text = save_tiny_model(tmp_path / "tiny"), template.read_text(encoding="utf-8")
+    _, policy, rendered = play_without_thoughts(folder, text, opening, **chat_args)
+    assert policy.read[0].endswith(opening)
+    assert policy.read == rendered

@@ -206,6 +206,21 @@ class TestCredit:
             assert bool(row["response_mask"].any()) == (row["responses"].tolist()[-1] in ends)
         assert 0 < sum(bool(row["response_mask"].any()) for row in rows) < len(rows)
 
+    def test_a_prompt_without_earlier_thoughts_begins_a_row(self, make, tokenizer, searcher):
+        def say(turn, prompt):
+            return searcher(turn, prompt).replace("<think>", f"<think>thought {turn}")
+
+        entry = {**SEARCH, "methods": ["SearchRewards"], "comparison": {"reward": "turn"}}
+        entry["chat"] = {"drop_thoughts": True}
+        worker, _ = make(say, entry)
+        worker.play()
+        assert_as_our_learner(worker, tokenizer, entry)
+        assert max(len(rows) for rows in worker.rows.values()) > 1
+        for rows in worker.rows.values():
+            for turn, (_, row) in enumerate(rows):
+                assert f"thought {turn}" in tokenizer.decode(row["responses"])
+                assert "thought " not in tokenizer.decode(row["prompts"])
+
     def test_groups_without_advantages_are_left_out_of_the_mask(self, make, golds, reader):
         flat = next(iter(golds))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -229,7 +229,7 @@ def _own_contexts(records: list[_Asked], source: str, corpus: TextsById | None) 
     if bare[0] and corpus and len(records) * len(corpus) > MOST_READ:
         raise ValueError(
             f"{len(records):,} questions over a corpus of {len(corpus):,} documents are too many to list; "
-            "build the questions without --corpus, and search it by `build index --corpus`"
+            "build the questions without these, and search them by `build index`"
         )
     examples = (_example(question, i, source, corpus, drawn=False) for i, question in enumerate(records))
     return KeptContexts(examples, Layout(), "em", source, "MemSearchQA-v0" if bare[0] else "MemChunkQA-v0")
@@ -268,7 +268,7 @@ def _of_corpus(
 
     Without evidence, a task that is drawn needs the documents that the question names.
     """
-    listed = [_named(name, corpus, where) for name in record.documents or ()]
+    listed = [_named(name, tuple(corpus), where) for name in record.documents or ()]
     searched, parts = listed or list(corpus), record.needed
     if len(parts) == 2 and all(map(is_whole, parts)) and not any(str(part) in corpus for part in parts):
         parts = [parts]  # [start, end] in a cell
@@ -289,15 +289,21 @@ def _of_corpus(
     return tuple(corpus[id_] for id_ in ids), [(ids.index(id_), start, end) for id_, start, end in found]
 
 
-def _named(name: Any, ids: Collection[str], where: str) -> str:
+def _named(name: Any, ids: Sequence[str], where: str) -> str:
     """The id that a question means: itself, or a path's last part, with or without its ending."""
-    if str(name) in ids:
-        return str(name)
-    for part in ("name", "stem"):
-        alike = [id_ for id_ in ids if getattr(PurePath(id_), part) == str(name).strip()]
-        if len(alike) == 1:
-            return alike[0]
+    if id_ := _by_name(tuple(ids)).get(str(name).strip()):
+        return id_
     raise ValueError(unknown_name(f"{where}: no document", str(name), sorted(ids)[:_MOST_NAMES]))
+
+
+@functools.lru_cache(maxsize=4)
+def _by_name(ids: tuple[str, ...]) -> dict[str, str]:
+    """The ids by what they may be called; a name that several have is left out."""
+    called: dict[str, set[str]] = {}
+    for id_ in ids:
+        for name in (PurePath(id_).name, PurePath(id_).stem):
+            called.setdefault(name, set()).add(id_)
+    return {name: min(several) for name, several in called.items() if len(several) == 1} | {i: i for i in ids}
 
 
 def _find(part: Any, paragraphs: Sequence[tuple[str, str]], where: str) -> _Place:

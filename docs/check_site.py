@@ -1,7 +1,8 @@
 """Check a built site: every internal link and anchor leads somewhere, nothing is loaded from another host.
 
 `python docs/check_site.py build/html`. With `--clipped` it also opens every page in Chromium, 1400 pixels
-wide, and names the blocks of code that are cut off; this needs the extra dev-browser.
+wide, light and dark, and names lines of code that do not fit and text that is hard to read; this needs the
+extra dev-browser.
 """
 
 from __future__ import annotations
@@ -61,21 +62,72 @@ def problems(site: Path) -> Iterator[str]:
 
 
 CLIPPED = """
-return [...document.querySelectorAll("pre")].filter((block) => block.scrollWidth > block.clientWidth + 1)
-    .map((block) => block.textContent.trim().split("\\n").sort((a, b) => b.length - a.length)[0])
+const blocks = [...document.querySelectorAll("pre")];
+blocks.forEach((block) => { block.style.whiteSpace = "pre"; });
+const clipped = blocks.filter((block) => block.scrollWidth > block.clientWidth + 1);
+blocks.forEach((block) => { block.style.whiteSpace = ""; });
+return clipped.map((block) => block.textContent.trim().split("\\n").sort((a, b) => b.length - a.length)[0]);
 """
-"""JavaScript: the longest line of each block that is wider than its place."""
+"""JavaScript: the longest line of each block that is wider than its place, so that it wraps or is cut off."""
+
+FAINT = """
+const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const known = new Map();
+const rgba = (colour) => {
+  if (!known.has(colour)) {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    known.set(colour, [r, g, b, a / 255]);
+  }
+  return known.get(colour);
+};
+const over = ([r, g, b, a], [x, y, z]) => [r * a + x * (1 - a), g * a + y * (1 - a), b * a + z * (1 - a)];
+const ground = (node) => {
+  if (!node) return matchMedia("(prefers-color-scheme: dark)").matches ? [0, 0, 0] : [255, 255, 255];
+  const colour = rgba(getComputedStyle(node).backgroundColor);
+  return colour[3] === 1 ? colour : over(colour, ground(node.parentElement));
+};
+const light = (colour) => {
+  const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const [r, g, b] = colour.map((c) => linear(c / 255));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const found = new Map();
+for (const node of document.body.querySelectorAll("*")) {
+  const own = [...node.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE);
+  const text = own.map((child) => child.data).join("").trim();
+  if (!text || node.closest("svg, script, style, noscript, :disabled") || node.offsetWidth < 2) continue;
+  if (!node.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+  const behind = ground(node), ink = over(rgba(getComputedStyle(node).color), behind);
+  const [low, high] = [light(ink), light(behind)].sort((x, y) => x - y), ratio = (high + 0.05) / (low + 0.05);
+  const colours = [ink, behind].map((one) => "rgb(" + one.map(Math.round).join(" ") + ")").join(" on ");
+  if (ratio < 4.5) found.set(colours, `${text.slice(0, 40)}: ${colours}, contrast ${ratio.toFixed(2)}`);
+}
+return [...found.values()];
+"""
+"""JavaScript: a text of each pair of colours whose contrast is below 4.5 (WCAG 2.2, 1.4.3)."""
+
+VIEWS = ("#e3", "#t3", "#?compare=0,1")
+"""Addresses in the sample report."""
 
 
 def clipped(site: Path, driver: Any, width: int = 1400) -> Iterator[str]:
-    """A line for each block of code that is cut off in a window of `width` pixels."""
+    """A line for each block of code that does not fit a window of `width` pixels, and for each faint text."""
     driver.set_window_size(width, 900)
-    for path in sorted(site.resolve().rglob("*.html")):
-        name = path.relative_to(site.resolve())
-        if name.parts[0] not in ("source", "_modules"):  # files of the repository, which keep their lines
-            driver.get(path.as_uri())
-            for line in driver.execute_script(CLIPPED):
-                yield f"{name}: cut off at {width} pixels: {line}"
+    names = (path.relative_to(site) for path in sorted(site.rglob("*.html")))
+    # Files of the repository keep their lines.
+    pages = [str(name) for name in names if name.parts[0] not in ("source", "_modules")]
+    for name in [*pages, *(f"sample.html{view}" for view in VIEWS if "sample.html" in pages)]:
+        driver.get(f"{site.resolve().as_uri()}/{name}")
+        for line in driver.execute_script(CLIPPED):
+            yield f"{name}: wider than {width} pixels: {line}"
+        for scheme in ("light", "dark"):
+            feature = {"name": "prefers-color-scheme", "value": scheme}
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+            for text in driver.execute_script(FAINT):
+                yield f"{name}, {scheme}: {text}"
 
 
 def main() -> int:

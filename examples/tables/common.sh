@@ -1,5 +1,5 @@
-# What the scripts of the papers' tables share (docs/tables.md). A row's script reads the table.sh beside it,
-# which reads this file. Its folder names the table, and its own name the row.
+# What the scripts of the papers' tables share (docs/tables.md). A row's script reads the table.sh beside
+# it, which reads this file. Its folder names the table, and its own name the row.
 set -euo pipefail
 table=$(basename "$(cd "$(dirname "$0")" && pwd)") row=$(basename "$0" .sh) words=("$@")
 
@@ -8,8 +8,8 @@ DATA=${DATA:-data/$table} # task sets, which are built once for all rows of a ta
 RUNS=${RUNS:-runs/$table} # trained models and evaluations
 ENGINE=${ENGINE-}         # verl shards a model over GPUS GPUs of NODES machines; empty: the bundled learner
 GPUS=${GPUS:-8} NODES=${NODES:-1}
-# SERVE, arguments of `vllm serve` such as "--tensor-parallel-size 2 --data-parallel-size 4", has vLLM serve the trained
-# model to its evaluations, on all GPUs that they name.
+# SERVE, arguments of `vllm serve` such as "--tensor-parallel-size 2 --data-parallel-size 4", has vLLM
+# serve the trained model to its evaluations, on all GPUs that they name.
 
 # PRINT=1 shows the commands and runs none.
 if [ -n "${PRINT-}" ]; then
@@ -31,9 +31,9 @@ build() {
   [ -e "$out/card.json" ] || memenvs build "$@" --out "$out"
 }
 
-# flags_for SECTION…: set flags to those that follow the script's name in these sections. "grpo:" or another
-# learner's name begins the section of its trainings, "evaluate:" that of the evaluations. What comes before the
-# first is for every training of a policy.
+# flags_for SECTION…: set flags to those that follow the script's name in these sections. "grpo:" or
+# another learner's name begins the section of its trainings, "evaluate:" that of the evaluations. What
+# comes before the first is for every training of a policy.
 flags_for() {
   local word section=train
   flags=()
@@ -45,8 +45,8 @@ flags_for() {
   done
 }
 
-# train LEARNER FLAGS…: train $MODEL, which is then the trained model. With POLICY nothing is trained. The same
-# command resumes a run that stopped.
+# train LEARNER FLAGS…: train $MODEL, which is then the trained model. With POLICY nothing is trained. The
+# same command resumes a run that stopped.
 train() {
   local learner=$1 out=$RUNS/$row/$1 step=STEP
   shift
@@ -64,8 +64,8 @@ train() {
   fi
 }
 
-# play_tasks POLICY FOLDER FLAGS…: evaluate a policy. Failed episodes (status 1) do not end the script: the table
-# counts them, and the same command plays them again.
+# play_tasks POLICY FOLDER FLAGS…: evaluate a policy. Failed episodes (status 1) do not end the script:
+# the table counts them, and the same command plays them again.
 play_tasks() {
   local policy=$1 out=$2 options=() status=0
   shift 2
@@ -89,7 +89,8 @@ record() {
   [ -n "${POLICY-}" ] || play_tasks "$teacher" "$out" "$@"
 }
 
-# serve: start vLLM with $MODEL, unless it serves that already, and set address. The end of the script stops it.
+# serve: start vLLM with $MODEL, unless it serves that already, and set address. The end of the script
+# stops it.
 serve() {
   [ "${served-}" != "$MODEL" ] || return 0
   local port=${PORT:-8000}
@@ -103,14 +104,15 @@ serve() {
   vllm serve "$MODEL" --port "$port" $SERVE > "$RUNS/eval/$row/vllm.log" 2>&1 &
   server=$!
   trap 'kill "$server"; wait "$server" || true' EXIT
-  until python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' "$address/health" 2> /dev/null; do
+  until python -c 'import sys, urllib.request as web; web.urlopen(sys.argv[1])' "$address/health" \
+    2> /dev/null; do
     kill -0 "$server" 2> /dev/null || { echo "vLLM has ended; see $RUNS/eval/$row/vllm.log" >&2; exit 1; }
     sleep 1
   done
 }
 
-# play COLUMN FLAGS…: evaluate POLICY, or else $MODEL, on the task set of a column. A served model reads token ids, as it did
-# in training.
+# play COLUMN FLAGS…: evaluate POLICY, or else $MODEL, on the task set of a column. A served model reads
+# token ids, as it did in training.
 play() {
   local column=$1 policy=${POLICY:-hf:$MODEL} exact=()
   shift

@@ -209,20 +209,25 @@ def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):
     ]
 
 
-def test_a_block_of_code_that_is_cut_off_is_found_and_one_that_wraps_is_not(tmp_path):
+def test_code_that_does_not_fit_and_text_that_is_hard_to_read_are_found(tmp_path):
     (tmp_path / "index.html").write_text(
+        "<meta name='color-scheme' content='light'><body style='background: white'><pre>fits</pre>"
         f"<pre style='overflow: auto'>short\n{'long ' * 100}</pre>"
-        f"<pre style='overflow: auto; white-space: pre-wrap'>{'long ' * 100}</pre>"
+        f"<pre style='overflow: auto; white-space: pre-wrap'>{'wraps ' * 100}</pre>"
+        "<p style='color: #767676'>clear <b style='color: #777'>faint</b></p>"  # 4.54 and 4.48 on white
     )
     try:
         driver = chromium(tmp_path / "profile")
     except ImportError as error:
         pytest.skip(f"{error}; selenium is in the extra dev-browser")
     try:
-        (line,) = check_site.clipped(tmp_path, driver)
+        cut, wrapped, light, dark = check_site.clipped(tmp_path, driver)
     finally:
         driver.quit()
-    assert line.startswith("index.html: cut off at 1400 pixels: long long")
+    assert cut.startswith("index.html: wider than 1400 pixels: long long")
+    assert wrapped.startswith("index.html: wider than 1400 pixels: wraps wraps")
+    assert light.startswith("index.html, light: faint")
+    assert dark.startswith("index.html, dark: faint")
 
 
 def test_the_citation_file_is_of_this_version_and_licence():

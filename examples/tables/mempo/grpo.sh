@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# GRPO (w/o <mem>): cloned from the stronger model's episodes without their memories, then trained without one.
+# GRPO (w/o <mem>): cloned from the stronger model's episodes without their memories, then trained
+# without one.
 . "$(dirname "$0")/table.sh"
 build_training
 record_traces

@@ -13,7 +13,8 @@ build_sources() {
 # Tasks of two questions, and of one.
 build_training() {
   build_sources
-  build train multi --source "$DATA/hotpotqa_train" "$DATA/nq_train" --objectives 2 --num-tasks 10000 --singles 10000
+  build train multi --source "$DATA/hotpotqa_train" "$DATA/nq_train" --objectives 2 \
+  --num-tasks 10000 --singles 10000
 }
 
 # The episodes of a stronger model, which its right ones are cloned from.
@@ -35,7 +36,8 @@ evaluate() {
     build "multi$objectives" multi --source "$DATA/hotpotqa" --objectives "$objectives" --num-tasks 250
   done
   for objectives in 2 4 6 8 10; do
-    play "multi$objectives" "${search[@]}" tasks="$DATA/multi$objectives" "$@" --temperature 0 --max-new-tokens 2048
+    play "multi$objectives" "${search[@]}" tasks="$DATA/multi$objectives" "$@" --temperature 0 \
+    --max-new-tokens 2048
   done
   print_row mempo mempo_tokens
 }

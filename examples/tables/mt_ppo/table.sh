@@ -3,7 +3,8 @@ MODEL=${MODEL:-Qwen/Qwen2.5-7B} ENGINE=${ENGINE-verl}
 . "$(dirname "$0")/../common.sh"
 : "${RETRIEVER:?is the address of a search server, such as http://127.0.0.1:8000}"
 
-search=(--env MemSearchQA-v0 --env-args retriever="$RETRIEVER" k=3 max_turns=3 max_information=500 "${template[@]}")
+search=(--env MemSearchQA-v0
+  --env-args retriever="$RETRIEVER" k=3 max_turns=3 max_information=500 "${template[@]}")
 
 # The questions of NQ and HotpotQA, which all rows but StepSearch train on.
 build_training() {

@@ -2,7 +2,8 @@
 MODEL=${MODEL:-Qwen/Qwen2.5-3B-Instruct} ENGINE=${ENGINE-verl}
 . "$(dirname "$0")/../common.sh"
 
-sokoban=(--env MemSokoban-v0 --env-args max_turns=3 max_actions=3 max_steps=100 min_solution=5 "${template[@]}")
+sokoban=(--env MemSokoban-v0
+  --env-args max_turns=3 max_actions=3 max_steps=100 min_solution=5 "${template[@]}")
 
 evaluate() {
   play sokoban "${sokoban[@]}" level_split=test --temperature 1

@@ -17,15 +17,25 @@ def message_of(message: Record, key: int | str | None) -> Message:
     calls = message.get("tool_calls") or []
     if isinstance(calls, str):  # as some data sets keep them
         calls = json.loads(calls)
-    functions = [(call.get("function") or call, call.get("id")) for call in calls]
+    functions = [(_function(call), call.get("id")) for call in calls]
     functions += [(call, None) for call in [message.get("function_call")] if call]
+    content = message.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    thoughts = [message.get("reasoning_content") or message.get("reasoning")]
+    thoughts += [part.get("reasoning") for part in parts]  # of Inspect
     return Message(
         {"developer": "system", "function": "tool", "model": "assistant"}.get(role, role),
-        text_of(message.get("content")) or str(message.get("refusal") or ""),
+        text_of(content) or str(message.get("refusal") or ""),
         tuple(call_of(function["name"], function.get("arguments"), id_) for function, id_ in functions),
-        text_of(message.get("reasoning_content") or message.get("reasoning")),
+        "\n".join(filter(None, map(text_of, thoughts))),
         key if role == "assistant" else None,
     )
+
+
+def _function(call: Record) -> Record:
+    """The name and the arguments of a call: inside `function`, or beside the name (verifiers, Inspect)."""
+    function = call.get("function") or call
+    return {**call, "name": function} if isinstance(function, str) else function
 
 
 def messages_of(messages: Sequence[Record]) -> list[Message]:

@@ -6,7 +6,7 @@ import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import pyarrow as pa
@@ -50,20 +50,6 @@ def _member(file: IO[bytes], info: zipfile.ZipInfo) -> Any:
     return json.loads(data)
 
 
-def _message(message: Record, attachments: Mapping[str, str]) -> Record:
-    calls = [{"name": call["function"], **call} for call in message.get("tool_calls") or ()]
-    flat = [{name: call[name] for name in call if name != "function"} for call in calls]
-    content = message.get("content")
-    if isinstance(content, str) and content.startswith("attachment://"):
-        content = attachments.get(content.removeprefix("attachment://"), content)
-    reasoning = [
-        part.get("reasoning", "")
-        for part in (content if isinstance(content, list) else ())
-        if isinstance(part, dict) and part.get("type") == "reasoning"
-    ]
-    return {**message, "content": content, "tool_calls": flat, "reasoning": "\n".join(reasoning)}
-
-
 def _score(sample: Record) -> float | None:
     for name, score in (sample.get("scores") or {}).items():
         value = score.get("value")
@@ -77,9 +63,16 @@ def _score(sample: Record) -> float | None:
 def _read(record: Record) -> Iterator[Conversation]:
     for sample in record["samples"]:
         asked, target = sample.get("input"), sample.get("target")
-        attachments = sample.get("attachments") or {}
+        attachments = {
+            f"attachment://{name}": text for name, text in (sample.get("attachments") or {}).items()
+        }
         targets = target if isinstance(target, list) else [target]
-        messages = [_message(message, attachments) for message in sample["messages"]]
+        messages = [
+            {**message, "content": attachments.get(message.get("content"), message.get("content"))}
+            if isinstance(message.get("content"), str)
+            else message
+            for message in sample["messages"]
+        ]
         keys = [message.get("id") or str(number) for number, message in enumerate(messages)]
         yield Conversation(
             [message_of(message, key) for message, key in zip(messages, keys, strict=True)],

@@ -15,43 +15,50 @@ def messages_of(items: Iterable[Record]) -> Iterator[Message]:
     fresh = False
     for number, item in enumerate(items):
         kind = item.get("type") or "message"
-        is_result = kind.endswith("_output")
-        is_reply = (kind == "message" and item["role"] == "assistant") or kind == "reasoning"
-        is_call = not is_result and (kind.endswith("_call") or kind == "computer_call")
-        if is_reply or is_call:
-            turn = turn or Message("assistant", "", key=number)
-            if kind == "reasoning":
-                thought = text_of(item.get("summary")) or text_of(item.get("content"))
-                turn = turn._replace(thought="\n".join(filter(None, (turn.thought, thought))))
-            elif is_call:
-                arguments = item.get("arguments", item.get("input", item.get("action")))
-                call = call_of(item.get("name") or kind, arguments, item.get("call_id"))
-                turn = turn._replace(calls=(*turn.calls, call))
-            else:
-                text = text_of(item.get("content"))
-                turn = turn._replace(text="\n".join(filter(None, (turn.text, text))))
+        if _is_written(kind, item):
+            turn = _with(turn or Message("assistant", "", key=number), kind, item)
             continue
-        if kind not in ("message", "compacted") and not is_result:
+        if kind not in ("message", "compacted") and not kind.endswith("_output"):
             continue
         if turn:
             yield turn
             turn = None
         if kind == "compacted":
             fresh = True
-            if not (text := text_of(item.get("message"))):
-                continue
-            yield Message("user", text, fresh=True)
-        elif is_result:
-            output = item.get("output")
+            if text := text_of(item.get("message")):
+                yield Message("user", text, fresh=True)
+                fresh = False
+        elif kind == "message":
             yield Message(
-                "tool", text_of(output.get("content") if isinstance(output, dict) else output), fresh=fresh
+                "system" if item["role"] == "developer" else item["role"],
+                text_of(item["content"]),
+                fresh=fresh,
             )
+            fresh = False
         else:
-            role = "system" if item["role"] == "developer" else str(item["role"])
-            yield Message(role, text_of(item.get("content")), fresh=fresh)
-        fresh = False
+            output = item.get("output")
+            yield Message("tool", text_of(output.get("content") if isinstance(output, dict) else output))
     if turn:
         yield turn
+
+
+def _is_written(kind: str, item: Record) -> bool:
+    return (
+        kind == "reasoning" or kind.endswith("_call") or (kind == "message" and item["role"] == "assistant")
+    )
+
+
+def _with(turn: Message, kind: str, item: Record) -> Message:
+    """A turn with one more item that the model wrote."""
+    if kind == "reasoning":
+        thought = text_of(item.get("summary")) or text_of(item.get("content"))
+        return turn._replace(thought="\n".join(filter(None, (turn.thought, thought))))
+    if kind == "message":
+        return turn._replace(text="\n".join(filter(None, (turn.text, text_of(item["content"])))))
+    arguments = item.get("arguments", item.get("input", item.get("action")))
+    return turn._replace(
+        calls=(*turn.calls, call_of(item.get("name") or kind, arguments, item.get("call_id")))
+    )
 
 
 def _items(value: Any) -> list[Record]:

@@ -35,8 +35,8 @@ Scores = Mapping[tuple[int, int], float]
 """By run and number of a message."""
 
 WITHOUT_MODEL: dict[str, RewardMethod] = {
-    "StepSearch, new passages": StepSearch(gains="new"),
-    "repeated calls": RepeatedCalls(),
+    "StepSearch, gains=new": StepSearch(gains="new"),
+    "RepeatedCalls": RepeatedCalls(),
     "GiGPO": GiGPO(),
     "OTC": OTC(),
 }
@@ -206,7 +206,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     runs = read(args.data / RUNS)
     scores: dict[str, Scores] = {name: credit(runs, method) for name, method in WITHOUT_MODEL.items()}
-    scores["share of new documents"] = new_documents(runs)
+    scores["share of new documents, searches alone"] = new_documents(runs)
     scores["outcome for every step"] = {(r.number, key): r.outcome for r in runs for key in r.labels}
     for spec in args.scorer:
         scorer = make_scorer(spec)

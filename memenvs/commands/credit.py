@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from memenvs.core.address import without_secrets
 from memenvs.core.data import Count
 from memenvs.core.terminal import RED, RESET, show, show_page
 from memenvs.logs.credit import Ranking, check, contents, credited, runnable
 from memenvs.logs.files import Source
 from memenvs.logs.write import CreditFolder
 from memenvs.wrappers.method import RewardMethod
-from memenvs.wrappers.registry import make_methods, plain_method, plain_scorer, read_methods
+from memenvs.wrappers.registry import make_methods, plain_method, read_methods
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,7 @@ def credit(
         page += f"\nRun: {', '.join(map(_spelled, chosen))}.\n\nNot run:\n\n" + "".join(
             f"- {name}: {why}\n" for name, why in others.items()
         )
-    label = scorer if isinstance(plain_scorer(scorer), str) else "custom"
-    ranking = Ranking(chosen, label, top, texts=show_text)
+    ranking = Ranking(chosen, str(without_secrets(scorer)), top, texts=show_text)
     with CreditFolder(out, source, found, chosen, scorer, weight) if out else nullcontext() as folder:
         for conversation, episode in credited(source, found, chosen, scorer, compare):
             ranking.add(conversation, episode)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import memenvs
+from memenvs.core.address import without_secrets
 from memenvs.core.episode import Episode
 from memenvs.core.files import json_sha256, whole_file
 from memenvs.evaluation.log import RunLog
@@ -74,14 +75,10 @@ class CreditFolder:
             "memenvs": memenvs.__version__,
             "forms": dict(found.forms),
         }
-        self._log = self._open.enter_context(contextlib.closing(RunLog(folder, setting)))
+        self._log = self._open.enter_context(contextlib.closing(RunLog(folder, without_secrets(setting))))
         numbers = [name for method in methods for name in (method.name, f"{method.name}_signal")]
-        columns = [
-            *_TEXTS.items(),
-            ("turn", pa.int32()),
-            *((name, pa.float64()) for name in ("reward", *numbers, ADVANTAGE)),
-        ]
-        self._schema = pa.schema(columns)
+        floats = dict.fromkeys(("reward", *numbers, ADVANTAGE), pa.float64())
+        self._schema = pa.schema({**_TEXTS, "turn": pa.int32(), **floats})
         self._table = self._open.enter_context(pq.ParquetWriter(folder / TURNS, self._schema))
         self._rows: list[dict[str, Any]] = []
 
@@ -107,19 +104,12 @@ class CreditFolder:
         for number, (key, turn) in enumerate(zip(conversation.keys, episode.turns, strict=True)):
             credits = credits_of(turn)
             signals = {name: signal for name, signal in turn.signals.items() if not math.isnan(signal)}
-            record = {
-                "turn": number,
-                "key": key,
-                "reward": rewards[number],
-                "credits": credits,
-                "signals": signals,
-            }
-            if self._weight is not None:
-                record["weight"] = int(rewards[number] > self._weight)
-            turns.append(record)
+            earned = {"turn": number, "key": key, "reward": rewards[number]}
+            weight = {} if self._weight is None else {"weight": int(rewards[number] > self._weight)}
+            turns.append({**earned, "credits": credits, "signals": signals, **weight})
             named = {"conversation": conversation.place, "task": episode.task, "key": str(key)}
             measured = {n if n == ADVANTAGE else f"{n}_signal": signal for n, signal in signals.items()}
-            self._rows.append({**named, "turn": number, "reward": rewards[number], **credits, **measured})
+            self._rows.append({**earned, **named, **credits, **measured})
         if len(self._rows) >= _ROWS:
             self._write_rows()
 

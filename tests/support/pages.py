@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*_*.md"))
 WHOLE = [
     ROOT / "README.md",
-    *(DOCS / name for name in ("quickstart.md", "rewards.md", "environments.md", "endpoint.md")),
+    *(DOCS / name for name in ("quickstart.md", "rewards.md", "logs.md", "environments.md", "endpoint.md")),
     *TUTORIALS,
 ]
 """Pages that run from top to bottom: a block may use the names of those before it."""

@@ -317,10 +317,10 @@ class RewardArgs(StepArgs):
                 f"kl_estimator {self.kl_estimator} is for a divergence in the loss; give --kl-coef, and "
                 "leave --kl-in reward out"
             )
-        if self.ref_sync_steps and not self.kl_coef:
-            raise ValueError("ref_sync_steps has no effect without kl_coef; give --kl-coef too")
-        if self.ref_mixup != 1 and not self.ref_sync_steps:
-            raise ValueError("ref_mixup is for ref_sync_steps; give --ref-sync-steps too")
+        if (self.ref_sync_steps and not self.kl_coef) or (self.ref_mixup != 1 and not self.ref_sync_steps):
+            raise ValueError(
+                "ref_mixup is for ref_sync_steps, which is for kl_coef; give all that are needed"
+            )
         if self.dual_clip and self.loss_mode != "ppo":
             raise ValueError(f"dual_clip is for loss_mode ppo, got {self.loss_mode}; leave it out")
         floor, cap = self.importance_floor, self.importance_cap

@@ -226,7 +226,7 @@ def policy_loss(
     old = now.logprobs.detach() if first else sampled
     advantages = flat_tensor([sample.advantages for sample in samples], now.logprobs)
     lengths = torch.tensor([int(sample.response_mask.sum()) for sample in samples])
-    sequences = torch.repeat_interleave(torch.arange(len(samples)), lengths).to(weights.device)
+    sequences = torch.repeat_interleave(lengths).to(weights.device)
     # What a sequence has outside the loss (`mask_truncated`) has no part in the ratio of the rest.
     sequences = torch.where(weights > 0, sequences, sequences + len(samples))
     clip: dict[str, Any] = {"clip": args.clip[0], "clip_high": args.clip[-1]}

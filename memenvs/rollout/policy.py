@@ -261,8 +261,8 @@ class Prompt(NamedTuple):
     def reply(self, sampled: Reply | None) -> Reply:
         """What a model sampled after this prompt; an empty reply where there was no room (None)."""
         sampled = Reply("", finished=False) if sampled is None else sampled
-        tokens = {"prompt_tokens": len(self.ids), "tokens": len(sampled.ids)}
-        return replace(sampled, read=self.read, forks=self.forks, **tokens)
+        counts = {"prompt_tokens": len(self.ids), "tokens": len(sampled.ids)}
+        return replace(sampled, read=self.read, forks=self.forks, **counts)
 
 
 def prompt_of(model: PromptReader, request: Request, max_new_tokens: int) -> Prompt:

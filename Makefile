@@ -10,7 +10,7 @@ ALONE := .ci/alone
 .PHONY: demo demo-lm soak test test-slow test-lm test-research test-trainers test-track test-vllm test-lowest test-newest lint \
 	types layers unit outputs docs docs-clipped docs-links dist audit licences pins bench bundled clean
 
-demo: .venv/.core  ## build a world, play it, show the scores
+demo: .venv/.core  ## two attempts at one question, and what each turn earned
 	$(BIN)/python examples/demo.py
 
 demo-lm: .venv/.lm  ## a small language model of our own reads, with what its notes would be paid; half a minute, once installed

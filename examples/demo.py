@@ -1,51 +1,43 @@
-"""Build a generated world, read it chunk by chunk, and see how far word overlap gets."""
+"""Two attempts at one question by an agent that sometimes forgets its notes, and the credit of each turn."""
 
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+import random
+import re
 
-from memenvs import collect
-from memenvs.commands import main as memenvs
-from memenvs.evaluation.summary import metric_interval
+import memenvs
 
-TASKS = 50
+rng = random.Random(10)
 
 
-def run(words: Sequence[str]) -> None:
-    """Run a command of memenvs."""
-    if memenvs(words):
-        raise SystemExit(1)
+def agent(observation, info):
+    """Note every sentence on the lighthouse, and answer by the year in the notes."""
+    notes = "\n".join(re.findall(r"Werrholt Lighthouse,.*?\.", observation))
+    if "<section>" not in observation:  # all sections were read
+        return "\\boxed{%s}" % "".join(re.findall(r"\d{4}", notes))
+    return "" if info["turn"] == 3 and rng.random() < 0.5 else notes
 
 
 def main() -> None:
-    """Build, show one episode, and score three policies."""
-    with tempfile.TemporaryDirectory() as folder:
-        tasks = Path(folder) / "world"
-        print("1. Build a world: invented people, places and works, and questions about them.\n")
-        size = ["--entities", "1000", "--num-tasks", str(TASKS), "--documents", "100", "--seed", "7"]
-        print("$ memenvs build world", *size, "--out world")
-        run(["build", "world", *size, "--out", str(tasks)])
-
-        reading = {"tasks": str(tasks), "chunk_size": 4000}
-        episodes = {
-            policy: collect("MemChunkQA-v0", policy, range(TASKS), env_args=reading, tasks=range(TASKS))
-            for policy in ("lexical", "random_text", "silent")
-        }
-        print("\n2. One episode, read by word overlap in chunks of 4,000 tokens.\n")
-        print("TAMTRL asks a scorer how likely each memory is, given the evidence of its turn:")
-        print("the signal. At the end each turn is paid its share of the outcome: the credit.\n")
-        solved = next((episode for episode in episodes["lexical"] if episode.success), episodes["lexical"][0])
-        env_args = [f"{name}={value}" for name, value in reading.items()]
-        credit = ["--methods", "TAMTRL", "--scorer", "lexical", "--task", str(solved.number)]
-        run(["play", "--env", "MemChunkQA-v0", "--env-args", *env_args, *credit])
-
-        print(f"\n3. Three policies on {TASKS} tasks: mean and 95% interval.\n")
-        print(f"{'policy':12}{'EM':>23}{'F1':>23}{'sub_em':>23}")
-        for policy, played in episodes.items():
-            names = ("em", "f1", "sub_em")
-            columns = [metric_interval(name, [episode.metrics[name] for episode in played]) for name in names]
-            print(f"{policy:12}" + "".join(f"{column!s:>23}" for column in columns))
-        print("\nA small language model reads: make demo-lm")
+    """Play, and show each turn beside what it earned."""
+    attempts = memenvs.collect(
+        "MemChunkQA-v0", agent, [0], tasks=[142], n=2, methods=["IGPO"], scorer="lexical"
+    )
+    fields = attempts[0].turns[0].before["privileged"]
+    print("An agent reads five sections of a long text and keeps notes, to answer a question:")
+    print(f'"{fields["question"]}" ({fields["target"]})')
+    for number, episode in enumerate(attempts, 1):
+        print(f"\nAttempt {number}: {'right' if episode.success else 'wrong'}\n")
+        print("turn  credit  what it wrote")
+        for turn, credit in enumerate(episode.turn_rewards):
+            reply = episode.turns[turn].reply.text or "(nothing)"
+            loss = "   <- this turn lost the answer" if credit < 0 else ""
+            print(f"{turn + 1:4}  {credit:+6.1f}  {reply}{loss}")
+    print("\nThe outcome alone pays every turn of an attempt the same. IGPO pays a turn for making the right")
+    print("answer more likely; here by shared words, with scorer='hf:MODEL' by a language model.")
+    print("\nYour texts:     memenvs build texts --documents FOLDER --questions FILE --out mine")
+    print("Your server:    memenvs evaluate run --env MemChunkQA-v0 --policy openai:http://127.0.0.1:8000/v1")
+    print("Your trainer:   docs/trainers.md")
+    print("Your own logs:  memenvs credit FILE")
+    print("\nA small language model reads: make demo-lm")
 
 
 if __name__ == "__main__":

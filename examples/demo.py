@@ -12,7 +12,7 @@ def agent(observation, info):
     """Note every sentence on the lighthouse, and answer by the year in the notes."""
     notes = "\n".join(re.findall(r"Werrholt Lighthouse,.*?\.", observation))
     if "<section>" not in observation:  # all sections were read
-        return "\\boxed{%s}" % "".join(re.findall(r"\d{4}", notes))
+        return f"\\boxed{{{''.join(re.findall(r'[0-9]+', notes))}}}"
     return "" if info["turn"] == 3 and rng.random() < 0.5 else notes
 
 

@@ -53,6 +53,8 @@ def main() -> None:
     request = begin(wrapped, episode)
     asked = request.info["privileged"]
     show(f"{BOLD}{asked['question']}{RESET}\n\n")
+    legend = "gain: how much the memory raises the right answer's log-probability, in nats a token"
+    show(f"{DIM}{legend}{RESET}\n\n")
 
     while request:
         show_section(env.unwrapped, request.turn.text)
@@ -66,7 +68,8 @@ def main() -> None:
     likely = ", ".join(f"{value:.2f}" for value in episode.signals["tamtrl"][:-1])
     paid = ", ".join(f"{credit.value:.2f}" for credit in episode.credits["tamtrl"])
     show(f"\ngold answer: {asked['target']}; exact match {episode.metrics['em']:g}\n")
-    show(f"TAMTRL's p_t of the memories {likely}; it pays the turns {paid}\n")
+    show(f"probability of each memory for a teacher that sees only the evidence: {likely}\n")
+    show(f"so TAMTRL pays the turns, scaled from the worst to the best memory: {paid}\n")
 
 
 def show_section(env: ChunkQAEnv, prompt: str) -> None:

@@ -50,13 +50,13 @@ function details(i, record) {
 function otherRuns(i) {
   const others = sameTask(i);
   if (!others.length) return null;
-  const name = score(), line = (k) => el("tr", {},
-    el("th", { scope: "row" }, link({ view: "e", at: k }, runOf(k))), el("td", { class: "answer", dir: "auto" }, el("div", {}, answerOf(k))),
-    el("td", { class: "n" }, scoreNode(cell(k, name))), el("td", { class: "n" }, signed(cell(k, "return"))), el("td", { class: "n" }, number(cell(k, "turns"))));
+  const name = score(), heads = ["answer", name, "return", "turns"], line = (k) => el("tr", {},
+    el("th", { scope: "row" }, link({ view: "e", at: k }, runOf(k))),
+    [answerOf(k), scoreNode(cell(k, name)), signed(cell(k, "return")), number(cell(k, "turns"))].map((value, h) => el("td", { class: h ? "n" : "answer", dir: "auto", "data-name": heads[h] }, el("div", {}, value))));
   return el("details", { open: others.length <= 8 }, el("summary", {}, "the same task in other runs: " + others.length),
     el("p", {}, link({ view: "t", at: i }, "compare them side by side")),
-    scrolling("The same task in other runs", el("table", {},
-      el("thead", {}, el("tr", {}, ["run", "answer", name, "return", "turns"].map((head, h) => el("th", { class: h > 1 ? "n" : null }, head)))),
+    scrolling("The same task in other runs", el("table", { class: "stacked" },
+      el("thead", {}, el("tr", {}, ["run", ...heads].map((head, h) => el("th", { class: h > 1 ? "n" : null }, head)))),
       el("tbody", {}, others.slice(0, 64).map(line)))));
 }
 
@@ -96,7 +96,7 @@ function strip(i, record, steps, lines) {
     amount.style.backgroundColor = shade(values[k] || 0, most);
     return el("button", { class: "step" + (mark(k) ? " losing" : ""), title: said, click: () => current(k, true) }, el("span", { class: "unseen" }, said),
       el("span", { class: "shown", "aria-hidden": "true" },
-        el("span", {}, k + 1, mark(k) ? el("span", { class: "lost" }, " ▼") : null), reads ? el("span", { class: step.seen ? "seen" : "quiet" }, step.seen ? "●" : "·") : null, keeps ? bar : null, amount));
+        el("span", {}, k + 1, mark(k) ? el("span", { class: "lost" }, " ▼") : null), reads ? el("span", { class: step.seen ? "seen" : null }, step.seen ? "●" : "·") : null, keeps ? bar : null, amount));
   });
   const select = el("select", { "aria-label": "Amount of each turn" }, lines.map(([own]) => el("option", { value: own, selected: own === name }, own)));
   select.addEventListener("change", () => {

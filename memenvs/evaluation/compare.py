@@ -29,7 +29,7 @@ from memenvs.evaluation.summary import (
     show_number,
     table_text,
 )
-from memenvs.evaluation.turns import TurnRow, draw_turns, turn_rows, turn_table
+from memenvs.evaluation.turns import TurnRow, draw_turns, turn_rows, turn_table, turns_of_runs
 from memenvs.rollout.names import policy_label
 
 MATCHED = ("env", "env_args", "n_tasks", "data", "methods", "scorer", "seed", "memenvs", "samples")
@@ -270,8 +270,8 @@ def compare(runs: Sequence[str | Path], **options: Any) -> PairedComparison:
         f"paired by task: average@{samples} over {tasks_in_all:,} tasks{without}. 95% intervals over tasks. "
         "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
     )
-    whole = " ".join([caption, *allowed])
-    return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, whole, tuple(turn_rows(compared)))
+    whole, turns = " ".join([caption, *allowed]), turn_rows(turns_of_runs(compared))
+    return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, whole, tuple(turns))
 
 
 def paired_difference(metric: str, run: str, before: Array, after: Array) -> MetricDifference:

@@ -95,14 +95,64 @@ class TurnRow(NamedTuple):
     costly: tuple[int, ...]
 
 
-def turn_rows(runs: Sequence[EvaluatedRun]) -> list[TurnRow]:
-    """Every turn of the runs, or every range of turns, with a row for each run; none if all have one turn."""
-    played = [list(_turns(run)) for run in runs]
-    length = max((place + 1 for turns in played for _, place, *_ in turns), default=0)
+class PlayedTurn(NamedTuple):
+    """A turn of an episode.
+
+    Attributes:
+        task: what names the task.
+        place: the turn, from 0.
+        line: the number of the episode.
+        credit: what the turn earned.
+        fate: what it did with the evidence.
+        is_costly: whether the episode failed, and this was its last turn that lost or wasted evidence.
+    """
+
+    task: int
+    place: int
+    line: int
+    credit: float
+    fate: Fate | None
+    is_costly: bool
+
+
+def played_turns(episode: Episode, task: int, line: int) -> Iterator[PlayedTurn]:
+    """The turns of an episode that have a credit; none if it failed to end.
+
+    Args:
+        episode: the episode.
+        task: what names its task.
+        line: its number.
+    """
+    labels = fates(episode) or [None] * len(episode.turns)
+    failed = episode.metrics.get("success", 1.0) <= 0
+    last_loss = max((k for k, fate in enumerate(labels) if fate in ("lost", "wasted")), default=-1)
+    for k, (credit, fate) in enumerate(zip(episode.turn_rewards, labels, strict=True)):
+        if not (episode.error or np.isnan(credit)):
+            yield PlayedTurn(task, k, line, credit, fate, failed and k == last_loss)
+
+
+def turns_of_runs(runs: Sequence[EvaluatedRun]) -> dict[str, list[PlayedTurn]]:
+    """The turns of the episodes that runs' results are about, by the name of the run."""
+    turns: dict[str, list[PlayedTurn]] = {run.name: [] for run in runs}
+    for run in runs:
+        for line, (_, episode) in enumerate(read_lines(run.folder / EPISODES)):
+            task, sample = pair_of(episode)
+            if task in run.measured and sample < run.setting["samples"]:
+                turns[run.name] += played_turns(episode, task, line)
+    return turns
+
+
+def turn_rows(turns: Mapping[str, Sequence[PlayedTurn]]) -> list[TurnRow]:
+    """Every turn, or every range of turns, with a row for each run; none if all episodes have one turn.
+
+    Args:
+        turns: by the name of a run.
+    """
+    length = max((turn.place + 1 for played in turns.values() for turn in played), default=0)
     width, rows = -(-length // _MOST_ROWS) if length > 12 else 1, list[TurnRow]()
     for start in range(0, length if length > 1 else 0, width):
-        for run, turns in zip(runs, played, strict=True):
-            here = [turn for turn in turns if start <= turn.place < start + width]
+        for run, played in turns.items():
+            here = [turn for turn in played if start <= turn.place < start + width]
             if not here:
                 continue
             earned: dict[int, list[float]] = {}
@@ -113,8 +163,8 @@ def turn_rows(runs: Sequence[EvaluatedRun]) -> list[TurnRow]:
             shares = {
                 fate: counts[fate] / len(here) for fate in FATES if len(counts) > 1 or None not in counts
             }
-            costly = tuple(sorted(turn.line for turn in here if turn.costly))
-            rows.append(TurnRow(start + 1, min(start + width, length), run.name, credit, shares, costly))
+            costly = tuple(sorted(turn.line for turn in here if turn.is_costly))
+            rows.append(TurnRow(start + 1, min(start + width, length), run, credit, shares, costly))
     return rows
 
 
@@ -164,31 +214,6 @@ def draw_turns(rows: Sequence[TurnRow]) -> Any:
     axis.set_ylabel("credit, 95% interval", fontsize=9)
     axis.legend(fontsize=9, frameon=False)
     return figure
-
-
-class _Turn(NamedTuple):
-    """A turn of an evaluated episode: its task, its place from 0, the episode's line, and what it did."""
-
-    task: int
-    place: int
-    line: int
-    credit: float
-    fate: Fate | None
-    costly: bool
-
-
-def _turns(run: EvaluatedRun) -> Iterator[_Turn]:
-    """The turns of a run's finished episodes that have a credit."""
-    for number, (_, episode) in enumerate(read_lines(run.folder / EPISODES)):
-        task, sample = pair_of(episode)
-        if episode.error or task not in run.measured or sample >= run.setting["samples"]:
-            continue
-        labels = fates(episode) or [None] * len(episode.turns)
-        failed = episode.metrics.get("success", 1.0) <= 0
-        bad = max((k for k, fate in enumerate(labels) if fate in ("lost", "wasted")), default=-1)
-        for k, (credit, fate) in enumerate(zip(episode.turn_rewards, labels, strict=True)):
-            if not np.isnan(credit):
-                yield _Turn(task, k, number, credit, fate, failed and k == bad)
 
 
 def _privileged(info: Mapping[str, Any]) -> Mapping[str, Any]:

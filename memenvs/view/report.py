@@ -26,7 +26,7 @@ from memenvs.evaluation.compare import paired_difference
 from memenvs.evaluation.log import task_means
 from memenvs.evaluation.plots import MEANINGS
 from memenvs.evaluation.summary import metric_interval
-from memenvs.evaluation.turns import fates
+from memenvs.evaluation.turns import PlayedTurn, fates, played_turns, turn_rows
 from memenvs.tasks.metrics import extract_answer
 from memenvs.view.provenance import run_settings
 
@@ -116,12 +116,16 @@ def make_report(paths: Sequence[str | Path]) -> Report:
     lines, run_of, fates_of = list[str](), list[int](), list[str]()
     facts = list[dict[str, Any]]()
     groups, tasks = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    turns: dict[str, list[PlayedTurn]] = {run: [] for run in runs}
     for run, path in enumerate(files):
         for line, episode in read_lines(path):
             groups.append(_group_of(run, len(lines), episode))
             tasks.append((episode.env, episode.task or len(lines), episode.number))
             facts.append(_facts(runs[run], episode))
             run_of.append(run)
+            # Without the number of a task, as in an episode of one's own, each episode is its own.
+            task = len(lines) if episode.number is None else episode.number
+            turns[runs[run]] += played_turns(episode, task, len(lines))
             fates_of.append("".join(fate[0] if fate else "-" for fate in fates(episode)))
             lines.append(line.strip())
     if not lines:
@@ -149,6 +153,7 @@ def make_report(paths: Sequence[str | Path]) -> Report:
         "groups": _numbered(groups),
         "tasks": numbers,
         "fates": fates_of,  # the first letter of each turn's, or -
+        "turns": [row._asdict() for row in turn_rows(turns)],
         "block": BLOCK,
     }
     return Report(index, lines)

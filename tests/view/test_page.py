@@ -205,6 +205,21 @@ def test_ticked_runs_are_compared_with_a_baseline_as_one_row_a_task(page, evalua
     assert back.difference.span() in shown
 
 
+def test_compared_runs_are_shown_turn_by_turn_and_a_cost_opens_the_turn(page, evaluated):
+    folders = [evaluated[0] / name for name in ("best", "grows")]
+    wanted = compare(folders, allow=["env_args"]).turns
+    page.open(evaluated[1], "#?compare=0,1").one("table.turns")
+    rows = [row.text for row in page.all("table.turns tbody tr")]
+    assert len(rows) == len(wanted)
+    for text, row in zip(rows, wanted, strict=True):
+        assert {row.run, show_number(row.credit.mean)} <= set(text.split())
+    costly = next(row for row in wanted if row.costly)
+    link = page.all("table.turns tbody tr")[wanted.index(costly)].find_element("css selector", "a")
+    assert link.text == str(len(costly.costly))
+    link.click()
+    page.wait(lambda: f"turn={costly.turn - 1}" in page.view())
+
+
 def test_a_filter_hides_runs_without_a_match_and_names_unknown_fields(page, evaluated):
     page.open(evaluated[1], "#?q=policy%3Dcareful").wait(lambda: len(page.all("tr.row")) == 12)
     assert len(page.all("table.runs tbody tr")) == 1

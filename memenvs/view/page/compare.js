@@ -66,6 +66,22 @@ function differenceRows(base, run, heads) {
   });
 }
 
+// What each turn of the runs earned and did with the evidence; each number of failures that it cost opens the first.
+function turnTable(chosen) {
+  const names = chosen.map((r) => index.runs[r]), rows = index.turns.filter((row) => names.includes(row.run));
+  if (!rows.length) return null;
+  const fates = ["found", "kept", "lost", "wasted"].filter((fate) => rows.some((row) => row.fates[fate])), costs = rows.some((row) => row.costly.length);
+  const heads = ["turn", "run", "credit, 95% interval", ...fates, ...(costs ? ["cost"] : [])];
+  const body = rows.map(({ turn, last, run, credit: [middle, ...ends], fates: shares, costly }) => {
+    const share = (fate) => (fate in shares ? Math.round(100 * shares[fate]) + "%" : "");
+    const cost = costly.length ? link({ view: "e", at: costly[0], turn: String(turn - 1) }, costly.length) : "";
+    const values = [[el("b", {}, decimals(middle)), el("span", { class: "quiet" }, " " + span(...ends))], ...fates.map(share), ...(costs ? [cost] : [])];
+    return el("tr", {}, el("th", { scope: "row" }, turn === last ? turn : turn + " to " + last), el("td", { "data-name": "run" }, run),
+      values.map((value, k) => el("td", { class: "n", "data-name": heads[k + 2] }, value)));
+  });
+  return [el("h3", {}, "Turn by turn"), scrolling("Turns", el("table", { class: "stacked turns" }, el("thead", {}, el("tr", {}, heads.map((head, h) => el("th", { class: h > 1 ? "n" : null }, head)))), el("tbody", {}, body)))];
+}
+
 function comparison(redraw) {
   const chosen = chosenRuns(), [base, ...others] = chosen;
   if (index.runs.length < 2 || !chosen.length) return null;
@@ -82,5 +98,5 @@ function comparison(redraw) {
   };
   return el("section", { class: "card compared", "aria-label": "Comparison" },
     el("div", { class: "tools" }, el("h2", {}, "Differences from"), select, el("button", { click: () => { remember({ compare: "" }); redraw(); } }, "clear")),
-    others.map(table), taskTable(chosen));
+    others.map(table), turnTable(chosen), taskTable(chosen));
 }

@@ -13,6 +13,7 @@ The minutes of a step of an 8B model on eight GPUs, two of them to a vLLM server
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 MEMORY, FLOPS, BANDWIDTH = 80e9, 0.4 * 989e12, 3.35e12
@@ -119,13 +120,22 @@ class RunWork(NamedTuple):
     saved: float = CHECKPOINT  # bytes a parameter of a checkpoint
 
     @classmethod
-    def of(cls, args: Any, step: StepWork, steps: int, held: int = 0, **others: Any) -> RunWork:
-        """The work of a learner's arguments, with `held` episodes of a validation and other fields."""
+    def of(
+        cls,
+        args: Any,
+        step: StepWork,
+        steps: int,
+        held: int = 0,
+        asked: Sequence[float] = (0, 0),
+        **others: Any,
+    ) -> RunWork:
+        """The work of a learner's arguments: `held` episodes a validation, `asked` tokens an episode."""
         evaluated = steps // args.eval_every * held if args.eval_every else 0
         # While a checkpoint is written, all those that are kept are still there.
         kept = min(args.keep + 1, math.ceil(steps / args.save_every))
         saved = ADAPTER if args.lora_rank else CHECKPOINT
-        return cls(step, steps, evaluated, kept=kept, saved=saved, **others)
+        read, written = (step.episodes * steps * tokens for tokens in asked)
+        return cls(step, steps, evaluated, (read, written), kept=kept, saved=saved, **others)
 
     def cost(self, size: ModelSize, gpus: int, gpus_a_server: int, *, vllm: float = 0.5) -> RunCost:
         """What it costs; for the arguments and errors see `StepWork.seconds`."""

@@ -4,10 +4,11 @@
     python -m benchmarks.retrieval_server --index DIR --questions nq_open_gold_1000.jsonl.gz --rough 1000000
     python -m benchmarks.retrieval_server --index DIR --questions nq_open_gold_1000.jsonl.gz --shared
 
-`--shared` compares one process with two at one port, and with two servers behind HAProxy, which stand for two
-machines. `--rough` has 64 clients, some of which misbehave. `--waiting` compares, for one client, torch's
-threads that spin with threads that sleep while they wait; it needs other work on the machine, which
-`--busy 4` makes.
+`--shared` compares one server with two and with four behind HAProxy, all on this machine. With few or busy
+cores the requests a second say little; the processor time of the busiest server says how much more they could
+answer on cores of their own. `--rough` has 64 clients, some of which misbehave. `--waiting` compares, for one
+client, torch's threads that spin with threads that sleep while they wait; it needs other work on the machine,
+which `--busy 4` makes.
 """
 
 from __future__ import annotations
@@ -46,13 +47,12 @@ class Way(NamedTuple):
     name: str
     first: str = ""  # Python that the server runs first
     env: Mapping[str, str] = {}  # threads spin if OMP_WAIT_POLICY says nothing
-    workers: int = 1
     servers: int = 1  # behind HAProxy, if there are several
 
 
 BATCHING = [Way("one by one", "server.MAX_BATCH = 1"), Way("batched")]
 WAITING = [Way("threads spin", env={"OMP_WAIT_POLICY": ""}), Way("threads sleep")]
-SHARED = [Way("one process"), Way("two processes", workers=2), Way("two servers behind HAProxy", servers=2)]
+SHARED = [Way("one server"), *(Way(f"{count} behind HAProxy", servers=count) for count in (2, 4))]
 
 
 class Load(NamedTuple):
@@ -74,6 +74,11 @@ class Server(NamedTuple):
         """Port of the address."""
         return int(self.url.rsplit(":", 1)[1])
 
+    def processor_seconds(self) -> float:
+        """Of the process so far (Linux)."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
     def megabytes(self) -> str:
         """Resident memory now and at its peak (Linux)."""
         status = Path(f"/proc/{self.pid}/status").read_text()
@@ -82,31 +87,29 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def running(index: str, *arguments: str, workers: int = 1, first: str = "", **env: str) -> Iterator[Server]:
+def running(index: str, *arguments: str, first: str = "", **env: str) -> Iterator[Server]:
     """A server process on a free port, stopped cleanly at the end.
 
     It runs a line of Python first, and has variables of its own in its environment.
     """
     program = f"from memenvs.commands import main\nfrom memenvs.retrieval import server\n{first}\nmain()"
-    options = ["serve", "retriever", "--index", index, "--port", "0", "--workers", str(workers)]
+    options = ["serve", "retriever", "--index", index, "--port", "0"]
     command = [sys.executable, "-c", program, *options, *arguments]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stderr=log, env=os.environ | env) as process,
     ):
         try:
-            yield Server(address(log, process, workers), process.pid)
+            yield Server(address(log, process), process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
 
 
-def address(log: IO[str], process: subprocess.Popen[bytes], workers: int) -> str:
-    """The server's address, once all its processes listen."""
+def address(log: IO[str], process: subprocess.Popen[bytes]) -> str:
+    """The server's address, once it listens."""
     while process.poll() is None:
         log.seek(0)
-        text = log.read()
-        found = re.search(r"running on (http://\S+)", text)
-        if found and text.count("startup complete") >= workers:
+        if found := re.search(r"running on (http://\S+)", log.read()):
             return found[1]
         time.sleep(0.1)
     log.seek(0)
@@ -186,7 +189,7 @@ async def drive(port: int, queries: list[str], clients: int = CLIENTS, bad: floa
 def main() -> None:
     """Print the rates, their ratios to the first way's in each round, and what the rough run lost."""
     more = {"requests": 2_000, "rounds": 1, "clients": CLIENTS, "rough": 0, "waiting": False, "busy": 0}
-    shared = (False, "compare processes and servers; needs haproxy")
+    shared = (False, "compare one server with several; needs haproxy")
     args = arguments(__doc__, index=str, questions=str, shared=shared, **more)
     questions = [record["question"] for record in read_gzip(args.questions)]
     if args.rough:
@@ -197,24 +200,26 @@ def main() -> None:
     clients = 1 if args.waiting else args.clients
     with computing(args.busy):
         for _ in range(args.rounds):
-            rates = [measure(way, args.index, queries, clients) for way in ways]
-            print("ratios", *(f"{rate / rates[0]:.2f}" for rate in rates[1:]), flush=True)
+            rates, busiest = zip(*(measure(way, args.index, queries, clients) for way in ways), strict=True)
+            print("ratios of requests/s", *(f"{rate / rates[0]:.2f}" for rate in rates[1:]), flush=True)
+            if args.shared:
+                print("ratios of processor time", *(f"{busiest[0] / time:.2f}" for time in busiest[1:]))
 
 
-def measure(way: Way, index: str, queries: list[str], clients: int) -> float:
-    """Requests a second."""
+def measure(way: Way, index: str, queries: list[str], clients: int) -> tuple[float, float]:
+    """Requests a second, and the processor seconds of the busiest process."""
     with contextlib.ExitStack() as stack:
         servers = [
-            stack.enter_context(
-                running(index, "--cache", "0", workers=way.workers, first=way.first, **way.env)
-            )
+            stack.enter_context(running(index, "--cache", "0", first=way.first, **way.env))
             for _ in range(way.servers)
         ]
         port = servers[0].port if way.servers == 1 else stack.enter_context(balanced(servers))
         asyncio.run(drive(port, queries[: len(queries) // 10], clients))
+        before = [server.processor_seconds() for server in servers]
         load = asyncio.run(drive(port, queries, clients))
+        used = [server.processor_seconds() - earlier for server, earlier in zip(servers, before, strict=True)]
         told(way.name, load, servers[0])
-    return len(queries) / load.seconds
+    return len(queries) / load.seconds, max(used)
 
 
 @contextlib.contextmanager
@@ -224,10 +229,10 @@ def balanced(servers: list[Server]) -> Iterator[int]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     text = HAPROXY.read_text().replace("bind :8000", f"bind 127.0.0.1:{port}")
-    for number, server in enumerate(servers, start=1):
-        text = text.replace(f"search-{number}:8000", f"127.0.0.1:{server.port}")
+    lines = [line for line in text.splitlines() if not line.startswith("    server ")]
+    lines += [f"    server on-{server.port} 127.0.0.1:{server.port} check" for server in servers]
     with tempfile.NamedTemporaryFile("w", suffix=".cfg") as file:
-        file.write(text)
+        file.write("\n".join([*lines, ""]))
         file.flush()
         process = subprocess.Popen(["haproxy", "-f", file.name])
         time.sleep(1.0)

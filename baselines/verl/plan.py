@@ -164,8 +164,7 @@ class Training:
 
         Trained weights are in float32 with their gradients and two moments, 16 bytes a parameter, sharded
         over all GPUs. With LoRA almost all parameters only have their weights. A GPU also holds what vLLM
-        takes or, at other times, a pass: three copies of its logits in float32, and the kept activations in
-        bfloat16.
+        takes or, at other times, a pass: logits in float32, three times, and activations in bfloat16.
         """
         args, text, billions = self.args, self.text_config, self.parameters / 1e9
         of_trained = 4 if args.lora_rank else 16

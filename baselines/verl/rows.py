@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -75,10 +76,8 @@ class PlayTraining(Training):
         step = StepWork(args.groups * args.group_size, self.plan.read, self.plan.written, row)
         tokens, specs = chat_tokens(args.model, args.chat_settings), self.loop["methods"]
         methods = make_methods(specs) if specs else []
-        read, written = judge_tokens(methods, self.group, lambda text: len(tokens.encode(text)))
-        asked = step.episodes * self.steps * read, step.episodes * self.steps * written
-        held, trained = len(self.others), len(self.models)
-        self.work = RunWork.of(args, step, self.steps, held, asked=asked, trained=trained)
+        asked = judge_tokens(methods, self.group, lambda text: len(tokens.encode(text)))
+        self.work = RunWork.of(args, step, self.steps, len(self.others), asked, trained=len(self.models))
         self.reference = bool(args.kl_coef and not args.lora_rank)  # an adapter's base model is the reference
         self.sampler = float(engine.get("gpu_memory_utilization", 0.5))
         # What the policy scores may be longer than any row, such as the whole history in MemPO.
@@ -97,6 +96,8 @@ class PlayTraining(Training):
     def check(self, config: Any) -> object:
         """Check the workers that the configuration needs, too."""
         needs: Any = require("verl.trainer.ppo.utils", "verl")
+        if find_spec("vllm") is None:  # verl imports it for the rank of an adapter, and needs it for no more
+            config.actor_rollout_ref.rollout.name = "sglang"
         trains = needs.need_reference_policy(config), needs.need_critic(config)
         return require("verl.utils.config", "verl").validate_config(config, *trains)
 

@@ -64,8 +64,8 @@ class SFTTraining(Training):
         prompt = max(int(np.argmax(sample.response_mask)) for sample in samples)
         response = max(len(sample.ids) for sample in samples) - prompt
         self.plan = BatchPlan(args, [len(parts) for parts in by_episode], prompt, response)
-        tokens = sum(len(sample.ids) for sample in samples) / len(samples)
-        step = StepWork(args.batch_size, tokens, 0, prompt + response)
+        read = float(np.mean([len(sample.ids) for sample in samples]))
+        step = StepWork(args.batch_size, read, 0, self.plan.row)
         self.work = RunWork.of(args, step, self.steps, passes=LEARNING)
         if not self.val.num_rows:
             self.val_file = None

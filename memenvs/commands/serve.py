@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from memenvs.commands.options import EnvOptions
 from memenvs.core.data import Count, Whole, checked
-from memenvs.core.files import VERIFY
 from memenvs.core.optional import require
 from memenvs.core.servers import allowed_hosts
 from memenvs.retrieval.encoder import WAIT
@@ -18,8 +16,6 @@ from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_fol
 from memenvs.retrieval.protocol import read_token
 
 NonNegative = Annotated[float, Meta(ge=0)]
-SETTINGS = "MEMENVS_SERVER"
-"""Variable of the environment that tells the processes of a server what they serve, in JSON."""
 
 
 @checked
@@ -34,14 +30,12 @@ def retriever(
     cache: Whole = CACHE,
     drain: NonNegative = 20.0,
     token_file: str | None = None,
-    workers: Count = 1,
 ) -> None:
     """Serve a search index over HTTP until SIGINT or SIGTERM, then answer the waiting requests.
 
     Examples:
       memenvs serve retriever --index my-index --port 8000
       memenvs serve retriever --index my-index --host 0.0.0.0 --device cuda:0
-      memenvs serve retriever --index my-index --workers 4
 
     Args:
         index: folder made by `memenvs build index`.
@@ -53,47 +47,19 @@ def retriever(
         cache: number of answers to remember; 0 remembers none.
         drain: seconds after SIGTERM in which waiting requests are answered; the rest get 503.
         token_file: file with a token that every request must send as Authorization: Bearer.
-        workers: processes that share the port and the mapped index; each has its own encoder and cache.
     """
     server = require("memenvs.retrieval.server", "search")
-    os.environ.setdefault(*WAIT)
-    settings = (index, encoder, device, cache, topk, token_file, host)
-    if workers > 1:
-        # Otherwise the threads of every process would compete for all cores.
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-    app = _application(*settings)  # before any process starts, so that it says what is wrong
-    if workers > 1:
-        os.environ |= {SETTINGS: json.dumps(settings), VERIFY: "0"}  # its files were checked just now
-        app = f"{__name__}:{worker_application.__name__}"
-    server.serve(app, host, port, drain, workers)
-
-
-def worker_application() -> Any:
-    """The application of one of a server's processes, by the settings in its environment."""
-    return _application(*json.loads(os.environ[SETTINGS]))
-
-
-def _application(
-    index: str,
-    encoder: str | None,
-    device: str | None,
-    cache: int,
-    topk: int,
-    token_file: str | None,
-    host: str,
-) -> Any:
     token = read_token(token_file)
+    os.environ.setdefault(*WAIT)
     opened = open_folder(index, encoder, device)
     about = {
         "index": index,
         "passages": len(opened.corpus),
         "corpus_sha256": opened.corpus.sha256,
         "fingerprint": fingerprint(opened),
-        "process": os.getpid(),
     }
     served = CachedRetriever(opened, cache) if cache else opened
-    create_app = require("memenvs.retrieval.server", "search").create_app
-    return create_app(served, about, topk, token, allowed_hosts(host))
+    server.serve(server.create_app(served, about, topk, token, allowed_hosts(host)), host, port, drain)
 
 
 @checked

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import signal
-import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NamedTuple
@@ -79,26 +78,22 @@ def create_app(
     return app
 
 
-def serve(app: Starlette | str, host: str, port: int, drain: float, workers: int = 1) -> None:
+def serve(app: Starlette, host: str, port: int, drain: float) -> None:
     """Serve an application of `create_app` until SIGINT or SIGTERM.
 
     It then takes no more connections, answers waiting requests for `drain` seconds and the others with 503.
     The process ends with its search; if that does not end, a second signal ends both.
 
     Args:
-        app: the application; for several processes the name of a function that makes it, `module:function`.
+        app: the application.
         host: address to listen on.
         port: 0 picks a free one.
         drain: seconds after a signal in which waiting requests are still searched.
-        workers: processes that accept connections at the same port; one that dies is started again.
     """
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn raises again what stopped it
         signal.signal(number, lambda *_: None)
     uvicorn.run(
         app,
-        factory=isinstance(app, str),
-        workers=workers,
-        timeout_worker_healthcheck=30,  # a process that loads its modules on a busy machine is not hung
         host=host,
         port=port,
         http=PatientProtocol,
@@ -118,9 +113,6 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look."""
         super().connection_made(transport)
-        # asyncio sets it only on sockets that it has opened; without it, the body of an answer may wait for
-        # 40 ms until its headers are acknowledged.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._look(())
 
     def _look(self, earlier: tuple[Any, ...]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 import re
 import signal
 import socket
@@ -408,27 +406,6 @@ def test_a_second_signal_ends_it_during_a_search_that_does_not_end(held):
         server.process.send_signal(signal.SIGTERM)
     assert server.ended() == -signal.SIGTERM
     hold.unlink()
-
-
-def test_several_processes_answer_at_one_port_and_a_killed_one_is_replaced(index, request):
-    server = Process(index, "--workers", "2")
-    request.addfinalizer(server.process.terminate)
-
-    def processes(unlike=frozenset(), count=2):
-        found = set()
-        deadline = time.monotonic() + 60
-        while len(found) < count and time.monotonic() < deadline:
-            with contextlib.suppress(httpx.TransportError):  # of the killed one
-                found |= {server.health()["process"]} - unlike
-        return found
-
-    first = processes()
-    assert len(first) == 2
-    killed = first.pop()
-    assert server.post("word1")[0] == 200
-    os.kill(killed, signal.SIGKILL)
-    assert processes(unlike={killed, *first}, count=1)
-    assert server.stop() == 0
 
 
 def test_an_index_or_a_token_that_is_missing_is_an_error_at_the_door(index, tmp_path, capsys):

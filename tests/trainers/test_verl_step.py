@@ -28,7 +28,7 @@ from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.scoring import score
 from memenvs.baselines.update import give_advantages
 from memenvs.core.episode import Episode, Reply, Sample, Turn
-from memenvs.models import HFPolicy, SamplingParams
+from memenvs.models import HFPolicy, LoRA, SamplingParams
 
 GROUPS, SIZE, STEPS = 2, 4, 3
 TURNS = (3, 1, 2, 3, 1, 3, 3, 2)  # of the episodes: verl fills their rows up to those of 8 with the most
@@ -66,6 +66,7 @@ CASES = {
     "CISPO": "--loss-mode cispo --clip 1 0.2 --epochs 2".split(),
     "a temperature": "--temperature 0.7".split(),
     "a warm-up": "--lr-warmup 2".split(),
+    "an adapter": "--lora-rank 4 --kl-coef 0.05".split(),
 }
 
 
@@ -138,6 +139,17 @@ def worker_of(config):
     return worker
 
 
+def weights_of(worker):
+    """The weights of verl's worker, by the names that they have in our models."""
+    named = worker.engine.module.named_parameters()
+    return {name.removeprefix("base_model.model."): weight.full_tensor() for name, weight in named}
+
+
+def learned_weights(policy):
+    """The weights of ours that learn, by their names."""
+    return {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
+
+
 def batch_of(episodes, config, mask_truncated):
     """What verl's trainer hands to its actor: our agent loop's rows, filled up, with their advantages."""
     actor, rows = config.actor_rollout_ref.actor, []
@@ -198,7 +210,12 @@ def test_three_steps_give_the_weights_of_our_learner(case, model, tmp_path):
     worker = worker_of(config)
     sampling = SamplingParams(args.temperature)
     load = partial(HFPolicy, str(model), device="cpu", dtype="float32", sampling_params=sampling)
-    policy, reference = load(), load()
+    policy, reference = load(lora=LoRA(args.lora_rank) if args.lora_rank else None), load()
+    if args.lora_rank:  # verl's own first weights, which it draws by the global generator
+        drawn = weights_of(worker)
+        with torch.no_grad():
+            for name, weight in learned_weights(policy).items():
+                weight.copy_(drawn[name])
     group = {"params": policy.parameters(), "full_lr": args.lr, "warmup": args.lr_warmup}
     optimizer = make_optimizer([group], lr=args.lr, **args.adamw)
     draws = np.random.default_rng(0)
@@ -210,8 +227,7 @@ def test_three_steps_give_the_weights_of_our_learner(case, model, tmp_path):
         worker.train_mini_batch(batch_of(episodes, config, args.mask_truncated))
         set_rates(optimizer, step, STEPS)
         grpo.update(policy, optimizer, samples, args, processes=ProcessGroup("cpu"), seed=(0, step))
-        theirs = {name: weight.full_tensor() for name, weight in worker.engine.module.named_parameters()}
-        named = policy.model.named_parameters()
+        theirs, named = weights_of(worker), learned_weights(policy).items()
         apart = torch.stack([(weight.detach() - theirs[name]).norm() for name, weight in named]).norm()
         both = zip(policy.parameters(), earlier, strict=True)
         moved = torch.stack([(weight.detach() - before).norm() for weight, before in both]).norm()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from memenvs.core.env import Info
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.files import json_sha256
 from memenvs.core.lazy import LazyFields
+from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template, first_pair
 from memenvs.envs.passages import holds_answer
 from memenvs.models.chat import plain_chat
@@ -124,7 +126,7 @@ class Conversation:
     @property
     def task(self) -> str:
         """The name of what was asked: the group that the log names, otherwise the question."""
-        name = self.group or " ".join(self.question.split())
+        name = replace_surrogates(self.group or " ".join(self.question.split()))
         return name if len(name) <= _LONG else f"{name[: _LONG - 9]} {json_sha256(name)[:8]}"
 
     @property
@@ -189,19 +191,19 @@ class Conversation:
         since = self.messages[before + 1 : place]
         fresh = any(message.fresh for message in since)
         rewards = {} if self.reward is None else {"outcome": self.reward if ended else 0.0}
-        info: Info = {
+        return {
             "task": self.task,
             "turn": count,
             "context": "rewrite" if fresh else "append",
             "feedback": f"\n\n{_shown(since)}\n\n" if count and since and not fresh else "",
             "rewards": rewards,
+            "turn_rewards": [
+                rewards.get("outcome", math.nan) if n == count - 1 else 0.0 for n in range(count)
+            ],
             "metrics": {"success": float((self.reward or 0) >= 1)} if rewards and ended else {},
             "events": LazyFields(functools.partial(self._events, before, since)),
             "privileged": LazyFields(functools.partial(self._privileged, count, place, since, render)),
         }
-        if rewards:
-            info["turn_rewards"] = [0.0] * (count - 1) + [rewards["outcome"]] * min(count, 1)
-        return info
 
     def _events(self, before: int, since: Sequence[Message]) -> dict[str, float]:
         """What happened in the turn whose message has the number `before`."""

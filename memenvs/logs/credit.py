@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memenvs.core.episode import OUTCOME, Episode, Turn
+from memenvs.core.episode import OUTCOME, Credit, Episode, Turn
 from memenvs.core.errors import printable
 from memenvs.evaluation.summary import markdown_table, show_number
 from memenvs.logs.conversation import MAY_LACK, Conversation
@@ -197,8 +197,13 @@ def _pay(
     for conversation, episode in batch:
         if conversation.reward is None:
             del episode.metrics[OUTCOME]  # which is not known
+        for method in methods:
+            if lacking := conversation.lacks.intersection(method.needs):
+                reason = f"the conversation lacks {MAY_LACK[min(lacking)]}"
+                for number, turn in enumerate(episode.turns):
+                    turn.credits[method.name] = [Credit(number, math.nan, reason=reason)]
     if compare:
-        played = [episode for episode in episodes if not episode.error]
+        played = [episode for known, episode in batch if not (episode.error or known.reward is None)]
         for episode, values in zip(
             played, COMPARISONS[compare].advantages(played, ComparisonSettings()), strict=True
         ):

@@ -18,6 +18,7 @@ import memenvs
 from memenvs.core.address import without_secrets
 from memenvs.core.episode import Episode
 from memenvs.core.files import json_sha256, whole_file
+from memenvs.core.spaces import replace_surrogates
 from memenvs.evaluation.log import RunLog
 from memenvs.evaluation.run import completed
 from memenvs.evaluation.summary import summarise
@@ -107,7 +108,8 @@ class CreditFolder:
             earned = {"turn": number, "key": key, "reward": rewards[number]}
             weight = {} if self._weight is None else {"weight": int(rewards[number] > self._weight)}
             turns.append({**earned, "credits": credits, "signals": signals, **weight})
-            named = {"conversation": conversation.place, "task": episode.task, "key": str(key)}
+            texts = (conversation.place, episode.task, replace_surrogates(str(key)))
+            named = dict(zip(_TEXTS, texts, strict=True))
             measured = {n if n == ADVANTAGE else f"{n}_signal": signal for n, signal in signals.items()}
             self._rows.append({**earned, **named, **credits, **measured})
         if len(self._rows) >= _ROWS:
@@ -124,8 +126,9 @@ class CreditFolder:
                 name = name.with_name(f"{name.name}.credit.jsonl")
             else:
                 name = name.with_suffix(".json" if form.document else ".jsonl")
-            with whole_file(self._folder / LOG / name) as work, work.open("w", encoding="utf-8") as file:
-                file.writelines(self._lines(entries))
+            lines = (line.encode(errors="backslashreplace") for line in self._lines(entries))  # JSON's escape
+            with whole_file(self._folder / LOG / name) as work, work.open("wb") as file:
+                file.writelines(lines)
 
     def _lines(self, entries: Iterator[Entry]) -> Iterator[str]:
         for entry in entries:

@@ -10,7 +10,7 @@ from made_logs import FOUND, QUESTION, WRONG, labelled, messages, write
 import memenvs
 from memenvs.logs.credit import contents, credited, runnable
 from memenvs.logs.files import Source
-from memenvs.wrappers import IGPO, GiGPO, InfoMem, RepeatedCalls, StepSearch, assign_credit
+from memenvs.wrappers import IGPO, OTC, GiGPO, InfoMem, RepeatedCalls, StepSearch, assign_credit
 from memenvs.wrappers.scorers import LexicalScorer
 
 
@@ -118,6 +118,23 @@ def test_scattered_groups_are_compared_whole(tmp_path):
     assert [turn.signals["advantage"] for turn in pairs[2][1].turns] == pytest.approx(
         [math.sqrt(0.5)], rel=1e-4
     )
+
+
+def test_a_conversation_that_lacks_what_others_have_gets_no_credit_and_changes_none_of_theirs(tmp_path):
+    rows = [{"messages": FOUND, "reward": 1, "answer": "Norrvik"}, {"messages": WRONG, "reward": 0}]
+    methods = [GiGPO(scale="none"), IGPO(), OTC()]
+
+    def credits(*rows):
+        source = Source([str(write(tmp_path, *rows))])
+        pairs = credited(source, contents(source), methods, "lexical", compare="outcome")
+        return [[turn.credits for turn in episode.turns] for _, episode in pairs]
+
+    first, second = credits(*rows)
+    *known, unknown = credits(*rows, {"messages": WRONG})
+    assert [turn["gigpo"] for turn in known[0]] == [turn["gigpo"] for turn in first]
+    assert [turn["otc"] for turn in known[1]] == [turn["otc"] for turn in second]
+    assert all(np.isnan(credit.value) for turn in unknown for name in turn for credit in turn[name])
+    assert all(np.isnan(turn["igpo"][0].value) for turn in second)
 
 
 def test_the_command_ranks_turns_names_the_scorer_and_prints_no_text(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from memenvs.logs.forms import atif, blocks, chat, episodes, inspect_log, responses, swe_agent, verifiers
@@ -27,9 +28,11 @@ FORMS: tuple[Form, ...] = (
 
 def form_of(record: Any) -> Form | None:
     """The form of a record; None where it is none of a conversation."""
-    if not isinstance(record, dict):
-        return None
-    return next((form for form in FORMS if form.fits(record)), None)
+    for form in FORMS if isinstance(record, dict) else ():
+        with contextlib.suppress(TypeError, AttributeError, KeyError, IndexError):  # of values of other types
+            if form.fits(record):
+                return form
+    return None
 
 
 __all__ = ["FORMS", "Form", "Record", "form_of"]

@@ -28,7 +28,7 @@ def _messages(steps: Sequence[Record]) -> Iterator[Message]:
             text,
             tuple(calls),
             text_of(step.get("reasoning_content")),
-            step.get("step_id", number) if is_turn else None,
+            number if is_turn else None,
             fresh,
         )
         fresh = False
@@ -45,7 +45,7 @@ def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
     credit = {turn["key"]: turn for turn in itertools.chain.from_iterable(turns)}
     steps = []
     for number, step in enumerate(record["steps"]):
-        if turn := credit.get(step.get("step_id", number)):
+        if turn := credit.get(number):
             step = {**step, "extra": {**(step.get("extra") or {}), "memenvs": turn}}
         steps.append(step)
     return {**record, "steps": steps}

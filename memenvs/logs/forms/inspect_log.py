@@ -73,7 +73,7 @@ def _read(record: Record) -> Iterator[Conversation]:
             else message
             for message in sample["messages"]
         ]
-        keys = [message.get("id") or str(number) for number, message in enumerate(messages)]
+        keys = [str(message.get("id") or number) for number, message in enumerate(messages)]
         yield Conversation(
             [message_of(message, key) for message, key in zip(messages, keys, strict=True)],
             group=f"{record['eval'].get('task', '')}/{sample['id']}",

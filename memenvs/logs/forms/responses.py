@@ -30,7 +30,7 @@ def messages_of(items: Iterable[Record]) -> Iterator[Message]:
                 fresh = False
         elif kind == "message":
             yield Message(
-                "system" if item["role"] == "developer" else item["role"],
+                "system" if item["role"] == "developer" else str(item["role"]),
                 text_of(item["content"]),
                 fresh=fresh,
             )

@@ -2,7 +2,8 @@
 
 The replies are a script's, drawn by the prompt and the step, so that a run can be repeated. Their
 log-probabilities, and the scores, are those of the weights in training. The folder `EPISODES` of the
-environment gets the groups that our agent loop has played.
+environment gets the groups that our agent loop has played. `SHIFT` nats are added to the log-probability of
+a third of the sampled tokens, and a share `FAILS` of the requests fails.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from memenvs.adapters.verl import EpisodeLoop
 from memenvs.tasks.taskset import open_tasks
 
 NAME = "sampler"
+SHIFT, FAILS = (float(os.environ.get(name, 0)) for name in ("SHIFT", "FAILS"))
 play_rows = EpisodeLoop._rows
 
 
@@ -60,7 +62,10 @@ class Sampler:
             seed = [self.step, self.prompts[tuple(ids)], *ids]  # a group's rollouts begin with one prompt
             self.prompts[tuple(ids)] += 1
             prompt = self.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
-            reply = reply_to(prompt, self.answers, np.random.default_rng(seed))
+            draws = np.random.default_rng(seed)
+            reply = reply_to(prompt, self.answers, draws)
+            if draws.random() < FAILS:
+                raise RuntimeError("the sampler fails")
             replied = self.tokenizer.encode(reply)[: sampling_params["max_tokens"]]
         everything = [*ids, *replied]
         with torch.no_grad():
@@ -72,7 +77,10 @@ class Sampler:
         if scoring:
             fields["prompt_logprobs"] = [*([value] for value in nats), [0.0]]
             return TokenOutput(token_ids=[0], log_probs=[0.0], extra_fields=fields)
-        return TokenOutput(token_ids=replied, log_probs=nats[len(ids) - 1 :], extra_fields=fields)
+        sampled = [
+            value + SHIFT * (id % 3 == 0) for id, value in zip(replied, nats[len(ids) - 1 :], strict=True)
+        ]
+        return TokenOutput(token_ids=replied, log_probs=sampled, extra_fields=fields)
 
     async def nothing(self, *args, **kwargs):
         pass

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from memenvs.baselines.optimizer import make_optimizer, set_rates
 from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.scoring import score
 from memenvs.baselines.update import give_advantages
+from memenvs.core.episode import valid
 from memenvs.models import HFPolicy, SamplingParams
 
 STEPS = 3
@@ -60,15 +62,20 @@ MT_PPO = [
     *("--reward", "turn", "--methods", "SearchRewards", "--env-args", "max_turns=2"),
     *("--critic-lr", "2e-3", "--critic-warmup", "1", "--kl-in", "reward"),
 ]
+CAPPED = [
+    *(*RUN, "--groups", "1", "--group-size", "3", "--env-args", "max_turns=2", "--steps", "5", "--keep", "5"),
+    *("--importance-cap", "1.1", "--dynamic-sampling", "2", "--seed", "1"),
+]
 
 
-def train(run, *more):
+def train(run, *more, **environment):
     """Start verl's trainer with the settings of a run; its groups are left in the folder of episodes."""
     variables = {
         "VERL_USE_EXTERNAL_MODULES": "verl_cpu,memenvs.adapters.verl,verl_sampler",
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])]),
         "EPISODES": str(run.episodes),
         "OMP_NUM_THREADS": "1",
+        **environment,
     }
     of_workers = "++ray_kwargs.ray_init.runtime_env.env_vars"
     settings = [*SMALL, *(f"{of_workers}.{name}='{value}'" for name, value in variables.items())]
@@ -94,14 +101,14 @@ def weights_of(checkpoints, step, model="actor"):
     return {name: getattr(weight, "full_tensor", weight.detach)() for name, weight in saved.items()}
 
 
-def start(learner, argv, kind, folder):
-    """Write a run of ours for verl, and start it."""
+def start(learner, argv, kind, folder, **environment):
+    """Write a run of ours for verl, and start it with variables of the environment."""
     model = str(save_tiny_model(folder / "model", window=4096))
     argv = ["--model", model, "--out", str(folder / "run"), *argv]
     assert learn([learner, *argv, "--engine", "verl", "--dry-run"]) == 0
     args = read_args(kind, argv, "test")
     run = SimpleNamespace(args=args, out=folder / "run", episodes=folder / "episodes")
-    train(run)
+    train(run, **environment)
     return run
 
 
@@ -129,23 +136,33 @@ def run(tmp_path_factory):
     return start("grpo", MEMPO, grpo.GRPOArgs, tmp_path_factory.mktemp("verl"))
 
 
-def test_each_step_of_verls_trainer_is_our_learners(run):
-    args, processes = run.args, ProcessGroup("cpu")
+def check_steps(run, args, episodes_of):
+    """Each step of our learner, on the episodes that verl learned from, gives verl's weights."""
+    processes = ProcessGroup("cpu")
     policy, reference = models_of(args, 2)
     weights = dict(policy.model.named_parameters())
     group = {"params": policy.parameters(), "full_lr": args.lr, "warmup": args.lr_warmup}
     optimizer = make_optimizer([group], lr=args.lr, weight_decay=0.0, **args.adamw)
-    for step in range(1, STEPS + 1):
-        earlier, groups = copies(weights), groups_of(run, step)
+    for step in range(1, args.steps + 1):
+        earlier, episodes = copies(weights), episodes_of(groups_of(run, step))
+        samples = give_advantages(episodes, [episode.advantages for episode in episodes])
+        score(policy, samples, args, processes=processes, ref_model=reference)
+        set_rates(optimizer, step, args.steps)
+        grpo.update(policy, optimizer, samples, args, processes=processes, seed=(0, step))
+        check_same(weights, earlier, weights_of(run.out / "checkpoints", step))
+
+
+def test_each_step_of_verls_trainer_is_our_learners(run):
+    args = run.args
+
+    def episodes_of(groups):
         assert [len(group) for group in groups] == [args.group_size] * args.groups
         episodes = [episode for group in groups for episode in group]
         assert not any(episode.error for episode in episodes)
         assert any(episode.advantages.any() for episode in episodes)
-        samples = give_advantages(episodes, [episode.advantages for episode in episodes])
-        score(policy, samples, args, processes=processes, ref_model=reference)
-        set_rates(optimizer, step, STEPS)
-        grpo.update(policy, optimizer, samples, args, processes=processes, seed=(0, step))
-        check_same(weights, earlier, weights_of(run.out / "checkpoints", step))
+        return episodes
+
+    check_steps(run, args, episodes_of)
 
 
 def test_a_step_of_policy_and_critic_is_our_learners(tmp_path):
@@ -193,6 +210,22 @@ def test_a_step_of_policy_and_critic_is_our_learners(tmp_path):
         else:
             check_same(of_policy, earlier, weights_of(saved, step))
     assert any(paid_early)
+
+
+def test_failed_rollouts_flat_groups_and_another_samplers_numbers_count_as_in_our_learner(tmp_path):
+    run = start("grpo", CAPPED, grpo.GRPOArgs, tmp_path, SHIFT="-0.3", FAILS="0.2")
+    args = replace(run.args, vllm={})  # as if another engine had sampled
+    sizes = []
+
+    def episodes_of(groups):
+        (kept,) = [group for group in groups if any(episode.advantages.any() for episode in valid(group))]
+        sizes.append((len(groups), len(valid(kept))))
+        return valid(kept)
+
+    check_steps(run, args, episodes_of)
+    played, learned = zip(*sizes, strict=True)
+    assert max(played) > 1  # another in place of a flat one
+    assert min(learned) < args.group_size  # a rollout failed
 
 
 def test_a_run_that_was_killed_takes_the_same_third_step(run, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 
 from memenvs.core.files import read_json
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis, save_figure
-from research import harness
+from research import harness, turn_values
 from research.credit_bench import report
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -136,6 +136,7 @@ def draw_results(records: Path, out: Path) -> list[Path]:
     bench = read_json(records / "credit_bench.json")
     methods = {"tamtrl": "TAMTRL", "outcome": "outcome alone"}
     figures["results_turns"] = draw_turns("Carrying a fact over turns", bench, "carrying", methods)
+    figures["results_turn_values"] = turn_values.draw(read_json(records / f"{turn_values.RECORD}.json"))
     for name, figure in figures.items():
         save_figure(figure, out / f"{name}.png")
     return [out / f"{name}.png" for name in figures]

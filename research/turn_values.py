@@ -356,6 +356,20 @@ def intervals(turns: Turns, paid: Array, draws: int = 1000) -> list[list[float]]
     return cells
 
 
+def losses(episodes: Sequence[Episode]) -> dict[str, int]:
+    """What the turns that lost value in failures did to the lines of the memory."""
+    counts = {"dropped a line": 0, "added a line, dropped none": 0, "changed nothing": 0}
+    for episode in episodes:
+        worth = turns_of([episode], HALVES).worth
+        for turn, value in zip(episode.turns, worth.tolist(), strict=False):
+            if episode.success or value > -MOVED:
+                continue
+            old, new = (set(info["privileged"]["memory"].splitlines()) for info in (turn.before, turn.info))
+            kind = [bool(old - new), bool(new - old), True].index(True)
+            counts[[*counts][kind]] += 1
+    return counts
+
+
 def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str, Any]:
     """The record of a setting: its size, the reliability of the worth, and each method's numbers."""
     turns = turns_of(episodes, HALVES)
@@ -373,6 +387,7 @@ def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str
         "right": float(np.mean([episode.success for episode in episodes])),
         "turns": len(turns.worth),
         "lost in failures": int((turns.worth[~turns.right] <= -MOVED).sum()),
+        "losses": losses(episodes),
         "gained in successes": int((turns.worth[turns.right] >= MOVED).sum()),
         "halves": half,
         "reliability": 2 * half / (1 + half),

@@ -394,25 +394,40 @@ def continued(learner: Learner, n: int, *, equal: bool) -> Batch:
     Args:
         learner: what credit depends on.
         n: continuations of each state.
-        equal: play so few episodes, each of a task of its own, that a step samples no more replies than that
-            of another method, if no two share a state and none ends early.
+        equal: learn from as many of the episodes, with what is played on from their states, as have no more
+            replies than the step of another method.
     """
-    world = learner.world
-    rollouts = sample(learner)
-    if equal:
-        size = max(1, int(GROUPS * GROUP / (1 + n * (world.turns + 1) / 2)))
-        starts = learner.rng.choice(world.starts, size)
-        rollouts = play(world, learner.probs, starts, np.arange(size), learner.rng)
-    played = rollouts.states != END
-    states = np.unique(rollouts.states[played])
+    world, rollouts = learner.world, sample(learner)
+    states = np.unique(rollouts.states[rollouts.states != END])
     others = play(world, learner.probs, states.repeat(n), np.arange(len(states)).repeat(n), learner.rng)
-    values = np.zeros(len(world.turn) + 1)  # the last is that of the end, which END = -1 finds
+    # The last place is that of the end, which END = -1 finds.
+    values, cost = np.zeros(len(world.turn) + 1), np.zeros(len(world.turn) + 1, np.int64)
     values[states] = (others.pay + others.outcomes).sum(1).reshape(-1, n).mean(1)
+    cost[states] = others.lengths.reshape(-1, n).sum(1)
+    if equal:
+        rollouts = Rollouts(*(rows[_affordable(rollouts, cost)] for rows in rollouts))
+    played = rollouts.states != END
     following = np.append(rollouts.states[:, 1:], np.full((len(played), 1), END), axis=1)
     changes = rollouts.pay + rollouts.outcomes + values[following] - values[rollouts.states]
     full = np.full(world.turns, len(played))
-    sampled = int((others.states != END).sum())
+    sampled = int(cost[np.unique(rollouts.states)].sum())
     return Batch(rollouts.states[played], rollouts.actions[played], changes[played], full, others=sampled)
+
+
+def _affordable(rollouts: Rollouts, cost: Ints) -> list[int]:
+    """The episodes, of all tasks in turn, that have no more replies than all, with the cost of their states.
+
+    There is at least one.
+    """
+    order = np.arange(len(rollouts.states)).reshape(GROUPS, GROUP).T.ravel().tolist()
+    spent, valued = 0, set[int]()
+    for count, row in enumerate(order):
+        new = {*rollouts.states[row, : rollouts.lengths[row]].tolist()} - valued
+        spent += int(rollouts.lengths[row] + cost[[*new]].sum())
+        valued |= new
+        if spent > rollouts.lengths.sum():
+            return order[: max(count, 1)]
+    return order
 
 
 # Trees

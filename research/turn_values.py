@@ -26,7 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from memenvs.core.episode import Episode, Reply
+from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EPISODES, EpisodeWriter, read_episodes
 from memenvs.core.files import write_json
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis
@@ -233,41 +233,61 @@ def scorer_of(name: str) -> Any:
 
 
 def score(setting: Setting, episodes: Sequence[Episode], file: Path) -> dict[str, Any]:
-    """What every method pays each turn of recorded episodes, and its seconds; read again if a file has it."""
-    places = [[episode.number, episode.member] for episode in episodes]
-    if file.exists() and (known := json.loads(file.read_text()))["episodes"] == places:
-        return dict(known["methods"])
-    replies = {(episode.number, episode.member): episode.replies for episode in episodes}
+    """What every method pays each turn of recorded episodes, and its seconds an episode.
 
-    def again(request: Any) -> Reply:
-        episode = request.episode
-        return replies[episode.number, episode.member][len(episode.turns)]
+    A file has a line for each task that was scored; what it lacks is appended. Methods compare the episodes
+    of one task.
+    """
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    known = {line["task"]: line["methods"] for line in lines}
+    groups: dict[int, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.number or 0, []).append(episode)
+    if missing := [task for task in groups if task not in known]:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), JudgeStub)
+        Thread(target=server.serve_forever, daemon=True).start()
+        methods = methods_of(setting, f"http://127.0.0.1:{server.server_port}/v1")
+        with file.open("a") as scores:
+            for task in missing:
+                known[task] = paid_by(methods, played_again(setting, groups[task]))
+                print(json.dumps({"task": task, "methods": known[task]}), file=scores, flush=True)
+        server.shutdown()
+        server.server_close()
+    names = next(iter(known.values()))
+    return {
+        name: {
+            "seconds": sum(known[task][name]["seconds"] for task in groups) / len(episodes),
+            "turns": [turns for task in groups for turns in known[task][name]["turns"]],
+        }
+        for name in names
+    }
 
-    # Played again, since a file keeps only a part of what methods read.
-    plan = [replace(planned(episode.number or 0)[episode.member]) for episode in episodes]
-    played = Loop(maker(setting.env, setting.arguments), TurnPolicy(again), errors="raise").play_all([plan])
-    groups = [episode.number or 0 for episode in episodes]
-    server = ThreadingHTTPServer(("127.0.0.1", 0), JudgeStub)
-    Thread(target=server.serve_forever, daemon=True).start()
+
+def played_again(setting: Setting, group: Sequence[Episode]) -> list[Episode]:
+    """The episodes of a task with all that methods read, of which a file keeps only a part."""
+    plan = [planned(episode.number or 0)[episode.member] for episode in group]
+    replies = {episode.member: episode.replies for episode in group}
+    policy = TurnPolicy(lambda request: replies[request.episode.member][len(request.episode.turns)])
+    return Loop(maker(setting.env, setting.arguments), policy, errors="raise").play_all([plan])
+
+
+def paid_by(methods: Mapping[str, tuple[RewardMethod, Any]], group: Sequence[Episode]) -> dict[str, Any]:
+    """What each method pays the turns of a group, and its seconds."""
     result = {}
-    for name, (method, scorer) in methods_of(setting, f"http://127.0.0.1:{server.server_port}/v1").items():
+    for name, (method, scorer) in methods.items():
         copies = [
             replace(
                 episode,
-                group=group,
                 turns=[replace(turn, signals={}, credits={}) for turn in episode.turns],
                 measured={},
             )
-            for episode, group in zip(played, groups, strict=True)
+            for episode in group
         ]
         begin = time.process_time()
         assign_credit(copies, [method], scorer, errors="raise")
         seconds = scorer.seconds if scorer else time.process_time() - begin
         paid = [[float(value) for value in episode.turn_rewards] for episode in copies]
-        result[name] = {"seconds": seconds / len(copies), "turns": paid}
-    server.shutdown()
-    server.server_close()
-    write_json(file, {"episodes": places, "methods": result})
+        result[name] = {"seconds": seconds, "turns": paid}
     return result
 
 
@@ -440,7 +460,7 @@ def report(folder: Path, samples: int) -> dict[str, Any]:
         episodes = kept(folder / name / EPISODES)
         if not episodes:
             continue
-        scores = score(setting, episodes, folder / name / "scores.json")
+        scores = score(setting, episodes, folder / name / "scores.jsonl")
         record["settings"][name] = of = compared(episodes, scores)
         sizes = ", ".join(
             f"{key} {value:.2f}" if isinstance(value, float) else f"{value} {key}"

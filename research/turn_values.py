@@ -102,7 +102,7 @@ SETTINGS = {
 
 
 class FirstHalf(Continuations):
-    """One half of the continuations of each state."""
+    """One Continuations, half by half of each state."""
 
     name = HALVES[0]
 
@@ -119,13 +119,14 @@ def play(setting: Setting, file: Path, tasks: Sequence[int], samples: int, end: 
     missing = [task for task in tasks if task not in done]
     if not missing or time.time() > end:
         return
-    policy = HFPolicy.load(f"smollm2-{setting.agent}", temperature=0.8, dtype="bfloat16")
+    name, memory = f"smollm2-{setting.agent}", {"max_batch_tokens": 40_000}  # two GB of cache
+    policy = HFPolicy.load(name, temperature=0.8, dtype="bfloat16", **memory)
     halves = [FirstHalf(samples // 2), SecondHalf(samples // 2)]
     make_env = maker(setting.env, setting.arguments)
-    loop = Loop(make_env, as_policy(policy, setting.reply), halves, concurrency=1024)
+    loop = Loop(make_env, as_policy(policy, setting.reply), halves, concurrency=512)
     with EpisodeWriter(file) as writer:
         while missing and time.time() < end:
-            block, missing = missing[:4], missing[4:]  # so that enough is sampled at once
+            block, missing = missing[:2], missing[2:]  # so that enough is sampled at once
             for group in loop.play(planned(task) for task in block):
                 for episode in group:
                     writer.write(episode)
@@ -355,8 +356,8 @@ def numbers(turns: Turns, paid: Array) -> list[float]:
     return [lost, gained, float(np.mean(found)) if found else np.nan, correlation(paid, turns.worth)]
 
 
-def intervals(turns: Turns, paid: Array, draws: int = 1000) -> list[list[float]]:
-    """Each number with its 95% interval by a bootstrap over tasks."""
+def intervals(turns: Turns, paid: Array, draws: int = 1000) -> list[list[float | None]]:
+    """Each number with its 95% interval by a bootstrap over tasks; None where there is none."""
     rng, tasks = np.random.default_rng(0), np.unique(turns.task)
     places = {task: np.flatnonzero(turns.task == task) for task in tasks}
     drawn = []
@@ -372,7 +373,7 @@ def intervals(turns: Turns, paid: Array, draws: int = 1000) -> list[list[float]]
     for value, column in zip(numbers(turns, paid), np.array(drawn).T, strict=True):
         known = column[np.isfinite(column)]
         low, high = np.percentile(known, [2.5, 97.5]) if len(known) else (np.nan, np.nan)
-        cells.append([value, float(low), float(high)])
+        cells.append([float(number) if np.isfinite(number) else None for number in (value, low, high)])
     return cells
 
 
@@ -400,7 +401,7 @@ def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str
         paid = np.concatenate([np.array(credit[:-1]) for credit in of["turns"]])
         rows[name] = {"seconds": of["seconds"], "numbers": intervals(turns, paid)}
     # Against the other half alone, whose turns are worth less surely what they seem.
-    rows["half of the continuations"] = {"seconds": None, "numbers": intervals(second, first.worth)}
+    rows["Continuations, half by half"] = {"seconds": None, "numbers": intervals(second, first.worth)}
     return {
         "tasks": len(set(turns.task.tolist())),
         "episodes": len(episodes),
@@ -409,8 +410,8 @@ def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str
         "lost in failures": int((turns.worth[~turns.right] <= -MOVED).sum()),
         "losses": losses(episodes),
         "gained in successes": int((turns.worth[turns.right] >= MOVED).sum()),
-        "halves": half,
-        "reliability": 2 * half / (1 + half),
+        "halves": half if np.isfinite(half) else None,
+        "reliability": 2 * half / (1 + half) if half > 0 else None,
         "methods": rows,
     }
 
@@ -418,8 +419,8 @@ def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str
 def table(record: Mapping[str, Any]) -> str:
     """A setting's table."""
 
-    def cell(value: float, low: float, high: float) -> str:
-        return "–" if np.isnan(value) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    def cell(value: float | None, low: float, high: float) -> str:
+        return "–" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
     rows = {
         name: [

@@ -74,7 +74,7 @@ def test_episodes_are_scored_by_every_method_that_fits_and_compared(tmp_path, mo
     record = turn_values.compared(episodes, scores)
     assert record["tasks"] == 3
     assert sum(record["losses"].values()) == record["lost in failures"]
-    assert "half of the continuations" in record["methods"]
+    assert "Continuations, half by half" in record["methods"]
     assert turn_values.table(record).count("\n") == len(record["methods"]) + 1
 
 

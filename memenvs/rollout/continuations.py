@@ -129,8 +129,8 @@ class Continuing:
             self._told = True
             own = sum(len(episode.turns) for episode in group)
             _log.warning(
-                "%s play on from the %d states of the first group, which has %d replies: about %d more, and "
-                "as many times more for every other group",
+                "%s: playing on from the %d states of the first group, which has %d replies, takes about %d "
+                "more; other groups are alike",
                 *(" and ".join(self._counts), len(states), own, replies),
             )
         return [*states.values()]

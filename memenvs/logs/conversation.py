@@ -191,15 +191,14 @@ class Conversation:
         since = self.messages[before + 1 : place]
         fresh = any(message.fresh for message in since)
         rewards = {} if self.reward is None else {"outcome": self.reward if ended else 0.0}
+        paid = rewards.get("outcome", math.nan)
         return {
             "task": self.task,
             "turn": count,
             "context": "rewrite" if fresh else "append",
             "feedback": f"\n\n{_shown(since)}\n\n" if count and since and not fresh else "",
             "rewards": rewards,
-            "turn_rewards": [
-                rewards.get("outcome", math.nan) if n == count - 1 else 0.0 for n in range(count)
-            ],
+            "turn_rewards": [paid if number == count - 1 else 0.0 for number in range(count)],
             "metrics": {"success": float((self.reward or 0) >= 1)} if rewards and ended else {},
             "events": LazyFields(functools.partial(self._events, before, since)),
             "privileged": LazyFields(functools.partial(self._privileged, count, place, since, render)),

@@ -115,7 +115,8 @@ class Source:
 
     def _read(self, path: Path, form: Form, record: Any, place: str) -> Iterator[Entry]:
         try:
-            conversations = list(form.read(record))
+            if not (conversations := list(form.read(record))):
+                raise ValueError("there is none in it")
             for number, conversation in enumerate(conversations):
                 conversation.place = place if len(conversations) == 1 else f"{place}[{number}]"
                 self._label(conversation, record if isinstance(record, Mapping) else {})

@@ -31,11 +31,12 @@ from memenvs.wrappers.registry import make_scorer
 RUNS, JUDGES = "hotpotqa_30.jsonl", "judges_30.json"
 FIELDS = {"answer": "ground_truth.target", "group": "query_index", "reward": "final_label"}
 RESAMPLES = 2000
+NEW = "StepSearch, gains=new"
 Scores = Mapping[tuple[int, int], float]
 """By run and number of a message."""
 
 WITHOUT_MODEL: dict[str, RewardMethod] = {
-    "StepSearch, gains=new": StepSearch(gains="new"),
+    NEW: StepSearch(gains="new"),
     "RepeatedCalls": RepeatedCalls(),
     "GiGPO": GiGPO(),
     "OTC": OTC(),
@@ -125,27 +126,39 @@ def auc(good: Sequence[float], wrong: Sequence[float]) -> float:
     return float(np.mean((difference > 1e-12) + 0.5 * (np.abs(difference) <= 1e-12)))
 
 
+def within_runs(runs: Sequence[Recorded], scores: Scores) -> dict[int, float]:
+    """The AUC within each run that has a good and a wrong step with a score, its answer left out."""
+    found: dict[int, float] = {}
+    for run in runs:
+        last = run.conversation.keys[-1]
+        calls = [(label, scores.get((run.number, n))) for n, label in run.labels.items() if n != last]
+        good, wrong = ([s for label, s in calls if label * sign > 0 and s is not None] for sign in (1, -1))
+        if good and wrong:
+            found[run.number] = auc(good, wrong)
+    return found
+
+
 def agreement(runs: Sequence[Recorded], scores: Scores) -> Agreement:
     """How well scores of steps agree with the labels; steps without a score are left out."""
     steps: dict[int, list[tuple[int, float]]] = {}
-    within: dict[int, list[float]] = {}
     for run in runs:
-        last = run.conversation.keys[-1]
-        labelled = [
-            (number, label, scores[run.number, number])
-            for number, label in run.labels.items()
-            if (run.number, number) in scores
-        ]
-        steps.setdefault(run.question, []).extend((label, score) for _, label, score in labelled)
-        good, wrong = (
-            [score for number, label, score in labelled if label * sign > 0 and number != last]
-            for sign in (1, -1)
-        )
-        if good and wrong:
-            within.setdefault(run.question, []).append(auc(good, wrong))
-    return Agreement(
-        _interval(steps, _pooled), _interval(within, lambda parts: float(np.mean(np.concatenate(parts))))
-    )
+        known = [(label, scores.get((run.number, n))) for n, label in run.labels.items()]
+        steps.setdefault(run.question, []).extend((label, s) for label, s in known if s is not None)
+    return Agreement(_interval(steps, _pooled), _over_questions(runs, within_runs(runs, scores)))
+
+
+def difference(runs: Sequence[Recorded], scores: Scores, others: Scores) -> Interval:
+    """By how much scores agree better than others within runs, run by run."""
+    ours, theirs = within_runs(runs, scores), within_runs(runs, others)
+    return _over_questions(runs, {run: ours[run] - theirs[run] for run in ours if run in theirs})
+
+
+def _over_questions(runs: Sequence[Recorded], of_runs: Mapping[int, float]) -> Interval:
+    by_question: dict[int, list[float]] = {}
+    for run in runs:
+        if run.number in of_runs:
+            by_question.setdefault(run.question, []).append(of_runs[run.number])
+    return _interval(by_question, lambda parts: float(np.mean(np.concatenate(parts))))
 
 
 def _pooled(parts: Sequence[list[tuple[int, float]]]) -> float:
@@ -227,6 +240,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
     results = {name: agreement(runs, of_steps) for name, of_steps in scores.items()}
     print(table(results))
+    for name, of_steps in scores.items():
+        if name.startswith("judge"):
+            print(f"{NEW} less {name}:", difference(runs, scores[NEW], of_steps).text("+", digits=2))
     if args.picture:
         draw(results).savefig(args.picture, dpi=150)
 

@@ -1,6 +1,7 @@
 """Credit of recorded conversations: which methods can run, what turns earn, what is left out."""
 
 import math
+import socket
 
 import numpy as np
 import pytest
@@ -148,6 +149,11 @@ def test_the_command_ranks_turns_names_the_scorer_and_prints_no_text(tmp_path, c
     assert path.read_bytes() == before
     assert run("credit", [path, "--methods", "IGPO", "--show-text"]) == 0
     assert '"query": "capital"' in capsys.readouterr().out
+
+
+def test_no_network_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(socket.socket, "connect", lambda *address: pytest.fail(f"connects to {address}"))
+    assert run("credit", [labelled(tmp_path)]) == 0
 
 
 def test_the_command_says_what_a_method_needs(tmp_path, capsys):

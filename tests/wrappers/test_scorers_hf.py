@@ -147,3 +147,28 @@ def test_a_model_made_in_memory_needs_a_tokenizer(tiny_model):
     config._name_or_path = ""
     with pytest.raises(FileNotFoundError, match="give one as tokenizer="):
         HFScorer(transformers.Qwen3ForCausalLM(config))
+
+
+def test_a_conversation_is_written_in_the_chat_template_of_the_model(scorer):
+    talk = [("user", "Who?"), ("assistant", "Let me look."), ("tool", "Ann."), ("user", "So?")]
+    assert scorer.render(talk) == (
+        "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\nLet me look.<|im_end|>\n"
+        "<|im_start|>tool\nAnn.<|im_end|>\n<|im_start|>user\nSo?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_template_that_refuses_the_role_of_a_tool_reads_its_result_as_a_users(tiny_model):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    refusal = (
+        "{%- for m in messages if m['role'] == 'tool' -%}{{ raise_exception('no tools') }}{%- endfor -%}"
+    )
+    tokenizer.chat_template = refusal + tokenizer.chat_template
+    written = HFScorer(str(tiny_model), tokenizer).render([("tool", "Ann."), ("user", "So?")])
+    assert written == "<|im_start|>user\nAnn.\n\nSo?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_a_model_without_a_chat_template_reads_plain_text(tiny_model):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = None
+    written = HFScorer(str(tiny_model), tokenizer).render([("user", "Who?")])
+    assert written == "user: Who?\n\nassistant: "

@@ -88,7 +88,7 @@ def credit(
     if not methods:
         chosen, others = runnable(found)
         page += f"\nRun: {', '.join(map(_spelled, chosen))}.\n\nNot run:\n\n" + "".join(
-            f"- {name}: {why}\n" for name, why in others.items()
+            f"- {name} {why}\n" for name, why in others.items()
         )
     ranking = Ranking(chosen, str(without_secrets(scorer)), top, texts=show_text)
     with CreditFolder(out, source, found, chosen, scorer, weight) if out else nullcontext() as folder:

@@ -78,8 +78,9 @@ class Contents:
         forms = ", ".join(f"{name} {count:,}" for name, count in self.forms.items())
         has = [self.conversations - self.lacking[need] for need in ("privileged/target", "turn_rewards")]
         text = (
-            f"{self.conversations:,} conversations ({forms}) about {len(self.tasks):,} questions, "
-            f"{self.turns:,} turns; {has[0]:,} with an answer, {has[1]:,} with a reward.\n"
+            f"{_count(self.conversations, 'conversation')} ({forms}) about "
+            f"{_count(len(self.tasks), 'question')}, "
+            f"{_count(self.turns, 'turn')}; {has[0]:,} with an answer, {has[1]:,} with a reward.\n"
         )
         skipped = "".join(f"- {line}\n" for line in self.broken[:5])
         return text + (f"\n{len(self.broken):,} records skipped:\n\n{skipped}" if self.broken else "")
@@ -127,7 +128,7 @@ def runnable(found: Contents) -> tuple[list[RewardMethod], dict[str, str]]:
             try:
                 (method,) = make_methods([[name, settings]])
             except ValueError as error:  # an argument without a default
-                others[name] = str(error)
+                others[name] = str(error).removeprefix(f"{name} ")
                 break
             if not (unmet := found.unmet(method)):
                 methods.append(method)
@@ -288,3 +289,7 @@ def excerpt(text: str, limit: int = 300) -> str:
     """A text in one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -62,7 +62,12 @@ def snapshot(name: str, revision: str) -> Path:
     files = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
     try:
         found = huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=files, ignore_patterns=["original/*", "consolidated*"]
+            name,
+            revision=revision,
+            allow_patterns=files,
+            ignore_patterns=["original/*", "consolidated*"],
+            # Some releases ask for the files of a commit even offline, instead of looking into the cache.
+            local_files_only=huggingface_hub.constants.HF_HUB_OFFLINE,
         )
     except Exception as error:  # also of the HTTP library, as above
         raise FileNotFoundError(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memenvs.core.env import privileged_of
 from memenvs.core.episode import Episode, valid
 from memenvs.envs.passages import holds_answer
 
@@ -63,14 +64,14 @@ def evidence_in_memory(episode: Episode) -> dict[str, float]:
         over all turns that showed any; missing if none did. `evidence_kept`: the share of all words that are
         in the last memory.
     """
-    first = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
+    first = privileged_of(episode.turns[0].before) if episode.turns else {}
     evidence = [str(text) for text in first.get("evidence", ())]
     wanted = _content(" ".join(evidence)) - _content(str(first.get("question", "")))
     if not wanted or episode.turns[0].before.get("context") != "rewrite":
         return {}
     shown, taken, before, held = 0, 0, "", set[str]()
     for turn in episode.turns:
-        now, memory = str(turn.observation), turn.info.get("privileged", {}).get("memory")
+        now, memory = str(turn.observation), privileged_of(turn.info).get("memory")
         if not isinstance(memory, str):
             return {}
         held = _content(memory) & wanted
@@ -91,10 +92,10 @@ def question_in_memory(episode: Episode) -> dict[str, float]:
         accents do not matter.
     """
     first = episode.turns[0].before if episode.turns else {}
-    question = str(first.get("privileged", {}).get("question", ""))
+    question = str(privileged_of(first).get("question", ""))
     if not question or first.get("context") != "rewrite":
         return {}
-    memory = episode.turns[-1].info.get("privileged", {}).get("memory")
+    memory = privileged_of(episode.turns[-1].info).get("memory")
     if not isinstance(memory, str):
         return {}
     return {"question_in_memory": float(holds_answer([memory], [[question]])[0])}

@@ -22,8 +22,8 @@ import numpy as np
 
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis
 from memenvs.evaluation.summary import Interval, markdown_table
-from memenvs.logs.conversation import Conversation
-from memenvs.logs.files import Numbering, Source
+from memenvs.logs.conversation import LogConversation
+from memenvs.logs.files import LogFiles, Numbering
 from memenvs.wrappers import IGPO, OTC, GiGPO, InfoMem, RepeatedCalls, RewardMethod, StepSearch, assign_credit
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.registry import make_scorer
@@ -55,7 +55,7 @@ class Recorded(NamedTuple):
     question: int
     labels: dict[int, int]
     outcome: float
-    conversation: Conversation
+    conversation: LogConversation
 
 
 class Agreement(NamedTuple):
@@ -75,7 +75,7 @@ def read(path: Path) -> list[Recorded]:
             entry.record["final_label"],
             conversation,
         )
-        for entry in Source([str(path)], fields=FIELDS).entries()
+        for entry in LogFiles([str(path)], fields=FIELDS).entries()
         for conversation in entry.conversations
     ]
 

@@ -146,7 +146,7 @@ def kept(file: Path) -> list[Episode]:
     return [one for (task, _), one in sorted(by_place.items()) if task in whole and not one.error]
 
 
-class TimedScorer:
+class MeteredScorer:
     """A scorer that answers a request once, and knows the seconds of processor that each request took."""
 
     def __init__(self, scorer: Scorer) -> None:
@@ -194,8 +194,8 @@ class JudgeStub(BaseHTTPRequestHandler):
 def methods_of(setting: Setting, judge: str) -> dict[str, tuple[RewardMethod, Any]]:
     """The methods that can pay in a setting, each with its scorer, by the name of its row."""
     name = f"smollm2-{setting.agent}"
-    model = TimedScorer(scorer_of(name))
-    lexical = TimedScorer(scorer_of("lexical"))
+    model = MeteredScorer(scorer_of(name))
+    lexical = MeteredScorer(scorer_of("lexical"))
     rows: dict[str, tuple[RewardMethod, Any]] = {
         "TAMTRL": (TAMTRL(), model),
         "TAMTRL, change": (TAMTRL(change=True), model),

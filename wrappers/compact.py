@@ -24,7 +24,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, first_pair, thought_end
 from memenvs.envs.memory import Memory, MemoryMode
 from memenvs.envs.search_qa import SUMMARIZE
-from memenvs.tasks.tokens import load_tokenizer
+from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 SUMMARY = Template(
     "\n\nYour summary of the conversation so far:\n\n<summary>\n{summary}\n</summary>\n", required=["summary"]
@@ -113,8 +113,8 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         if env.get_wrapper_attr("context") != "append":
             raise ValueError(f"{env_name(env)} rewrites its prompts; wrap one whose context is 'append'")
         self.at, self.by = at, by
-        own = getattr(text_env_of(env), "tokenizer", None) or load_tokenizer()
-        self._mode = MemoryMode(load_tokenizer(tokenizer) if tokenizer else own, max_summary)
+        counter = None if tokenizer else getattr(text_env_of(env), "tokenizer", None)
+        self._mode = MemoryMode(counter or load_tokenizer(tokenizer or GENERAL), max_summary)
         self._now = _Reading("", "", 0)
         self._info: Info = {}
 
@@ -226,7 +226,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             evidence = str(inner[name]).removeprefix(str(inner["prompt_with_history"]))
             return shown.removesuffix(request) + evidence + request
 
-        own = scoring_fields(
+        fields = scoring_fields(
             reply,
             over,
             summary,
@@ -235,6 +235,6 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             lambda: with_evidence("teacher_prompt"),
             lambda: with_evidence("teacher_prompt_global"),
         )
-        own |= {"memory_span": span and list(span), "reply": lambda: inner["reply"]}
-        del own["prompt_with_history"]
-        return LazyFields({**{name: lambda name=name: inner[name] for name in inner}, **own})
+        fields |= {"memory_span": span and list(span), "reply": lambda: inner["reply"]}
+        del fields["prompt_with_history"]
+        return LazyFields({**{name: lambda name=name: inner[name] for name in inner}, **fields})

@@ -33,7 +33,7 @@ class Continuations(RewardMethod):
 
     What an environment draws by itself is drawn as in the episode, since a state includes its generator.
     The policy must sample, since a deterministic one has credits of 0. A function that keeps notes of its own
-    is not set back to the state; a scripted policy is made anew there. A `RewardWrapper` has no policy, so it
+    is not set back to the state; a scripted policy is made afresh. A `RewardWrapper` has no policy, so it
     refuses this method.
 
     Source: arXiv 2410.01679, of which we read the abstract and summaries. It values the steps of a single

@@ -14,7 +14,7 @@ from memenvs.core.address import without_secrets
 from memenvs.core.data import Count
 from memenvs.core.terminal import RED, RESET, show, show_page
 from memenvs.logs.credit import Ranking, check, contents, credited, runnable
-from memenvs.logs.files import Source
+from memenvs.logs.files import LogFiles
 from memenvs.logs.write import CreditFolder
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import make_methods, plain_method, read_methods
@@ -80,19 +80,19 @@ def credit(
         raise ValueError("--out adds up what methods give; name them by --methods")
     if weight is not None and not out:
         raise ValueError("--weight is for the log that --out writes; give --out FOLDER")
-    source = Source(files, log.answers, log.fields, log.strict)
-    found = contents(source)
-    page = str(found)
+    source = LogFiles(files, log.answers, log.fields, log.strict)
+    log_contents = contents(source)
+    page = str(log_contents)
     chosen = make_methods(read_methods(methods)) if methods else []
-    check(found, chosen)
+    check(log_contents, chosen)
     if not methods:
-        chosen, others = runnable(found)
+        chosen, others = runnable(log_contents)
         page += f"\nRun: {', '.join(map(_spelled, chosen))}.\n\nNot run:\n\n" + "".join(
             f"- {name} {why}\n" for name, why in others.items()
         )
     ranking = Ranking(chosen, str(without_secrets(scorer)), top, texts=show_text)
-    with CreditFolder(out, source, found, chosen, scorer, weight) if out else nullcontext() as folder:
-        for conversation, episode in credited(source, found, chosen, scorer, compare):
+    with CreditFolder(out, source, log_contents, chosen, scorer, weight) if out else nullcontext() as folder:
+        for conversation, episode in credited(source, log_contents, chosen, scorer, compare):
             ranking.add(conversation, episode)
             if folder:
                 folder.keep(conversation, episode)

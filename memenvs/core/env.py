@@ -361,6 +361,12 @@ def public_info(info: Info) -> Info:
     return public
 
 
+def privileged_of(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What an info says to trainers and viewers alone; empty where it says nothing."""
+    fields: Mapping[str, Any] = info.get("privileged", {})
+    return fields
+
+
 def scoring_fields(
     reply: str,
     ended: bool,

@@ -180,8 +180,10 @@ def encode(episode: Episode, *, texts: bool = True) -> bytes:
     expected: str | None = None  # the observation before, its reply and the feedback
     for turn in episode.turns:
         reply = turn.reply
-        known = turn.observation is not None
-        observation = (observation_text(turn.observation) if known else expected or "") if texts else ""
+        has_observation = turn.observation is not None
+        observation = (
+            (observation_text(turn.observation) if has_observation else expected or "") if texts else ""
+        )
         line = replace(
             turn,
             observation=None if texts and not turn.fresh and observation == expected else observation,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,14 +71,17 @@ class PairedComparison:
         differences: differences by metric, and for each metric by run.
         tasks: number of tasks that every run finished.
         caption: what is compared, how, and which differences besides the policy were allowed, in sentences.
-        turns: what each turn earned and did with the evidence, for each run.
     """
 
     runs: tuple[EvaluatedRun, ...]
     differences: tuple[MetricDifference, ...]
     tasks: int
     caption: str
-    turns: tuple[TurnRow, ...] = ()
+
+    @cached_property
+    def turns(self) -> tuple[TurnRow, ...]:
+        """What each turn earned and did with the evidence, for each run; read from their files when asked."""
+        return tuple(turn_rows(turns_of_runs(self.runs)))
 
     def __str__(self) -> str:
         """A sentence for each run, the caption, a Markdown table of the metrics, the runs and the turns."""
@@ -96,12 +99,12 @@ class PairedComparison:
             for name in (self.runs[0].name, row.run)
         )
         lower = [str(task) for task in sorted({*base} & {*after}) if after[task] < base[task] - ATOL]
-        named = f" (tasks {', '.join(lower[:10])}{', …' if len(lower) > 10 else ''})" if lower else ""
+        tasks = f" (tasks {', '.join(lower[:10])}{', …' if len(lower) > 10 else ''})" if lower else ""
         change = f"a difference of {row.difference.text('+')}"
         return (
             f"{row.run}: {row.metric} {show_number(row.mean)} against {show_number(row.baseline)} of "
             f"{self.runs[0].name}, {change}; higher on {row.wins:,} tasks, equal on {row.ties:,}, lower on "
-            f"{row.losses:,}{named}."
+            f"{row.losses:,}{tasks}."
         )
 
     def latex(self) -> str:
@@ -270,8 +273,7 @@ def compare(runs: Sequence[str | Path], **options: Any) -> PairedComparison:
         f"paired by task: average@{samples} over {tasks_in_all:,} tasks{without}. 95% intervals over tasks. "
         "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
     )
-    whole, turns = " ".join([caption, *allowed]), turn_rows(turns_of_runs(compared))
-    return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, whole, tuple(turns))
+    return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, " ".join([caption, *allowed]))
 
 
 def paired_difference(metric: str, run: str, before: Array, after: Array) -> MetricDifference:

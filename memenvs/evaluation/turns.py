@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from memenvs.core.env import privileged_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EPISODES, read_lines
 from memenvs.envs.passages import holds_answer
@@ -38,12 +39,13 @@ def fates(episode: Episode) -> list[Fate | None]:
     Returns:
         (K,) of the turns, None where a turn did none of these; empty where no answers are known.
     """
-    first = _privileged(episode.turns[0].before) if episode.turns else {}
+    first = privileged_of(episode.turns[0].before) if episode.turns else {}
     accepted = list[list[str]]()  # of each answer its wordings
     for each in first.get("answers", ()):
-        wordings = [one for one in each if one.lower() not in ("yes", "no")]
+        wordings = [wording for wording in each if wording.lower() not in ("yes", "no")]
         # A target that lists them all, as of needles, wants every one.
-        accepted += [[one] for one in wordings] if ", ".join(each) in first.get("target", "") else [wordings]
+        wants_all = ", ".join(each) in first.get("target", "")
+        accepted += [[wording] for wording in wordings] if wants_all else [wordings]
     evidence = [text.partition("\n")[2] or text for text in first.get("evidence", ())]  # without titles
 
     def held(texts: Iterable[str]) -> set[int]:  # the answers in them
@@ -53,25 +55,28 @@ def fates(episode: Episode) -> list[Fate | None]:
         return {document for document in evidence if document[:_SHOWN] in text}
 
     labels = list[Fate | None]()
-    had, known = set[int](), set[str]()  # answers in the memory, and documents that were shown
+    had, brought = set[int](), set[str]()  # answers in the memory, and documents that were shown
     following = [str(turn.observation) for turn in episode.turns[1:]]
     for turn, after in zip(episode.turns if any(accepted) else (), [*following, ""], strict=False):
-        rewrites, memory = turn.before.get("context") == "rewrite", _privileged(turn.info).get("memory") or ""
-        part = _privileged(turn.before).get("evidence_in_chunk")
+        rewrites, memory = (
+            turn.before.get("context") == "rewrite",
+            privileged_of(turn.info).get("memory") or "",
+        )
+        part = privileged_of(turn.before).get("evidence_in_chunk")
         feedback = turn.info.get("feedback") or (after if rewrites and part is None else "")
         read = held(documents(str(turn.observation)) if part is None else part) if rewrites else set[int]()
         has = held([memory]) if rewrites else had | held([feedback])
         results = documents(feedback)
         if (had | read) - has:
             labels.append("lost")
-        elif has - had or results - known:
+        elif has - had or results - brought:
             labels.append("found")
         elif feedback and after:
             labels.append("wasted")
         else:
             labels.append("kept" if has else None)
         had = has
-        known |= results
+        brought |= results
     return labels
 
 
@@ -115,15 +120,18 @@ class PlayedTurn(NamedTuple):
     is_costly: bool
 
 
-def played_turns(episode: Episode, task: int, line: int) -> Iterator[PlayedTurn]:
+def played_turns(
+    episode: Episode, labels: Sequence[Fate | None], task: int, line: int
+) -> Iterator[PlayedTurn]:
     """The turns of an episode that have a credit; none if it failed to end.
 
     Args:
         episode: the episode.
+        labels: its `fates`.
         task: what names its task.
         line: its number.
     """
-    labels = fates(episode) or [None] * len(episode.turns)
+    labels = labels or [None] * len(episode.turns)
     failed = episode.metrics.get("success", 1.0) <= 0
     last_loss = max((k for k, fate in enumerate(labels) if fate in ("lost", "wasted")), default=-1)
     for k, (credit, fate) in enumerate(zip(episode.turn_rewards, labels, strict=True)):
@@ -138,7 +146,7 @@ def turns_of_runs(runs: Sequence[EvaluatedRun]) -> dict[str, list[PlayedTurn]]:
         for line, (_, episode) in enumerate(read_lines(run.folder / EPISODES)):
             task, sample = pair_of(episode)
             if task in run.measured and sample < run.setting["samples"]:
-                turns[run.name] += played_turns(episode, task, line)
+                turns[run.name] += played_turns(episode, fates(episode), task, line)
     return turns
 
 
@@ -214,9 +222,3 @@ def draw_turns(rows: Sequence[TurnRow]) -> Any:
     axis.set_ylabel("credit, 95% interval", fontsize=9)
     axis.legend(fontsize=9, frameon=False)
     return figure
-
-
-def _privileged(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What an info says to reward methods alone."""
-    fields: Mapping[str, Any] = info.get("privileged", {})
-    return fields

@@ -81,7 +81,7 @@ class Message(NamedTuple):
 
 
 @dataclass
-class Conversation:
+class LogConversation:
     """A conversation that an agent had, in any form.
 
     Attributes:
@@ -208,11 +208,11 @@ class Conversation:
         """What happened in the turn whose message has the number `before`."""
         calls = self.messages[before].calls if before >= 0 else ()
         results = _results(since)
-        found = bool(results and self.answers) and holds_answer(results, [self.answers])[0]
+        holds = bool(results and self.answers) and holds_answer(results, [self.answers])[0]
         return {
             "called": float(len(calls)),
             "repeated": self._repeated[before] if calls else 0.0,
-            "retrieved": float(found),
+            "retrieved": float(holds),
         }
 
     @functools.cached_property
@@ -283,10 +283,10 @@ def passages_of(result: str) -> list[str]:
     ['River Ano', 'Bel']
     """
     try:
-        found = list(_documents(json.loads(result)))
+        texts = list(_documents(json.loads(result)))
     except (ValueError, RecursionError):
-        found = result.split("\n\n")
-    return [text.strip() for text in found if text.strip()]
+        texts = result.split("\n\n")
+    return [text.strip() for text in texts if text.strip()]
 
 
 def _documents(value: Any) -> Iterator[str]:
@@ -306,5 +306,7 @@ def _results(messages: Sequence[Message]) -> list[str]:
 
 def _shown(messages: Sequence[Message]) -> str:
     """Messages as one text; with their roles where these differ."""
-    named = len({message.role for message in messages}) > 1
-    return "\n\n".join(f"{one.role}: {one.content}" if named else one.content for one in messages)
+    roles_differ = len({message.role for message in messages}) > 1
+    return "\n\n".join(
+        f"{message.role}: {message.content}" if roles_differ else message.content for message in messages
+    )

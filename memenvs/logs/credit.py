@@ -13,9 +13,9 @@ from typing import Any
 from memenvs.core.episode import OUTCOME, Credit, Episode, Turn
 from memenvs.core.errors import printable
 from memenvs.evaluation.summary import markdown_table, show_number
-from memenvs.logs.conversation import MAY_LACK, Conversation
-from memenvs.logs.files import Numbering, Source
-from memenvs.logs.forms import Form
+from memenvs.logs.conversation import MAY_LACK, LogConversation
+from memenvs.logs.files import LogFiles, Numbering
+from memenvs.logs.forms import LogForm
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.credit import assign_credit, has_entry
 from memenvs.wrappers.method import RememberingMethod, RewardMethod, RunningStatistics
@@ -55,7 +55,7 @@ class Contents:
     """
 
     forms: Counter[str] = field(default_factory=Counter)
-    of_file: dict[Path, Form] = field(default_factory=dict)
+    of_file: dict[Path, LogForm] = field(default_factory=dict)
     tasks: Counter[str] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
     turns: int = 0
@@ -102,24 +102,24 @@ class Contents:
         return list(dict.fromkeys(wanted))
 
 
-def contents(source: Source) -> Contents:
-    """Read a log once, and count what is in it; errors are those of `Source.entries`."""
-    found = Contents()
+def contents(source: LogFiles) -> Contents:
+    """Read a log once, and count what is in it; errors are those of `LogFiles.entries`."""
+    log = Contents()
     for entry in source.entries():
-        found.of_file[entry.path] = entry.form
+        log.of_file[entry.path] = entry.form
         for conversation in entry.conversations:
-            found.forms[entry.form.name] += 1
-            found.tasks[conversation.task] += 1
-            found.models.update([conversation.model] if conversation.model else [])
-            found.turns += len(conversation.turns)
-            found.lacking.update(conversation.lacks)
-            if not found.entries:
-                found.entries = conversation.to_episode().turns[0].before
-    found.broken = list(source.broken)
-    return found
+            log.forms[entry.form.name] += 1
+            log.tasks[conversation.task] += 1
+            log.models.update([conversation.model] if conversation.model else [])
+            log.turns += len(conversation.turns)
+            log.lacking.update(conversation.lacks)
+            if not log.entries:
+                log.entries = conversation.to_episode().turns[0].before
+    log.broken = list(source.broken)
+    return log
 
 
-def runnable(found: Contents) -> tuple[list[RewardMethod], dict[str, str]]:
+def runnable(log: Contents) -> tuple[list[RewardMethod], dict[str, str]]:
     """The reward methods that can run on a log, with the settings they need for it; and why others cannot."""
     methods: list[RewardMethod] = []
     others: dict[str, str] = {}
@@ -130,7 +130,7 @@ def runnable(found: Contents) -> tuple[list[RewardMethod], dict[str, str]]:
             except ValueError as error:  # an argument without a default
                 others[name] = str(error).removeprefix(f"{name} ")
                 break
-            if not (unmet := found.unmet(method)):
+            if not (unmet := log.unmet(method)):
                 methods.append(method)
                 others.pop(name, None)
                 break
@@ -138,22 +138,22 @@ def runnable(found: Contents) -> tuple[list[RewardMethod], dict[str, str]]:
     return methods, others
 
 
-def check(found: Contents, methods: Sequence[RewardMethod]) -> None:
+def check(log: Contents, methods: Sequence[RewardMethod]) -> None:
     """Raise a one-line `ValueError` if a method needs what no conversation has."""
     for method in methods:
-        if unmet := found.unmet(method):
+        if unmet := log.unmet(method):
             remedies = [REMEDIES[what] for what in unmet if what in REMEDIES]
             fix = f"; give {' and '.join(remedies)}" if remedies else "; leave it out"
             raise ValueError(f"{method.name} needs {' and '.join(unmet)}, which no conversation has{fix}")
 
 
 def credited(
-    source: Source,
-    found: Contents,
+    source: LogFiles,
+    log: Contents,
     methods: Sequence[RewardMethod],
     scorer: ScorerSpec = None,
     compare: str | None = None,
-) -> Iterator[tuple[Conversation, Episode]]:
+) -> Iterator[tuple[LogConversation, Episode]]:
     """The conversations of a log as episodes with credit, in the order in which their groups are complete.
 
     A conversation waits for the others about its task only where a method compares them. What is scored
@@ -161,20 +161,20 @@ def credited(
 
     Args:
         source: the log.
-        found: its contents.
+        log: its contents.
         methods: reward methods that can run on it.
         scorer: gives log-probabilities, and writes the prompts in its chat template.
         compare: a name of `COMPARISONS`, whose advantages become signals named `"advantage"`.
     """
     scoring = make_scorer(scorer)
-    numbering = Numbering(found.tasks, scoring)
+    numbering = Numbering(log.tasks, scoring)
     needs_groups = bool(compare) or any(method.group for method in methods)
-    waiting: dict[str, list[tuple[Conversation, Episode]]] = {}
-    batch: list[tuple[Conversation, Episode]] = []
+    waiting: dict[str, list[tuple[LogConversation, Episode]]] = {}
+    batch: list[tuple[LogConversation, Episode]] = []
     for conversation in source.conversations():
         group = waiting.setdefault(conversation.task, [])
         group.append((conversation, numbering.episode(conversation)))
-        if needs_groups and len(group) < found.tasks[conversation.task]:
+        if needs_groups and len(group) < log.tasks[conversation.task]:
             continue
         batch += waiting.pop(conversation.task)
         if sum(len(one.turns) for one, _ in batch) >= BATCH:
@@ -186,11 +186,11 @@ def credited(
 
 
 def _pay(
-    batch: list[tuple[Conversation, Episode]],
+    batch: list[tuple[LogConversation, Episode]],
     methods: Sequence[RewardMethod],
     scorer: Any,
     compare: str | None,
-) -> list[tuple[Conversation, Episode]]:
+) -> list[tuple[LogConversation, Episode]]:
     episodes = [episode for _, episode in batch]
     if not episodes:
         return batch
@@ -204,7 +204,9 @@ def _pay(
                 for number, turn in enumerate(episode.turns):
                     turn.credits[method.name] = [Credit(number, math.nan, reason=reason)]
     if compare:
-        played = [episode for known, episode in batch if not (episode.error or known.reward is None)]
+        played = [
+            episode for conversation, episode in batch if not (episode.error or conversation.reward is None)
+        ]
         for episode, values in zip(
             played, COMPARISONS[compare].advantages(played, ComparisonSettings()), strict=True
         ):
@@ -215,8 +217,8 @@ def _pay(
 
 def credits_of(turn: Turn) -> dict[str, float]:
     """What each method gave to a turn, without what it gave nothing or could not measure."""
-    known = {name: [c.value for c in credits if c.known] for name, credits in turn.credits.items()}
-    return {name: math.fsum(values) for name, values in known.items() if values}
+    measured = {name: [c.value for c in credits if c.known] for name, credits in turn.credits.items()}
+    return {name: math.fsum(values) for name, values in measured.items() if values}
 
 
 def numbers_of(turn: Turn) -> dict[str, float]:
@@ -241,7 +243,7 @@ class Ranking:
         self._ends = defaultdict[str, list[list[_Ranked]]](lambda: [[], []])  # the best and the worst turns
         self._keep, self._texts = keep, texts
 
-    def add(self, conversation: Conversation, episode: Episode) -> None:
+    def add(self, conversation: LogConversation, episode: Episode) -> None:
         """Rank the turns of a conversation."""
         if episode.error:
             self.failed.append(f"{conversation.place}: {episode.error}")

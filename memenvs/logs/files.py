@@ -19,8 +19,8 @@ from memenvs.core.errors import error_line
 from memenvs.core.files import names_apart
 from memenvs.core.inputs import PARQUET, input_files, open_input
 from memenvs.data import bundled, bundled_names
-from memenvs.logs.conversation import Conversation, Render
-from memenvs.logs.forms import FORMS, Form, form_of
+from memenvs.logs.conversation import LogConversation, Render
+from memenvs.logs.forms import FORMS, LogForm, form_of
 from memenvs.logs.forms.inspect_log import read_archive
 from memenvs.models.chat import plain_chat
 from memenvs.tasks.cells import read_answers
@@ -40,17 +40,17 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 _BROKEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A record of a file: its form, the record (of a session all rows) and the conversations in it."""
 
     path: Path
-    form: Form
+    form: LogForm
     record: Any
-    conversations: list[Conversation]
+    conversations: list[LogConversation]
 
 
 @dataclass
-class Source:
+class LogFiles:
     """Files of conversations, read in order, one record in memory at a time.
 
     Attributes:
@@ -78,7 +78,7 @@ class Source:
         self.names = dict(zip(self._files, names_apart(self._files), strict=True))
         self._answers = _Answers(self.answers) if self.answers else None
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[LogEntry]:
         """The records with conversations, file by file.
 
         Raises:
@@ -94,12 +94,12 @@ class Source:
                 why = self.broken[before] if len(self.broken) > before else f"{path} is empty"
                 raise ValueError(f"{path} holds no conversation: {why}; give {WHAT}")
 
-    def conversations(self) -> Iterator[Conversation]:
+    def conversations(self) -> Iterator[LogConversation]:
         """The conversations of all records."""
         for entry in self.entries():
             yield from entry.conversations
 
-    def _of_file(self, path: Path) -> Iterator[Entry]:
+    def _of_file(self, path: Path) -> Iterator[LogEntry]:
         rows, form = list[Any](), None
         for place, record in self._records(path):
             form = form_of(record) if form is None or not form.session else form
@@ -113,7 +113,7 @@ class Source:
         if rows and form:
             yield from self._read(path, form, rows, self.names[path])
 
-    def _read(self, path: Path, form: Form, record: Any, place: str) -> Iterator[Entry]:
+    def _read(self, path: Path, form: LogForm, record: Any, place: str) -> Iterator[LogEntry]:
         try:
             if not (conversations := list(form.read(record))):
                 raise ValueError("there is none in it")
@@ -123,9 +123,9 @@ class Source:
         except _BROKEN as error:
             self._skip(place, f"cannot be read as {form.name}: {error_line(error, 160)}")
         else:
-            yield Entry(path, form, record, conversations)
+            yield LogEntry(path, form, record, conversations)
 
-    def _label(self, conversation: Conversation, record: Mapping[str, Any]) -> None:
+    def _label(self, conversation: LogConversation, record: Mapping[str, Any]) -> None:
         """Fill what the form has no place for from the record, and answers from the file of answers."""
         if answers := self._field(record, "answer", conversation.answers):
             answers = answers.get("target", answers) if isinstance(answers, Mapping) else answers
@@ -196,15 +196,15 @@ class _Answers:
             question = " ".join(str(record.question).split())
             self._of[question] = self._of[record.named(question)] = (question, answers)
 
-    def label(self, conversation: Conversation) -> None:
+    def label(self, conversation: LogConversation) -> None:
         """Give a conversation the answers to its question, which may be in the middle of its prompt."""
         asked = " ".join(conversation.question.split())
-        found = self._of.get(conversation.group) or self._of.get(asked)
-        if found is None:
-            inside = [pair for pair in self._of.values() if pair[0] in asked]
-            found = max(inside, key=lambda pair: len(pair[0]), default=None)
-        if found:
-            conversation.question, conversation.answers = found
+        pair = self._of.get(conversation.group) or self._of.get(asked)
+        if pair is None:
+            inside = [known for known in self._of.values() if known[0] in asked]
+            pair = max(inside, key=lambda pair: len(pair[0]), default=None)
+        if pair:
+            conversation.question, conversation.answers = pair
 
 
 def read_conversations(
@@ -235,8 +235,8 @@ def read_conversations(
         FileNotFoundError: there is no such file.
         ValueError: a file holds no conversation that can be read.
     """
-    paths = [str(one) for one in ([path] if isinstance(path, (str, Path)) else path)]
-    source = Source(paths, None if answers is None else str(answers), fields or {}, strict)
+    paths = [str(each) for each in ([path] if isinstance(path, (str, Path)) else path)]
+    source = LogFiles(paths, None if answers is None else str(answers), fields or {}, strict)
     conversations = list(source.conversations())
     if source.broken:
         warnings.warn(f"{len(source.broken)} records were left out, such as {source.broken[0]}", stacklevel=2)
@@ -257,7 +257,7 @@ class Numbering:
         self._members = Counter[str]()
         self._render: Render = getattr(make_scorer(scorer), "render", plain_chat)
 
-    def episode(self, conversation: Conversation) -> Episode:
+    def episode(self, conversation: LogConversation) -> Episode:
         """The episode of a conversation, the next one about its task."""
         member = self._members[conversation.task]
         self._members[conversation.task] += 1

@@ -22,9 +22,9 @@ from memenvs.core.spaces import replace_surrogates
 from memenvs.evaluation.log import RunLog
 from memenvs.evaluation.run import completed
 from memenvs.evaluation.summary import summarise
-from memenvs.logs.conversation import Conversation
+from memenvs.logs.conversation import LogConversation
 from memenvs.logs.credit import ADVANTAGE, Contents, credits_of
-from memenvs.logs.files import Entry, Source
+from memenvs.logs.files import LogEntry, LogFiles
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import ScorerSpec, plain_method, plain_scorer
 
@@ -41,7 +41,7 @@ class CreditFolder:
     Args:
         folder: does not exist yet, or is empty.
         source: the log.
-        found: its contents.
+        contents: its contents.
         methods: what gives the credit.
         scorer: what they asked.
         weight: in chat messages, turns that earned more than this get the weight 1 in training, others 0.
@@ -53,28 +53,28 @@ class CreditFolder:
     def __init__(
         self,
         folder: Path,
-        source: Source,
-        found: Contents,
+        source: LogFiles,
+        contents: Contents,
         methods: Sequence[RewardMethod],
         scorer: ScorerSpec,
         weight: float | None = None,
     ) -> None:
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty; choose another --out")
-        self._folder, self._source, self._found, self._weight = folder, source, found, weight
+        self._folder, self._source, self._found, self._weight = folder, source, contents, weight
         self._turns: dict[str, list[dict[str, Any]]] = {}  # by the place of a conversation
         self._open = contextlib.ExitStack()
         setting = {
             "env": "log",
             "env_args": {},
-            "n_tasks": len(found.tasks),
-            "data": {"tasks": json_sha256(sorted(found.tasks))},
-            "policy": ", ".join(found.models) or "unknown",
+            "n_tasks": len(contents.tasks),
+            "data": {"tasks": json_sha256(sorted(contents.tasks))},
+            "policy": ", ".join(contents.models) or "unknown",
             "methods": [plain_method(method) for method in methods],
             "scorer": plain_scorer(scorer) if any(method.asks for method in methods) else None,
             "seed": 0,
             "memenvs": memenvs.__version__,
-            "forms": dict(found.forms),
+            "forms": dict(contents.forms),
         }
         self._log = self._open.enter_context(contextlib.closing(RunLog(folder, without_secrets(setting))))
         numbers = [name for method in methods for name in (method.name, f"{method.name}_signal")]
@@ -97,7 +97,7 @@ class CreditFolder:
                 summary = summarise(self._log.episodes.values(), samples, title="a log")
                 self._log.write_results(f"0:{len(self._found.tasks)}", summary)
 
-    def keep(self, conversation: Conversation, episode: Episode) -> None:
+    def keep(self, conversation: LogConversation, episode: Episode) -> None:
         """Write a conversation's episode and turns."""
         self._log.keep(completed(episode))
         rewards = episode.turn_rewards
@@ -109,9 +109,9 @@ class CreditFolder:
             weight = {} if self._weight is None else {"weight": int(rewards[number] > self._weight)}
             turns.append({**earned, "credits": credits, "signals": signals, **weight})
             texts = (conversation.place, episode.task, replace_surrogates(str(key)))
-            named = dict(zip(_TEXTS, texts, strict=True))
+            place = dict(zip(_TEXTS, texts, strict=True))
             measured = {n if n == ADVANTAGE else f"{n}_signal": signal for n, signal in signals.items()}
-            self._rows.append({**earned, **named, **credits, **measured})
+            self._rows.append({**earned, **place, **credits, **measured})
         if len(self._rows) >= _ROWS:
             self._write_rows()
 
@@ -130,7 +130,7 @@ class CreditFolder:
             with whole_file(self._folder / LOG / name) as work, work.open("wb") as file:
                 file.writelines(lines)
 
-    def _lines(self, entries: Iterator[Entry]) -> Iterator[str]:
+    def _lines(self, entries: Iterator[LogEntry]) -> Iterator[str]:
         for entry in entries:
             turns = [self._turns[conversation.place] for conversation in entry.conversations]
             if entry.form.credited is None:

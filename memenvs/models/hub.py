@@ -61,7 +61,7 @@ def snapshot(name: str, revision: str) -> Path:
 
     files = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
     try:
-        found = huggingface_hub.snapshot_download(
+        folder = huggingface_hub.snapshot_download(
             name,
             revision=revision,
             allow_patterns=files,
@@ -74,4 +74,4 @@ def snapshot(name: str, revision: str) -> Path:
             f"no model {name!r} of revision {revision!r} on the Hugging Face hub or in its cache; give a "
             f"commit, tag or branch of a hub name ({error_line(error)})"
         ) from error
-    return Path(found)
+    return Path(folder)

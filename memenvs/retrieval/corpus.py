@@ -174,8 +174,8 @@ class Document(msgspec.Struct, kw_only=True):
         elif newline and self.contents is None:
             contents = f"\n{contents}"  # so that its first line is not taken for a title
         contents = replace_surrogates(contents)
-        named = next((id for id in (self.id, self._id, self.docid) if id is not None), None)
-        id = hashlib.sha256(contents.encode()).hexdigest()[:16] if named is None else str(named)
+        given_id = next((id for id in (self.id, self._id, self.docid) if id is not None), None)
+        id = hashlib.sha256(contents.encode()).hexdigest()[:16] if given_id is None else str(given_id)
         return Passage(replace_surrogates(id), contents)
 
 

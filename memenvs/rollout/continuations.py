@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec.structs import replace
 
+from memenvs.core.env import privileged_of
 from memenvs.core.episode import Episode, Turn, observation_text
 from memenvs.rollout.policy import Request
 from memenvs.wrappers.method import RewardMethod
@@ -112,7 +113,7 @@ class Continuing:
         for episode in group if draws else ():
             saved = self._saved.pop(id(episode), [])
             for number, turn in enumerate([] if episode.error else episode.turns):
-                board = str(turn.before.get("privileged", {}).get("state", ""))
+                board = str(privileged_of(turn.before).get("state", ""))
                 key = number, observation_text(turn.observation), board
                 if key not in states:
                     states[key] = State(saved[number])
@@ -127,11 +128,11 @@ class Continuing:
                     self._waiting.append((state.start, episode, np.random.default_rng(seed)))
         if replies and not self._told:
             self._told = True
-            own = sum(len(episode.turns) for episode in group)
+            replied = sum(len(episode.turns) for episode in group)
             _log.warning(
                 "%s: playing on from the %d states of the first group, which has %d replies, takes about %d "
                 "more; other groups are alike",
-                *(" and ".join(self._counts), len(states), own, replies),
+                *(" and ".join(self._counts), len(states), replied, replies),
             )
         return [*states.values()]
 

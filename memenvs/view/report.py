@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from memenvs.core.env import privileged_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EPISODES, read_lines
 from memenvs.core.files import names_apart, whole_folder, write_text
@@ -125,8 +126,9 @@ def make_report(paths: Sequence[str | Path]) -> Report:
             run_of.append(run)
             # Without the number of a task, as in an episode of one's own, each episode is its own.
             task = len(lines) if episode.number is None else episode.number
-            turns[runs[run]] += played_turns(episode, task, len(lines))
-            fates_of.append("".join(fate[0] if fate else "-" for fate in fates(episode)))
+            labels = fates(episode)
+            turns[runs[run]] += played_turns(episode, labels, task, len(lines))
+            fates_of.append("".join(fate[0] if fate else "-" for fate in labels))
             lines.append(line.strip())
     if not lines:
         raise ValueError(f"no episode has ended yet in {', '.join(map(str, files))}")
@@ -294,7 +296,7 @@ def _differences(runs: Mapping[int, dict[str, dict[int, float]]]) -> list[dict[s
 
 def _texts(episode: Episode) -> dict[str, str]:
     """What was asked, expected and answered, each in at most `MAX_TEXT` characters."""
-    privileged = episode.turns[0].before.get("privileged", {}) if episode.turns else {}
+    privileged = privileged_of(episode.turns[0].before) if episode.turns else {}
     accepted = [" or ".join(map(str, answers)) for answers in privileged.get("answers", [])]
     reply = episode.turns[-1].action if episode.turns else ""
     answer = extract_answer(reply, "tag") or extract_answer(reply, "boxed")

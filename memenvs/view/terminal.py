@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from typing import Any
 
-from memenvs.core.env import Info
+from memenvs.core.env import privileged_of
 from memenvs.core.episode import OUTCOME, Episode, Turn, observation_text
 from memenvs.core.errors import printable
 from memenvs.core.terminal import BOLD, DIM, GREEN, RED, RESET, terminal_width
@@ -45,16 +44,16 @@ def transcript(episode: Episode, limit: int = 800) -> str:
 def _lines(episode: Episode, limit: int) -> Iterator[str]:
     title = [episode.env, episode.task, "" if episode.step is None else f"step {episode.step}"]
     yield f"{BOLD}{printable(', '.join(filter(None, title)))}{RESET}"
-    if episode.turns and (question := _privileged(episode.turns[0].before).get("question")):
+    if episode.turns and (question := privileged_of(episode.turns[0].before).get("question")):
         yield from block("question", question, limit=limit)
     memory, total, turns = "", 0.0, episode.turns
     # Chunks that come as feedback are shown where they are read.
-    reads_feedback = any(not turn.fresh and _privileged(turn.before).get("chunk_span") for turn in turns)
+    reads_feedback = any(not turn.fresh and privileged_of(turn.before).get("chunk_span") for turn in turns)
     labels = fates(episode) or [None] * len(turns)
     for number, (turn, reward, fate) in enumerate(zip(turns, episode.turn_rewards, labels, strict=True), 1):
         tag = f" {RED if fate == 'lost' else DIM}{fate}{RESET}" if fate else ""
         yield f"\n{BOLD}turn {number} of {len(turns)}{RESET}{tag}"
-        before, after = _privileged(turn.before), _privileged(turn.info)
+        before, after = privileged_of(turn.before), privileged_of(turn.info)
         if turn.observation and (turn.fresh or reads_feedback):
             label = "read"
             text = turn.text
@@ -76,10 +75,6 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
         yield f"  {reward:+.3f} in all, return so far {total:+.3f}"
     colour = RED if episode.error else ""
     yield f"\n{colour}{BOLD}{printable(_end(episode))}{RESET}"
-
-
-def _privileged(info: Info) -> Mapping[str, Any]:
-    return info.get("privileged", {})
 
 
 def _earned(turn: Turn, number: int, replaces_outcome: bool) -> Iterator[str]:

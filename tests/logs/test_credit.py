@@ -10,7 +10,7 @@ from made_logs import FOUND, QUESTION, WRONG, labelled, messages, write
 
 import memenvs
 from memenvs.logs.credit import contents, credited, runnable
-from memenvs.logs.files import Source
+from memenvs.logs.files import LogFiles
 from memenvs.wrappers import IGPO, OTC, GiGPO, InfoMem, RepeatedCalls, StepSearch, assign_credit
 from memenvs.wrappers.scorers import LexicalScorer
 
@@ -66,7 +66,7 @@ def test_prompts_are_written_by_the_scorer(tmp_path):
 
 def test_methods_without_what_they_need_do_not_run(tmp_path):
     def names(path):
-        return {method.name for method in runnable(contents(Source([str(path)])))[0]}
+        return {method.name for method in runnable(contents(LogFiles([str(path)])))[0]}
 
     assert names(write(tmp_path, {"messages": FOUND})) == {"stepsearch", "repeated_calls"}
     one = write(tmp_path, {"messages": FOUND, "answer": "Norrvik"})
@@ -80,7 +80,7 @@ def test_answers_come_from_a_file_of_questions_also_where_a_prompt_holds_the_que
         tmp_path, {"messages": FOUND}, {"messages": longer}, {"messages": messages("?", question="Who?")}
     )
     questions = write(tmp_path, {"question": QUESTION, "answer": "Norrvik"}, name="questions.jsonl")
-    found = list(Source([str(path)], str(questions)).conversations())
+    found = list(LogFiles([str(path)], str(questions)).conversations())
     assert [conversation.answers for conversation in found] == [("Norrvik",), ("Norrvik",), ()]
     assert [conversation.task for conversation in found] == [QUESTION, QUESTION, "Who?"]
 
@@ -88,29 +88,29 @@ def test_answers_come_from_a_file_of_questions_also_where_a_prompt_holds_the_que
 def test_fields_name_what_a_record_calls_otherwise(tmp_path):
     row = {"messages": FOUND, "meta": {"gold": ["Norrvik"], "score": -1}, "q": 0}
     fields = {"answer": "meta.gold", "reward": "meta.score", "group": "q"}
-    (found,) = Source([str(write(tmp_path, row))], fields=fields).conversations()
+    (found,) = LogFiles([str(write(tmp_path, row))], fields=fields).conversations()
     assert (found.answers, found.reward, found.task) == (("Norrvik",), -1.0, "0")
 
 
 def test_a_broken_record_is_skipped_by_name_or_refused(tmp_path):
     good = {"messages": FOUND}
     path = write(tmp_path, good, "{broken", {"messages": [{"content": "no role"}]}, {"other": 1}, good)
-    source = Source([str(path)])
+    source = LogFiles([str(path)])
     assert [conversation.place for conversation in source.conversations()] == ["log.jsonl:1", "log.jsonl:5"]
     assert [line.split(" ")[0] for line in source.broken] == ["log.jsonl:2", "log.jsonl:3", "log.jsonl:4"]
     with pytest.raises(ValueError, match=r"log\.jsonl:2"):
-        list(Source([str(path)], strict=True).conversations())
+        list(LogFiles([str(path)], strict=True).conversations())
 
 
 def test_a_file_without_a_conversation_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"log\.jsonl holds no conversation"):
-        list(Source([str(write(tmp_path, {"text": "hello"}))]).conversations())
+        list(LogFiles([str(write(tmp_path, {"text": "hello"}))]).conversations())
 
 
 def test_scattered_groups_are_compared_whole(tmp_path):
     other = messages("Bel", question="Which river?")
     rows = [{"messages": m, "reward": r} for m, r in ((FOUND, 1), (other, 1), (WRONG, 0), (other, 0))]
-    source = Source([str(write(tmp_path, *rows))])
+    source = LogFiles([str(write(tmp_path, *rows))])
     found = contents(source)
     pairs = list(credited(source, found, [GiGPO(scale="none", gamma=1)], compare="outcome"))
     assert [conversation.place[-1] for conversation, _ in pairs] == ["1", "3", "2", "4"]
@@ -126,7 +126,7 @@ def test_a_conversation_that_lacks_what_others_have_gets_no_credit_and_changes_n
     methods = [GiGPO(scale="none"), IGPO(), OTC()]
 
     def credits(*rows):
-        source = Source([str(write(tmp_path, *rows))])
+        source = LogFiles([str(write(tmp_path, *rows))])
         pairs = credited(source, contents(source), methods, "lexical", compare="outcome")
         return [[turn.credits for turn in episode.turns] for _, episode in pairs]
 
@@ -169,7 +169,7 @@ def test_a_conversation_whose_prompt_cannot_be_scored_fails_alone(tmp_path):
             return super().logprobs(requests)
 
     rows = [{"messages": FOUND, "answer": "Norrvik"}, {"messages": messages("Go.", "Bel"), "answer": "Bel"}]
-    source = Source([str(write(tmp_path, *rows))])
+    source = LogFiles([str(write(tmp_path, *rows))])
     pairs = list(credited(source, contents(source), [IGPO()], Narrow()))
     assert [bool(episode.error) for _, episode in pairs] == [True, False]
     assert np.isnan(pairs[0][1].credits["igpo"][0].value)

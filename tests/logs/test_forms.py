@@ -7,12 +7,12 @@ import pytest
 from made_logs import ASKED, CALLS, FIRST, FORMS, SECOND, atif, inspect, write
 
 import memenvs
-from memenvs.logs.files import Source
+from memenvs.logs.files import LogFiles
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_turns_of_each_form_are_its_replies_with_their_calls_and_results(form, tmp_path):
-    (conversation,) = Source([str(write(tmp_path, *FORMS[form]))]).conversations()
+    (conversation,) = LogFiles([str(write(tmp_path, *FORMS[form]))]).conversations()
     turns = [conversation.messages[place] for place in conversation.turns]
     assert conversation.question == ASKED
     assert [turn.text for turn in turns] == ["", "Built is not sailed.", "1904"]
@@ -39,7 +39,7 @@ def test_an_episode_of_each_form_has_what_was_read_and_replied(form, tmp_path):
 
 def test_rewards_answers_and_groups_are_taken_from_forms_that_have_them(tmp_path):
     for form, reward, task in (("verifiers", 1.0, "ferry/7"), ("Inspect", 1.0, "ferry/1")):
-        (conversation,) = Source([str(write(tmp_path, *FORMS[form]))]).conversations()
+        (conversation,) = LogFiles([str(write(tmp_path, *FORMS[form]))]).conversations()
         assert (conversation.reward, conversation.answers, conversation.task) == (reward, ("1904",), task)
 
 
@@ -48,8 +48,8 @@ def test_an_archive_of_inspect_is_read_as_its_json(tmp_path):
     with zipfile.ZipFile(tmp_path / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", json.dumps({k: v for k, v in log.items() if k != "samples"}))
         archive.writestr("samples/1_epoch_1.json", json.dumps(log["samples"][0]))
-    (conversation,) = Source([str(tmp_path / "log.eval")]).conversations()
-    assert conversation == next(Source([str(write(tmp_path, log))]).conversations())
+    (conversation,) = LogFiles([str(tmp_path / "log.eval")]).conversations()
+    assert conversation == next(LogFiles([str(write(tmp_path, log))]).conversations())
 
 
 def test_trajectories_of_swe_agent_are_read_step_by_step(tmp_path):
@@ -60,7 +60,7 @@ def test_trajectories_of_swe_agent_are_read_step_by_step(tmp_path):
     ]
     path = tmp_path / "log.traj"
     path.write_text(json.dumps({"trajectory": steps, "info": {}}, indent=1))
-    (conversation,) = Source([str(path)]).conversations()
+    (conversation,) = LogFiles([str(path)]).conversations()
     assert [conversation.messages[place].text for place in conversation.turns] == ["List.\nls", "submit 2"]
     assert conversation.question == "Count the files."
 
@@ -122,7 +122,7 @@ def test_parallel_calls_are_one_turn_even_where_their_results_come_between_the_r
         row("user", result(2)),
         row("assistant", [{"type": "text", "text": "1904"}], "n"),
     ]
-    (conversation,) = Source([str(write(tmp_path, *rows))]).conversations()
+    (conversation,) = LogFiles([str(write(tmp_path, *rows))]).conversations()
     assert [message.role for message in conversation.messages] == [
         "user",
         "assistant",

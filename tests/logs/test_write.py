@@ -9,7 +9,7 @@ from made_logs import FORMS, FOUND, WRONG, labelled, write
 
 import memenvs
 from memenvs.core.episode_file import read_episodes
-from memenvs.logs.files import Source
+from memenvs.logs.files import LogFiles
 
 METHODS = ["--methods", "RepeatedCalls", "StepSearch", "gains=new"]
 
@@ -66,7 +66,7 @@ def test_chat_messages_get_a_weight_by_the_threshold_and_are_read_again_as_they_
     assert [message.get("weight") for message in record["messages"]] == [None, 1, None, 0, None, 1]
     assert record["mine"] == 5
     assert [turn["credits"]["stepsearch"] for turn in record["memenvs"]["turns"]] == [1, -1, 0]
-    before, after = (next(Source([str(file)]).conversations()) for file in (path, written))
+    before, after = (next(LogFiles([str(file)]).conversations()) for file in (path, written))
     assert before == after
 
 

@@ -186,7 +186,7 @@ def test_a_deterministic_policy_changes_no_value():
     assert [credit.value for credit in episode.credits["continuations"]] == pytest.approx([0, 0, 0])
 
 
-def test_a_scripted_policy_is_made_anew_in_the_state_it_plays_on_from():
+def test_a_scripted_policy_is_made_again_in_the_state_it_plays_on_from():
     args = {"tasks": "world-test", "n_documents": 4, "chunk_size": 300}
     methods = [["Continuations", {"n": 4}]]
     (episode,) = collect("MemChunkQA-v0", "careful", [1], methods=methods, env_args=args)

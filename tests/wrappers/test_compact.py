@@ -159,7 +159,7 @@ def test_credit_reaches_the_summary(method):
     assert (len(episode.turns) - 1 if method == "InfoMem" else summary) in measured
 
 
-def test_tokens_are_joined_anew_behind_a_summary():
+def test_tokens_are_joined_again_behind_a_summary():
     (episode,) = collect(lambda: search(), lambda o, i: SUM if "Write a summary" in o else SEARCH, [1])
     runs = episode.sequences()
     assert len(runs) > 1

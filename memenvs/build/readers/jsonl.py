@@ -107,8 +107,8 @@ class TextsOptions(Seeded):
     @property
     def of_records(self) -> JsonlOptions:
         """The same as options of `jsonl`."""
-        own = {**vars(self), "source": self.questions, "corpus": self.documents}
-        return JsonlOptions(**{**own, "questions": 1, "documents": None})
+        options = {**vars(self), "source": self.questions, "corpus": self.documents}
+        return JsonlOptions(**{**options, "questions": 1, "documents": None})
 
 
 def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
@@ -127,9 +127,9 @@ def jsonl(options: JsonlOptions) -> Pool | KeptContexts:
     """
     source, pool, sized = options.source, options.pool, options.documents or options.tokens
     corpus = None if options.corpus is None else _read_corpus(options.corpus)
-    known = _JsonlRecord.__struct_fields__
-    if unknown := next((name for name in options.columns if name not in known), None):
-        raise ValueError(unknown_name("--columns has no field", unknown, known))
+    names = _JsonlRecord.__struct_fields__
+    if unknown := next((name for name in options.columns if name not in names), None):
+        raise ValueError(unknown_name("--columns has no field", unknown, names))
 
     missing = {str(column).strip().lower() for column in options.columns.values()}
 
@@ -272,21 +272,21 @@ def _of_corpus(
     searched, parts = listed or list(corpus), record.needed
     if len(parts) == 2 and all(map(is_whole, parts)) and not any(str(part) in corpus for part in parts):
         parts = [parts]  # [start, end] in a cell
-    found = list[tuple[str, int, int]]()
+    spans = list[tuple[str, int, int]]()
     texts = tuple(corpus[id_] for id_ in searched)
     for part in parts or (listed if drawn else ()):
         if str(part) in corpus:
-            found.append((str(part), 0, 0))
+            spans.append((str(part), 0, 0))
             continue
         if isinstance(part, list) and len(part) == 3:
             part = [searched.index(_named(part[0], searched, where)), *part[1:]]
         elif isinstance(part, list) and len(part) == 2 and len(searched) == 1:
             part = [0, *part]
         place, start, end = _find(part, texts, where)
-        found.append((searched[place], start, end))
-    needed = [id_ for id_, *_ in found]
+        spans.append((searched[place], start, end))
+    needed = [id_ for id_, *_ in spans]
     ids = list(dict.fromkeys([*(listed if drawn else searched), *needed]))
-    return tuple(corpus[id_] for id_ in ids), [(ids.index(id_), start, end) for id_, start, end in found]
+    return tuple(corpus[id_] for id_ in ids), [(ids.index(id_), start, end) for id_, start, end in spans]
 
 
 def _named(name: Any, ids: Sequence[str], where: str) -> str:

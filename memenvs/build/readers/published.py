@@ -174,8 +174,8 @@ def _ruler(record: Record) -> Record:
 def _memagent(record: Record) -> Record:
     trained = "reward_model" in record and "prompt" in record
     facts = (record.get("extra_info") or {}) if trained else record
-    named = {"input": "prompt.content", "answers": "reward_model.ground_truth"} if trained else {}
-    flat = {**record, **{name: value_at(record, path) for name, path in named.items()}}
+    paths = {"input": "prompt.content", "answers": "reward_model.ground_truth"} if trained else {}
+    flat = {**record, **{name: value_at(record, path) for name, path in paths.items()}}
     answers = flat.get("answers") or flat.get("outputs")
     flat["input"] = next(iter(_listed(value_at(flat, "input"))), None)
     marked = answers is not record.get("outputs") or split_documents(text_at(flat, "context"), Layout())

@@ -6,9 +6,9 @@ import contextlib
 from typing import Any
 
 from memenvs.logs.forms import atif, blocks, chat, episodes, inspect_log, responses, swe_agent, verifiers
-from memenvs.logs.forms.form import Form, Record
+from memenvs.logs.forms.form import LogForm, Record
 
-FORMS: tuple[Form, ...] = (
+FORMS: tuple[LogForm, ...] = (
     episodes.EPISODES,
     verifiers.TRACES,
     atif.ATIF,
@@ -26,7 +26,7 @@ FORMS: tuple[Form, ...] = (
 """The first that fits a record is its form."""
 
 
-def form_of(record: Any) -> Form | None:
+def form_of(record: Any) -> LogForm | None:
     """The form of a record; None where it is none of a conversation."""
     for form in FORMS if isinstance(record, dict) else ():
         with contextlib.suppress(TypeError, AttributeError, KeyError, IndexError):  # of values of other types
@@ -35,4 +35,4 @@ def form_of(record: Any) -> Form | None:
     return None
 
 
-__all__ = ["FORMS", "Form", "Record", "form_of"]
+__all__ = ["FORMS", "LogForm", "Record", "form_of"]

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memenvs.logs.conversation import Conversation, Message
-from memenvs.logs.forms.form import Form, Record, call_of, text_of
+from memenvs.logs.conversation import LogConversation, Message
+from memenvs.logs.forms.form import LogForm, Record, call_of, text_of
 
 
 def _messages(steps: Sequence[Record]) -> Iterator[Message]:
@@ -36,8 +36,10 @@ def _messages(steps: Sequence[Record]) -> Iterator[Message]:
             yield Message("tool", text_of(result.get("content")))
 
 
-def _read(record: Record) -> Iterator[Conversation]:
-    yield Conversation(list(_messages(record["steps"])), model=str(record["agent"].get("model_name") or ""))
+def _read(record: Record) -> Iterator[LogConversation]:
+    yield LogConversation(
+        list(_messages(record["steps"])), model=str(record["agent"].get("model_name") or "")
+    )
 
 
 def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
@@ -51,7 +53,7 @@ def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
     return {**record, "steps": steps}
 
 
-ATIF = Form(
+ATIF = LogForm(
     "ATIF",
     lambda record: str(record.get("schema_version", "")).startswith("ATIF") and "steps" in record,
     _read,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memenvs.logs.conversation import Conversation, Message
-from memenvs.logs.forms.form import Form, Record, call_of, credited_beside, text_of
+from memenvs.logs.conversation import LogConversation, Message
+from memenvs.logs.forms.form import LogForm, Record, call_of, credited_beside, text_of
 
 _BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"}
 
@@ -31,12 +31,12 @@ def messages_of(message: Record, key: int | str | None) -> Iterator[Message]:
         )
 
 
-def _read(record: Record) -> Iterator[Conversation]:
+def _read(record: Record) -> Iterator[LogConversation]:
     system = text_of(record.get("system"))
     messages = [Message("system", system)] if system else []
     for number, message in enumerate(record["messages"]):
         messages += messages_of(message, number)
-    yield Conversation(messages, model=str(record.get("model") or ""))
+    yield LogConversation(messages, model=str(record.get("model") or ""))
 
 
 def _has_blocks(record: Record) -> bool:
@@ -48,7 +48,7 @@ def _has_blocks(record: Record) -> bool:
     return not kinds.isdisjoint(_BLOCKS)
 
 
-def _read_session(rows: Sequence[Record]) -> Iterator[Conversation]:
+def _read_session(rows: Sequence[Record]) -> Iterator[LogConversation]:
     """A reply has a row for each of its blocks, so rows are joined by the message's id."""
     messages: list[Message] = []
     places: dict[str, int] = {}  # of the replies by their ids
@@ -75,11 +75,11 @@ def _read_session(rows: Sequence[Record]) -> Iterator[Conversation]:
                 places[id_] = len(messages)
                 model = str(row["message"].get("model") or model)
             messages.append(part._replace(fresh=bool(row.get("isCompactSummary"))))
-    yield Conversation(messages, model=model)
+    yield LogConversation(messages, model=model)
 
 
-MESSAGES = Form("Anthropic messages", _has_blocks, _read, credited_beside)
-CLAUDE_CODE = Form(
+MESSAGES = LogForm("Anthropic messages", _has_blocks, _read, credited_beside)
+CLAUDE_CODE = LogForm(
     "Claude Code",
     lambda row: (
         "leafUuid" in row

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memenvs.logs.conversation import Conversation, Message
-from memenvs.logs.forms.form import Form, Record, call_of, credited_beside, text_of
+from memenvs.logs.conversation import LogConversation, Message
+from memenvs.logs.forms.form import LogForm, Record, call_of, credited_beside, text_of
 
 
 def message_of(message: Record, key: int | str | None) -> Message:
@@ -43,7 +43,7 @@ def messages_of(messages: Sequence[Record]) -> list[Message]:
     return [message_of(message, number) for number, message in enumerate(messages)]
 
 
-def _read(record: Record) -> Iterator[Conversation]:
+def _read(record: Record) -> Iterator[LogConversation]:
     if "completion" in record:
         prompt = record.get("prompt")
         given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
@@ -55,7 +55,7 @@ def _read(record: Record) -> Iterator[Conversation]:
         messages = messages_of(record["messages"])
     if system := text_of(record.get("system")):  # of Anthropic's requests
         messages.insert(0, Message("system", system))
-    yield Conversation(messages, model=str(record.get("model") or ""))
+    yield LogConversation(messages, model=str(record.get("model") or ""))
 
 
 def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
@@ -72,17 +72,17 @@ def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
     return credited_beside(record, turns)
 
 
-def _read_session(rows: Sequence[Record]) -> Iterator[Conversation]:
+def _read_session(rows: Sequence[Record]) -> Iterator[LogConversation]:
     messages = [row["message"] for row in rows if row.get("type") == "message"]
     header = next((row for row in rows if row.get("type") == "session"), {})
-    yield Conversation(messages_of(messages), model=str(header.get("harness") or ""))
+    yield LogConversation(messages_of(messages), model=str(header.get("harness") or ""))
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(part, dict) for part in itertools.islice(value, 3))
 
 
-CHAT = Form(
+CHAT = LogForm(
     "OpenAI chat",
     lambda record: (
         _is_list(record.get("messages"))
@@ -91,7 +91,7 @@ CHAT = Form(
     _read,
     _credited,
 )
-SESSION = Form(
+SESSION = LogForm(
     "session trace",
     lambda record: (
         (record.get("type") == "session" and "harness" in record)

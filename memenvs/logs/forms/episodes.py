@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from memenvs.core.episode import observation_text
 from memenvs.core.episode_file import decode
-from memenvs.logs.conversation import Conversation, Message
-from memenvs.logs.forms.form import Form, Record
+from memenvs.logs.conversation import LogConversation, Message
+from memenvs.logs.forms.form import LogForm, Record
 
 
-def _read(record: Record) -> Iterator[Conversation]:
+def _read(record: Record) -> Iterator[LogConversation]:
     episode = decode(json.dumps(record))
     messages: list[Message] = []
     for number, turn in enumerate(episode.turns):
@@ -24,7 +24,7 @@ def _read(record: Record) -> Iterator[Conversation]:
     accepted = privileged.get("answers") or [[]]
     if feedback := episode.turns[-1].info["feedback"] if episode.turns else "":
         messages.append(Message("tool", feedback))
-    yield Conversation(
+    yield LogConversation(
         messages,
         group=episode.task,
         question=privileged.get("question", ""),
@@ -35,4 +35,4 @@ def _read(record: Record) -> Iterator[Conversation]:
     )
 
 
-EPISODES = Form("episodes of memenvs", lambda record: "version" in record and "turns" in record, _read)
+EPISODES = LogForm("episodes of memenvs", lambda record: "version" in record and "turns" in record, _read)

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memenvs.logs.conversation import Call, Conversation
+from memenvs.logs.conversation import Call, LogConversation
 
 Record = dict[str, Any]
 
 
-class Form(NamedTuple):
+class LogForm(NamedTuple):
     """A form of recorded conversations.
 
     Attributes:
@@ -26,7 +26,7 @@ class Form(NamedTuple):
 
     name: str
     fits: Callable[[Record], Any]
-    read: Callable[[Any], Iterable[Conversation]]
+    read: Callable[[Any], Iterable[LogConversation]]
     credited: Callable[[Record, Sequence[list[dict[str, Any]]]], Record] | None = None
     session: bool = False
     document: bool = False

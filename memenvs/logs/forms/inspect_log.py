@@ -11,9 +11,9 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from memenvs.logs.conversation import Conversation
+from memenvs.logs.conversation import LogConversation
 from memenvs.logs.forms.chat import message_of
-from memenvs.logs.forms.form import Form, Record, text_of
+from memenvs.logs.forms.form import LogForm, Record, text_of
 
 _ZSTANDARD = 93  # method of compression
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -60,7 +60,7 @@ def _score(sample: Record) -> float | None:
     return None
 
 
-def _read(record: Record) -> Iterator[Conversation]:
+def _read(record: Record) -> Iterator[LogConversation]:
     for sample in record["samples"]:
         asked, target = sample.get("input"), sample.get("target")
         attachments = {
@@ -74,7 +74,7 @@ def _read(record: Record) -> Iterator[Conversation]:
             for message in sample["messages"]
         ]
         keys = [str(message.get("id") or number) for number, message in enumerate(messages)]
-        yield Conversation(
+        yield LogConversation(
             [message_of(message, key) for message, key in zip(messages, keys, strict=True)],
             group=f"{record['eval'].get('task', '')}/{sample['id']}",
             question=asked if isinstance(asked, str) else text_of((asked or [{}])[-1].get("content")),
@@ -95,7 +95,7 @@ def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
     return {**record, "samples": samples}
 
 
-LOG = Form(
+LOG = LogForm(
     "Inspect",
     lambda record: isinstance(record.get("samples"), list) and isinstance(record.get("eval"), dict),
     _read,

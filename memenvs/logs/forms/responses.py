@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from memenvs.logs.conversation import Conversation, Message
-from memenvs.logs.forms.form import Form, Record, call_of, credited_beside, text_of
+from memenvs.logs.conversation import LogConversation, Message
+from memenvs.logs.forms.form import LogForm, Record, call_of, credited_beside, text_of
 
 
 def messages_of(items: Iterable[Record]) -> Iterator[Message]:
@@ -65,18 +65,18 @@ def _items(value: Any) -> list[Record]:
     return [{"role": "user", "content": value}] if isinstance(value, str) else list(value or ())
 
 
-def _conversation(asked: Record, output: Any, model: Any = "") -> Conversation:
+def _conversation(asked: Record, output: Any, model: Any = "") -> LogConversation:
     system = text_of(asked.get("instructions"))
     opening = [Message("system", system)] if system else []
     items = [*_items(asked.get("input")), *(output or ())]
-    return Conversation([*opening, *messages_of(items)], model=str(model or ""))
+    return LogConversation([*opening, *messages_of(items)], model=str(model or ""))
 
 
-def _read(record: Record) -> Iterator[Conversation]:
+def _read(record: Record) -> Iterator[LogConversation]:
     yield _conversation(record, record.get("output"), record.get("model"))
 
 
-def _read_rollout(record: Record) -> Iterator[Conversation]:
+def _read_rollout(record: Record) -> Iterator[LogConversation]:
     response = record["response"]
     conversation = _conversation(record["responses_create_params"], response["output"], response.get("model"))
     if "_ng_task_index" in record:
@@ -84,7 +84,7 @@ def _read_rollout(record: Record) -> Iterator[Conversation]:
     yield conversation
 
 
-def _read_session(rows: Sequence[Record]) -> Iterator[Conversation]:
+def _read_session(rows: Sequence[Record]) -> Iterator[LogConversation]:
     items, model = list[Record](), ""
     for row in rows:
         payload = row.get("payload") or {}
@@ -96,10 +96,10 @@ def _read_session(rows: Sequence[Record]) -> Iterator[Conversation]:
             items.append(payload)
         elif row.get("type") == "compacted":
             items.append({**payload, "type": "compacted"})
-    yield Conversation(list(messages_of(items)), model=model)
+    yield LogConversation(list(messages_of(items)), model=model)
 
 
-RESPONSES = Form(
+RESPONSES = LogForm(
     "Responses items",
     lambda record: (
         "messages" not in record
@@ -111,13 +111,13 @@ RESPONSES = Form(
     _read,
     credited_beside,
 )
-NEMO_GYM = Form(
+NEMO_GYM = LogForm(
     "NeMo Gym",
     lambda record: "responses_create_params" in record and "response" in record,
     _read_rollout,
     credited_beside,
 )
-CODEX = Form(
+CODEX = LogForm(
     "Codex",
     lambda row: (
         row.get("type") in ("session_meta", "response_item", "turn_context", "event_msg", "compacted")

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memenvs.logs.conversation import Conversation, Message
+from memenvs.logs.conversation import LogConversation, Message
 from memenvs.logs.forms.chat import message_of
-from memenvs.logs.forms.form import Form, Record
+from memenvs.logs.forms.form import LogForm, Record
 
 
 def _messages(nodes: Sequence[Record]) -> Iterator[Message]:
@@ -34,11 +34,11 @@ def _reward(trace: Record) -> float | None:
     return total if rewards else trace.get("reward")
 
 
-def _read(record: Record) -> Iterator[Conversation]:
+def _read(record: Record) -> Iterator[LogConversation]:
     for trace in record["traces"]:
         data = (trace.get("task") or record.get("task") or {}).get("data") or {}
         asked, answer, group = data.get("prompt"), data.get("answer"), data.get("idx")
-        yield Conversation(
+        yield LogConversation(
             list(_messages(trace["nodes"])),
             group="" if group is None else f"{(record.get('env') or {}).get('id', '')}/{group}",
             question=asked if isinstance(asked, str) else "",
@@ -64,4 +64,4 @@ def _fits(record: Record) -> bool:
     return isinstance(traces, list) and bool(traces) and "nodes" in traces[0]
 
 
-TRACES = Form("verifiers", _fits, _read, _credited)
+TRACES = LogForm("verifiers", _fits, _read, _credited)

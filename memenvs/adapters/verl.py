@@ -195,7 +195,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 prompt_ids=prompt.tolist(),
                 sampling_params={**sampling_params, "max_tokens": room, "stop_token_ids": ends},
             )
-            outputs[index].append(output)
+            if not episodes[index].over:  # otherwise it continues an ended one, from a state
+                outputs[index].append(output)
             return Sampled(output.token_ids, output.log_probs)
 
         limits = self.rollout_config

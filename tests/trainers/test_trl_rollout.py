@@ -237,6 +237,22 @@ class TestAppend:
         assert trainer.by_run(trainer.batches[0], 0) == pytest.approx([1.2] * 3)  # 1.2 - the other's 0
         assert trainer.by_run(trainer.batches[0], 1) == pytest.approx([-1.2] * 3)
 
+    def test_continuations_play_on_with_the_trainers_model(self, make, caplog):
+        # The six replies of two episodes; whatever is played on from a state moves at every turn.
+        replies = itertools.chain([UP, "nothing", "nothing", UP, UP, UP], itertools.repeat(UP))
+        trainer = make(
+            ByTurn,
+            methods=[["Continuations", {"n": 2}]],
+            script=lambda: next(replies),
+            options={**SHORT, "max_steps": 1},
+            comparison={"reward": "continuations"},
+        )
+        trainer.train()
+        # A move earns 0.4, so V falls from 1.2 by 0.4 a turn, and a turn without a move lost as much.
+        rows = [trainer.by_run(trainer.batches[0], row) for row in range(2)]
+        assert rows == [pytest.approx([0, -0.4, 0]), pytest.approx([-0.4, 0, 0])]
+        assert "playing on from the 5 states" in caplog.text
+
     def test_what_the_model_samples_itself_is_trained_on(self, make):
         trainer = make(ByTurn, methods=[Brevity()])
         before = weights(trainer)

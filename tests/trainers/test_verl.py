@@ -191,6 +191,33 @@ class TestCredit:
         assert len({len(worker.replies(who)) for who in worker.rows}) > 1
         assert_as_our_learner(worker, tokenizer, entry)
 
+    def test_continuations_play_on_from_the_states_of_a_group_by_the_same_servers(self, make):
+        def say(turn, prompt):  # the three turns of a rollout, then those that are played on from its states
+            return "nothing" if turn == 1 else UP
+
+        methods = [["Continuations", {"n": 2}]]
+        worker, servers = make(
+            say, {**SOKOBAN, "methods": methods, "comparison": {"reward": "continuations"}}
+        )
+        answer = servers.generate.remote
+
+        async def with_version(*args, **fields):
+            output = await answer(*args, **fields)
+            # New weights, once the four rollouts have ended.
+            version = 7 if len(servers.prompts) <= 4 * 3 else 8
+            output.extra_fields |= {"min_global_steps": version, "max_global_steps": version}
+            return output
+
+        servers.generate.remote = with_version
+        worker.play(seeds={"one": 1})
+        assert worker.statuses == ["finished"]
+        assert len(servers.prompts) == 4 * 3 + 2 * (3 + 2 + 1)  # two from each state that the rollouts share
+        assert {tag["max_global_steps"] for tag in worker.tags} == {7}
+        for who, advantages in worker.advantages().items():
+            lengths = [len(reply) for reply in worker.replies(who)]
+            # A move earns 0.4, so V falls from 1.2 by 0.4 a turn, and the turn without a move lost as much.
+            np.testing.assert_allclose(advantages, np.repeat([0, -0.4, 0], lengths), atol=1e-6)
+
     def test_long_episodes_are_charged_as_in_our_learner(self, make, tokenizer, reader):
         entry = {**READING, "methods": ["InfoMem"], "scorer": "policy", "comparison": {"reward": "outcome"}}
         worker, _ = make(reader, {**entry, "overlong": [24, 16]})

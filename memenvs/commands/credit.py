@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from memenvs.core.address import without_secrets
 from memenvs.core.data import Count
-from memenvs.core.terminal import RED, RESET, show, show_page
+from memenvs.core.terminal import RED, RESET, Page, show
 from memenvs.logs.credit import Ranking, check, contents, credited, runnable
 from memenvs.logs.files import LogFiles
 from memenvs.logs.write import CreditFolder
@@ -44,7 +44,7 @@ def credit(
     weight: float | None = None,
     top: Count = 3,
     show_text: bool = False,
-) -> int:
+) -> Page:
     """Give credit to every turn of conversations that another agent had, and show which turns mattered.
 
     FILES are logs, globs or folders: OpenAI chat messages as JSON Lines, ATIF, sessions of Claude Code and
@@ -70,9 +70,6 @@ def credit(
         weight: in chat messages, the turns that earned more than this get weight 1 for fine-tuning, others 0.
         top: number of turns to list at either end.
         show_text: also print what the agent wrote in these turns.
-
-    Returns:
-        0; 1 if a conversation could not be scored.
     """
     if not files:
         raise ValueError("no FILE is given; name a log of conversations")
@@ -96,11 +93,10 @@ def credit(
             ranking.add(conversation, episode)
             if folder:
                 folder.keep(conversation, episode)
-    show_page(f"{page}\n{ranking}")
     if ranking.failed:
         failed = f"{RED}{len(ranking.failed)} conversations failed{RESET}"
         show(f"memenvs credit: {failed}, such as {ranking.failed[0]}\n", sys.stderr)
-    return int(bool(ranking.failed))
+    return Page(f"{page}\n{ranking}", ranking.to_json, len(ranking.failed))
 
 
 def _spelled(method: RewardMethod) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
-from memenvs.core.terminal import RED, RESET, show, show_json, show_page
+from memenvs.core.terminal import RED, RESET, Page, show
 from memenvs.evaluation.compare import CompareOptions
 from memenvs.evaluation.run import EvaluationSettings, evaluate
 from memenvs.evaluation.suite import (
@@ -20,7 +22,7 @@ from memenvs.evaluation.suite import (
     play_suite,
     suite_table,
 )
-from memenvs.evaluation.summary import TableFormat
+from memenvs.evaluation.summary import Summary, TableFormat
 from memenvs.models.settings import ModelOptions
 from memenvs.wrappers.registry import read_methods
 
@@ -28,12 +30,11 @@ from memenvs.wrappers.registry import read_methods
 def run(
     *,
     task: str = ":",
-    json: bool = False,
     environment: EnvOptions,
     policy: PolicyOptions,
     models: ModelOptions,
     evaluation: EvaluationSettings,
-) -> int:
+) -> Summary:
     r"""Play every task n times and average every metric, with bootstrap intervals.
 
     The same command resumes a run that stopped; --task and --samples may grow, --concurrency may change.
@@ -48,10 +49,6 @@ def run(
 
     Args:
         task: task numbers and ranges, such as 0:100 or 7 or 3,5,90:; by default all.
-        json: print the results as JSON.
-
-    Returns:
-        0; 1 if an episode failed.
     """
     if policy.policy is None:
         raise ValueError("no policy is given; add --policy, as in --policy lexical")
@@ -65,23 +62,18 @@ def run(
         scorer=policy.scorer,
         **vars(evaluation),
     )
-    if json:
-        show_json(summary.to_json())
-    else:
-        show_page(str(summary))
-    if not summary.failed:
-        return 0
-    again = "the same command plays them again"
-    if not evaluation.out:
-        again = "with --out you could play them again"
-    failed = f"{RED}{summary.failed} episodes failed{RESET}"
-    show(f"memenvs evaluate run: {failed} and are left out of all means; {again}\n", sys.stderr)
-    return 1
+    if summary.failed:
+        again = "the same command plays them again"
+        if not evaluation.out:
+            again = "with --out you could play them again"
+        failed = f"{RED}{summary.failed} episodes failed{RESET}"
+        show(f"memenvs evaluate run: {failed} and are left out of all means; {again}\n", sys.stderr)
+    return summary
 
 
 def suite(
     suite: str, /, *, options: SuiteOptions, models: ModelOptions, format: TableFormat = "markdown"
-) -> int:
+) -> Page:
     """Play a fixed suite of tasks and print its scores as a row of a table, with 95% intervals.
 
     world needs no download, small is world for a machine with two cores, hotpotqa needs its official file.
@@ -97,16 +89,13 @@ def suite(
     Args:
         suite: world, small or hotpotqa.
         format: latex prints a tabular with the rules of booktabs.
-
-    Returns:
-        0; 1 if an episode failed.
     """
     with contextlib.redirect_stdout(sys.stderr):  # what builds say
         result = play_suite(suite, options, models, build.main)
-    show_page(suite_table([result], format))
     file = options.out / RESULT
     show(f"{file} is a row of the leaderboard; its page says how to send this file\n", sys.stderr)
-    return int(any(score.failed for score in result.scores.values()))
+    failed = sum(score.failed for score in result.scores.values())
+    return Page(suite_table([result], format), lambda: asdict(result), failed)
 
 
 def compare(
@@ -116,8 +105,7 @@ def compare(
     options: CompareOptions,
     out: Path | None = None,
     format: TableFormat = "markdown",
-    json: bool = False,
-) -> None:
+) -> Page:
     """Compare policies task by task: differences with bootstrap intervals, a table, a plot.
 
     RUNS are folders that `evaluate run --out` wrote; the first is the baseline. Folders of `evaluate suite`
@@ -132,20 +120,12 @@ def compare(
         runs: two or more folders that `evaluate run` or `evaluate suite` wrote, the baseline first.
         out: folder for comparison.md, comparison.json and, with matplotlib, two plots as .png and .svg.
         format: latex prints a tabular with the rules of booktabs.
-        json: print comparison.json; that of each part, by its name, where there are parts.
     """
-    separator = ""
-    parts = compare_parts(runs, **vars(options))
-    if json:
-        show_json(
-            parts[""].to_json() if "" in parts else {name: one.to_json() for name, one in parts.items()}
-        )
-    for part, compared in parts.items():
+    pages, data = list[str](), dict[str, Any]()
+    for part, compared in compare_parts(runs, **vars(options)).items():
         page = compared.latex() if format == "latex" else str(compared)
-        if part:
-            page = f"{'%' if format == 'latex' else '##'} {part}\n\n{page}"
-        if not json:
-            show_page(f"{separator}{page}")
-        separator = "\n"
+        pages.append(f"{'%' if format == 'latex' else '##'} {part}\n\n{page}" if part else page)
+        data[part] = compared.to_json()
         if out:
             compared.write(out / folder_of(part))
+    return Page("\n".join(pages), lambda: data.get("", data))

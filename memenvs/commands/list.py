@@ -27,8 +27,7 @@ from memenvs.core.arguments import (
 from memenvs.core.errors import near_names, unknown_name
 from memenvs.core.files import CARD, TASKS, read_json
 from memenvs.core.optional import import_object
-from memenvs.core.terminal import show as write
-from memenvs.core.terminal import show_json, terminal_width
+from memenvs.core.terminal import Page, terminal_width
 from memenvs.data import bundled, bundled_names
 from memenvs.models.packaged import AGENT, MODELS, shipped_agents
 from memenvs.rollout.names import POLICIES
@@ -94,7 +93,7 @@ class Entry(NamedTuple):
         return " ".join(self.text.strip().partition("\n\n")[0].split())
 
 
-def show(name: str = "", /, *, json: bool = False) -> None:
+def show(name: str = "", /) -> Page:
     """List what is chosen by name: all names, a group with arguments and defaults, or one entry.
 
     Examples:
@@ -105,23 +104,15 @@ def show(name: str = "", /, *, json: bool = False) -> None:
     Args:
         name: a group (environments, tasks, levels, metrics, rewards, scorers, policies, models), or an entry,
             such as MemChunkQA-v0, TAMTRL or em, which is shown with its whole documentation.
-        json: print a JSON array of objects with kind, name, summary and arguments.
     """
-    group = [word for word, (kind, _) in _GROUPS.items() if name.lower() in (word, kind, f"{kind}s")]
-    if (not name or group) and not json:
-        write(summaries(group[0]) if group else overview())
-        return
-    wanted = [
-        entry
-        for entry in entries()
-        if not name or entry.name.lower() == name.lower() or (group and entry.kind == _GROUPS[group[0]][0])
-    ]
+    if not name:
+        return Page(overview(), lambda: [*map(_plain, entries())])
+    if groups := [word for word, (kind, _) in _GROUPS.items() if name.lower() in (word, kind, f"{kind}s")]:
+        kind, _ = _GROUPS[groups[0]]
+        return Page(summaries(groups[0]), lambda: [_plain(one) for one in entries() if one.kind == kind])
     try:
-        wanted = wanted or [_environment(name)]
-        if json:
-            show_json([_plain(entry) for entry in wanted])
-        else:
-            write("\n".join(map(whole, wanted)))
+        named = [entry for entry in entries() if entry.name.lower() == name.lower()] or [_environment(name)]
+        return Page("\n".join(map(whole, named)), lambda: [*map(_plain, named)])
     except gym.error.NameNotFound:
         near = near_names(name, (entry.name for entry in entries()))
         raise ValueError(unknown_name("no entry and no group", name, [*near, *_GROUPS])) from None
@@ -130,7 +121,7 @@ def show(name: str = "", /, *, json: bool = False) -> None:
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
-    """An entry for other programs; an argument without a default is null."""
+    """An entry as plain data; an argument without a default is None."""
     arguments = {p.name: None if p.default is REQUIRED else p.default for p in entry.arguments() or ()}
     return {"kind": entry.kind, "name": entry.name, "summary": entry.summary, "arguments": arguments}
 

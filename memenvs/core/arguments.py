@@ -23,7 +23,7 @@ from gymnasium.envs.registration import (
 from memenvs.core.data import described, fits, is_plain, shown
 from memenvs.core.errors import USER_ERRORS, near_names, unknown_name
 from memenvs.core.optional import import_named
-from memenvs.core.terminal import report_error, show_page, wrapped_help
+from memenvs.core.terminal import report_error, show_json, show_page, wrapped_help
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def run_command(command: Callable[..., Any], argv: Sequence[str], prog: str) -> 
 
     Its signature gives the options: parameters before a `/` are positional, a dataclass becomes a group of
     options, `dict[str, Any]` takes NAME=VALUE … or a JSON object (`read_arguments`). Its docstring gives the
-    help.
+    help. With --json the plain data of its result is shown (`deferred`).
 
     Args:
         command: returns the exit status, None for 0, or a page, which is shown.
@@ -46,7 +46,8 @@ def run_command(command: Callable[..., Any], argv: Sequence[str], prog: str) -> 
         prog: the command as a user types it, such as "memenvs play".
 
     Returns:
-        The exit status: 2 after one line on standard error for `USER_ERRORS`, 130 after Ctrl-C.
+        The exit status: 1 if the page has `failed` episodes, 2 after one line on standard error for
+        `USER_ERRORS`, 130 after Ctrl-C.
 
     Raises:
         SystemExit: as `parse`.
@@ -55,8 +56,11 @@ def run_command(command: Callable[..., Any], argv: Sequence[str], prog: str) -> 
         result = parse(command, argv, prog)()
         if result is None or isinstance(result, int):
             return result or 0
-        show_page(str(result))
-        return 0
+        if "--json" in argv:
+            show_json(result.to_json())
+        else:
+            show_page(str(result))
+        return int(getattr(result, "failed", 0) > 0)
     except USER_ERRORS as error:
         return report_error(prog, error)
     except KeyboardInterrupt as interruption:
@@ -129,12 +133,26 @@ def parse(
 
 
 def deferred(function: Callable[..., T]) -> Callable[..., functools.partial[T]]:
-    """A function of the same signature and docstring that binds its arguments, and calls nothing."""
+    """A function of the same signature and docstring that binds its arguments, and calls nothing.
+
+    If the annotated result has `to_json`, there is the option --json, which `run_command` reads.
+    """
+    import tyro
 
     @functools.wraps(function)
-    def bind(*args: Any, **options: Any) -> functools.partial[T]:
+    def bind(*args: Any, json: bool = False, **options: Any) -> functools.partial[T]:
         return functools.partial(function, *args, **options)
 
+    hints = typing.get_type_hints(function, include_extras=True)
+    if hasattr(hints.get("return"), "to_json"):
+        signature = inspect.signature(function)
+        option = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False)
+        parameters = [*signature.parameters.values(), option]
+        about = tyro.conf.arg(help="print the result as JSON, for other programs.")
+        wrapper: Any = bind
+        wrapper.__signature__ = signature.replace(parameters=parameters)
+        wrapper.__annotations__ = {**hints, "json": typing.Annotated[bool, about]}
+        del wrapper.__wrapped__  # whose annotations tyro would read
     return bind
 
 

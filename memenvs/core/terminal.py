@@ -12,7 +12,8 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from traceback import format_exception
 from typing import Any, TextIO
 
@@ -25,6 +26,28 @@ from memenvs.core.progress import QUIET
 BOLD, DIM, RED, GREEN, YELLOW, RESET = (f"\x1b[{code}m" for code in (1, 2, 31, 32, 33, 0))
 _WORDS = re.compile(r"""(?:--\S+ (?!-))?(?:'[^']*'|"[^"]*"|\S)+""")  # an option with its first value is one
 _COLOUR = re.compile(r"(\x1b\[(?:[0-2]|3[1-3])m)")  # ours
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a command found.
+
+    Attributes:
+        text: Markdown or LaTeX.
+        data: makes the same as plain data.
+        failed: number of episodes that failed.
+    """
+
+    text: str
+    data: Callable[[], Any]
+    failed: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_json(self) -> Any:
+        """Plain data."""
+        return self.data()
 
 
 def clean_streams() -> None:

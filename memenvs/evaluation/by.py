@@ -12,6 +12,7 @@ import numpy as np
 from memenvs.core.arguments import env_parameters
 from memenvs.core.data import checked
 from memenvs.core.errors import unknown_name
+from memenvs.core.terminal import Page
 from memenvs.evaluation.log import EvaluatedRun, read_runs
 from memenvs.evaluation.summary import markdown_table, metric_interval, show_number
 from memenvs.tasks.taskset import open_questions
@@ -20,8 +21,8 @@ _MOST_VALUES, _RANGES = 8, 4  # a number with more values is cut into ranges
 
 
 @checked
-def scores_by(field: str, run: str | Path, /, *, metrics: Sequence[str] | None = None) -> str:
-    """Show the scores of a run by a field of its tasks, as a Markdown table with 95% intervals.
+def scores_by(field: str, run: str | Path, /, *, metrics: Sequence[str] | None = None) -> Page:
+    """Show the scores of a run by a field of its tasks, as a table with 95% intervals.
 
     A number with many values is cut into ranges with about as many tasks in each.
 
@@ -44,14 +45,17 @@ def scores_by(field: str, run: str | Path, /, *, metrics: Sequence[str] | None =
     for name in names:
         if name not in played.means:
             raise ValueError(unknown_name(f"{played.name} has no metric", name, played.means))
-    rows = []
+    rows, data = list[list[str]](), list[dict[str, Any]]()
     for label, tasks in _labelled(_values(played, field)).items():
-        cells = [label, f"{len(tasks):,}"]
-        for name in names:
-            means = [played.means[name][task] for task in tasks if task in played.means[name]]
-            cells.append(str(metric_interval(name, means)) if means else "")
-        rows.append(cells)
-    return "\n".join(markdown_table([field, "tasks", *names], rows)) + "\n"
+        measured = {
+            name: [played.means[name][task] for task in tasks if task in played.means[name]] for name in names
+        }
+        scores = {name: metric_interval(name, means) for name, means in measured.items() if means}
+        rows.append([label, f"{len(tasks):,}", *(str(scores.get(name, "")) for name in names)])
+        data.append(
+            {field: label, "tasks": len(tasks)} | {name: score._asdict() for name, score in scores.items()}
+        )
+    return Page("\n".join(markdown_table([field, "tasks", *names], rows)) + "\n", lambda: data)
 
 
 def _values(run: EvaluatedRun, field: str) -> dict[int, Any]:

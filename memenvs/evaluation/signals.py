@@ -154,13 +154,9 @@ class SignalFigures:
         figure.legend(lines, self.runs, loc="outside upper center", fontsize=9, frameon=False)
         return figure
 
-    def write(self, folder: str | Path) -> list[Path]:
-        """Write `signals.md`, `signals.json`, `signals.png` and `signals.svg`, as `write_page` does.
-
-        Raises:
-            OSError: a file cannot be written; with its path.
-        """
-        numbers = {
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; a range without turns has no score."""
+        return {
             "method": self.method,
             "metric": self.metric,
             "caption": self.caption,
@@ -170,8 +166,15 @@ class SignalFigures:
                 for row in self.by_value
             ],
         }
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write `signals.md`, `signals.json`, `signals.png` and `signals.svg`, as `write_page` does.
+
+        Raises:
+            OSError: a file cannot be written; with its path.
+        """
         pictures = {"signals": ("Signals by step and by value", self.draw)}
-        return write_page(folder, "signals", str(self), numbers, pictures)
+        return write_page(folder, "signals", str(self), self.to_json(), pictures)
 
 
 @checked

@@ -11,6 +11,7 @@ import msgspec
 
 from memenvs.core.data import checked
 from memenvs.core.files import names_apart, path_in_errors, write_text
+from memenvs.core.terminal import Page
 from memenvs.evaluation.log import RESULTS, EvaluatedRun, check_alike, read_run
 from memenvs.evaluation.summary import (
     COUNTS,
@@ -81,7 +82,7 @@ def main_table(
     allow: Sequence[str] = (),
     format: TableFormat = "markdown",
     out: str | Path | None = None,
-) -> str:
+) -> Page:
     """Show evaluated runs as a paper's table, with a row for each method.
 
     SHAPE is memagent, which has a column for each task set, or infomem, mempo, mempo_tokens, mempo_multi_hop,
@@ -132,9 +133,12 @@ def main_table(
         )
     titles = {k: title for k, title in enumerate(chosen.columns) if published or k in filled}
     lines = _published_lines(chosen, len(titles)) if published else []
-    columns = list(chosen.columns.values())
+    columns, data = list(chosen.columns.values()), dict[str, Any]()
     for name, row in values.items():
         means = [row[k] for k in titles]
+        data[name] = {
+            title: mean and mean._asdict() for title, mean in zip(titles.values(), means, strict=True)
+        }
         texts = ["" if mean is None else mean.text(digits=chosen.digits, span=intervals) for mean in means]
         for place, k in enumerate(titles):
             if len(columns[k]) == 1 and (run := rows[name].get(columns[k][0].run)) and run.failed:
@@ -149,7 +153,7 @@ def main_table(
     if out:
         with path_in_errors(out):
             write_text(Path(out), page)
-    return page
+    return Page(page, lambda: {"caption": notes[0], "rows": data})
 
 
 def _published_lines(shape: Shape, columns: int) -> list[list[str]]:

@@ -271,16 +271,35 @@ class Ranking:
             for name, numbers in self._numbers.items()
         ]
         lines = markdown_table(["method", "scorer", "turns", "mean", "lowest", "highest"], rows)
-        for name, (best, worst) in self._ends.items():
-            ranked = [(-value, cells, text) for value, _, cells, text in best if value < 0]
-            ranked += [(value, cells, text) for value, _, cells, text in reversed(worst) if value < 0]
-            if ranked:
+        for name in self._ends:
+            if ranked := self._ranked(name):
                 by = f"{name}, scorer {scorer}" if (scorer := self._scorers.get(name)) else name
                 lines += ["", f"Turns that earned and lost most ({by}):", ""]
                 table = [[show_number(value, "+"), *cells] for value, cells, _ in ranked]
                 lines += markdown_table(["credit", "turn", "called", "conversation"], table)
                 lines += [f"\n> {printable(excerpt(text))}" for *_, text in ranked if text]
         return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """By method its statistics, and the turns that earned and lost most, the best first."""
+        columns = ("turn", "called", "conversation")
+        return {
+            name: {
+                "scorer": self._scorers.get(name, ""),
+                **{key: getattr(numbers, key) for key in ("count", "mean", "low", "high")},
+                "turns": [
+                    {"credit": value, **dict(zip(columns, cells, strict=True)), "text": text}
+                    for value, cells, text in self._ranked(name)
+                ],
+            }
+            for name, numbers in self._numbers.items()
+        }
+
+    def _ranked(self, name: str) -> list[tuple[float, list[str], str]]:
+        """Credit, cells and text of the turns that a method paid most, and of those that it charged most."""
+        best, worst = self._ends[name]
+        ranked = [(-value, cells, text) for value, _, cells, text in best if value < 0]
+        return ranked + [(value, cells, text) for value, _, cells, text in reversed(worst) if value < 0]
 
 
 _Ranked = tuple[float, int, list[str], str]

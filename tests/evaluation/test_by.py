@@ -1,6 +1,7 @@
 """`memenvs evaluate by`: scores by a field of the tasks, from a run's folder."""
 
 import functools
+import json
 
 import pytest
 from command_line import run
@@ -33,7 +34,7 @@ def played(tmp_path_factory):
 
 
 def rows(table):
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in str(table).splitlines()]
 
 
 def test_a_row_is_a_value_of_the_field(played):
@@ -53,9 +54,13 @@ def test_a_number_with_many_values_is_cut_into_ranges_of_like_size(field, played
     assert [int(row[1]) for row in body] == [3, 3, 3, 3]
 
 
-def test_the_command_prints_the_table(played, capsys):
-    assert main(["type", played]) == 0
-    assert capsys.readouterr().out == scores_by("type", played)
+def test_the_command_prints_the_table_or_its_numbers(played, capsys):
+    assert main(["type", played, "--metrics", "em"]) == 0
+    table = rows(capsys.readouterr().out)[2:]
+    assert main(["type", played, "--metrics", "em", "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    assert [(row["type"], row["tasks"]) for row in numbers] == [(row[0], int(row[1])) for row in table]
+    assert [f"{row['em']['mean']:.3f}" for row in numbers] == [row[2][:5] for row in table]
 
 
 @pytest.mark.parametrize(

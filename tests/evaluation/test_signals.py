@@ -89,6 +89,8 @@ def test_the_command_prints_two_tables_and_writes_the_same_numbers(runs, tmp_pat
     assert "| 0 to 0.5 | 0.750 | 0.500 | 0.000 |  |" in page
     numbers = json.loads((tmp_path / "figures" / "signals.json").read_text())
     assert [row["score"] for row in numbers["by_value"]] == [0.5, 1.0, None, 0.5]
+    assert run("evaluate signals", ["MemPO", *runs, "--ranges", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == numbers
     assert (tmp_path / "figures" / "signals.png").stat().st_size > 10_000
 
 

@@ -39,6 +39,8 @@ def test_a_suite_is_built_and_played_and_its_scores_are_a_row(tmp_path, capsys):
     result = read_suite(tmp_path / "gold" / "suite.json")
     assert (result.suite, result.policy, result.samples) == ("small", "gold", 1)
     assert result.scores["Sokoban"].tasks == 3
+    assert main(["small", "--policy", "gold", "--out", tmp_path / "gold", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == asdict(result)
 
 
 def test_the_same_command_resumes_and_the_tasks_are_built_once(tmp_path, capsys, monkeypatch):

@@ -1,5 +1,7 @@
 """`memenvs evaluate table`: rows of methods, columns of benchmarks, and what is refused."""
 
+import json
+
 import pytest
 from command_line import table as main
 from made_runs import write_run
@@ -22,6 +24,10 @@ def fill(folder, **runs):
     return folder
 
 
+def shown(*arguments, **options):
+    return str(main_table(*arguments, **options))
+
+
 def body(table):
     return [
         [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "|" in line
@@ -38,16 +44,26 @@ def refused(capsys, *args):
 def test_memagents_table_has_a_column_for_each_task_set_the_shortest_first(tmp_path):
     base = fill(tmp_path / "base", eval_800=(0.0, 0.5, 900.0), eval_50=(1.0, 0.5, 70.0))
     other = fill(tmp_path / "tamtrl", eval_50=(1.0, 1.0, 70.0), eval_800=(1.0, 0.0, 900.0))
-    head, _, *rows = body(main_table("memagent", [base, other]))
+    head, _, *rows = body(shown("memagent", [base, other]))
     assert head == ["Methods", "eval_50", "eval_800", "Average"]
     # (100 + 50) / 2 = 75; (0 + 50) / 2 = 25; their mean 50
     assert rows == [["base", "75.00", "25.00", "50.00"], ["tamtrl", "100.00", "50.00", "75.00"]]
 
 
+def test_the_numbers_of_a_table_are_printed_for_programs(tmp_path, capsys):
+    mine = fill(tmp_path / "mine", a=(1.0, 1.0, 1.0), b=(0.0, 1.0, 2.0))
+    other = fill(tmp_path / "other", a=(0.0, 0.0, 1.0))
+    assert main(["memagent", mine, other, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    means = {title: score["mean"] for title, score in rows["mine"].items()}
+    assert means == {"a": 100.0, "b": 50.0, "Average": 75.0}
+    assert (rows["other"]["a"]["mean"], rows["other"]["b"]) == (0.0, None)
+
+
 def test_a_method_that_lacks_a_benchmark_has_an_empty_cell_and_no_average(tmp_path):
     base = fill(tmp_path / "base", a=(1.0, 1.0, 1.0), b=(0.0, 0.0, 2.0))
     other = fill(tmp_path / "other", a=(1.0, 1.0, 1.0))
-    assert body(main_table("memagent", [base, other]))[3] == ["other", "100.00", "", ""]
+    assert body(shown("memagent", [base, other]))[3] == ["other", "100.00", "", ""]
 
 
 def test_tamtrls_table_shows_its_own_rows_above(tmp_path, capsys):
@@ -69,7 +85,7 @@ def test_tamtrls_table_shows_its_own_rows_above(tmp_path, capsys):
 def test_a_number_may_have_its_interval(tmp_path):
     mine = fill(tmp_path / "mine", a=(1.0, 1.0, 1.0), b=(0.0, 0.0, 2.0))
     # Wilson for 2 of 2: 2 / (2 + 3.84) = 0.342; resamples of equal values are equal
-    assert body(main_table("memagent", [mine], intervals=True))[2] == [
+    assert body(shown("memagent", [mine], intervals=True))[2] == [
         "mine",
         "100.00 [34.24, 100.00]",
         "0.00 [0.00, 65.76]",
@@ -79,18 +95,18 @@ def test_a_number_may_have_its_interval(tmp_path):
 
 def test_a_table_may_be_latex(tmp_path):
     mine = fill(tmp_path / "my_run", eval_50=(1.0, 0.5, 70.0))
-    lines = main_table("memagent", [mine], format="latex").splitlines()
+    lines = shown("memagent", [mine], format="latex").splitlines()
     assert lines[0] == r"\begin{tabular}{lrr}"
     assert r"Methods & eval\_50 & Average \\" in lines
     assert r"my\_run & 75.00 & 75.00 \\" in lines
-    assert r"\textit{Qwen3-1.7B} & " in main_table(
+    assert r"\textit{Qwen3-1.7B} & " in shown(
         "tamtrl", [fill(tmp_path / "b", niah=(1.0, 1.0, 1.0))], published=True, format="latex"
     )
 
 
 def test_a_table_says_what_it_measured_and_what_failed(tmp_path):
     write_run(tmp_path / "base" / "a", {0: [1.0, None], 1: [0.0, 1.0]}, metrics=lambda task: {"return": 1.0})
-    table = main_table("memagent", [tmp_path / "base"])
+    table = shown("memagent", [tmp_path / "base"])
     assert "Percent, average@2 (return: a). Failed, and in no mean: 1 episodes of base/a." in table
     assert body(table)[2] == ["base", *["100.00 (1 failed)"] * 2]  # the column and the average
 
@@ -121,7 +137,7 @@ def test_an_ablation_of_the_retriever_may_be_allowed(tmp_path, capsys):
         write_run(tmp_path / name / "a", {0: [1.0], 1: [0.0]}, data={"tasks": "t", "retriever": name})
     runs = [tmp_path / "bm25", tmp_path / "dense"]
     assert "--allow data.retriever" in refused(capsys, "memagent", *runs, "--metric", "em")
-    table = main_table("memagent", runs, metric="em", allow=["data.retriever"])
+    table = shown("memagent", runs, metric="em", allow=["data.retriever"])
     assert body(table)[2:] == [["bm25", "50.00", "50.00"], ["dense", "50.00", "50.00"]]
     assert "data.retriever is" in table
 
@@ -153,7 +169,7 @@ def test_the_papers_rows_have_the_papers_averages(shape, title):
 def test_mt_ppos_table_has_both_halves(tmp_path):
     for run, em in zip(("nq", "triviaqa", "popqa", "hotpotqa", "2wiki", "musique"), range(6), strict=True):
         write_run(tmp_path / "mine" / run, {0: [em / 10]}, metrics=lambda task: {"format": 0.5})
-    head, _, *rows = body(main_table("mt_ppo", [tmp_path / "mine"], published=True))
+    head, _, *rows = body(shown("mt_ppo", [tmp_path / "mine"], published=True))
     names = ["NQ", "TriviaQA", "PopQA", "HotpotQA", "2wiki", "Musique"]
     assert head == ["Methods", *names, "Avg.", *(f"{name} format" for name in names), "Avg. format"]
     numbers = ["0.0", "10.0", "20.0", "30.0", "40.0", "50.0", "25.0"]
@@ -165,13 +181,13 @@ def test_mempos_table_divides_sums_by_objectives_and_counts_tokens_in_ten_thousa
     for count in (2, 4, 6, 8, 10):
         found = {"f1_sum": 1.0, "em_sum": 0.5, "model_tokens": 1000.0 * count, "model_tokens_peak": 900.0}
         write_run(tmp_path / "mine" / f"multi{count}", {0: [1.0]}, metrics=lambda task, found=found: found)
-    head, _, mine = body(main_table("mempo", [tmp_path / "mine"]))
+    head, _, mine = body(shown("mempo", [tmp_path / "mine"]))
     assert head[1:5] == ["2-objective F1", "2-objective EM", "4-objective F1", "4-objective EM"]
     assert mine[1:5] == ["50.00", "25.00", "25.00", "12.50"]
     # 100 (1/2 + 1/4 + 1/6 + 1/8 + 1/10) / 5 = 22.83; 1,000 (2 + 4 + 6 + 8 + 10) / 5 = 0.60 x 10,000
     assert head[-4:] == ["Avg F1", "Avg EM", "Avg TT", "Avg PT"]
     assert mine[-4:] == ["22.83", "11.42", "0.60", "0.09"]
-    by_objectives = body(main_table("mempo_tokens", [tmp_path / "mine"]))[2]
+    by_objectives = body(shown("mempo_tokens", [tmp_path / "mine"]))[2]
     assert by_objectives[1:] == [
         "0.20",
         "0.09",
@@ -196,7 +212,7 @@ def test_a_return_that_reward_methods_paid_is_no_outcome(tmp_path, capsys):
         methods=[["SearchRewards", {}]],
     )
     assert "without --methods" in refused(capsys, "memagent", tmp_path / "mine")
-    assert body(main_table("memagent", [tmp_path / "mine"], metric="em"))[2] == ["mine", "0.00", "0.00"]
+    assert body(shown("memagent", [tmp_path / "mine"], metric="em"))[2] == ["mine", "0.00", "0.00"]
 
 
 JUDGED = {"url": "http://j/v1", "model": "m", "level": "outcome", "outcome": "replace"}
@@ -210,7 +226,7 @@ def test_the_papers_judge_numbers_are_beside_a_judges_score_alone(tmp_path, caps
         return tmp_path / name
 
     judged = longmemeval("judged", [["Judge", JUDGED]])
-    assert body(main_table("infomem", [judged]))[2] == ["judged", "75.000"]
+    assert body(shown("infomem", [judged]))[2] == ["judged", "75.000"]
     for number, methods in enumerate(
         [[], [["SearchRewards", {}]], [["Judge", {**JUDGED, "outcome": "keep"}]], [["Judge", JUDGED]] * 2]
     ):
@@ -219,7 +235,7 @@ def test_the_papers_judge_numbers_are_beside_a_judges_score_alone(tmp_path, caps
 
 def test_a_metric_that_counts_is_no_percentage(tmp_path):
     write_run(tmp_path / "mine" / "multi2", {0: [0.0]}, metrics=lambda _: {"model_tokens": 1234.0})
-    table = main_table("mempo", [tmp_path / "mine"], metric="model_tokens")
+    table = shown("mempo", [tmp_path / "mine"], metric="model_tokens")
     assert body(table)[2] == ["mine", "1,234.00", "1,234.00"]
     assert "Percent" not in table
 
@@ -227,6 +243,6 @@ def test_a_metric_that_counts_is_no_percentage(tmp_path):
 def test_mt_grpos_table_is_in_the_units_of_its_rewards(tmp_path):
     found = {"called": 1.0, "retrieved": 0.5, "xml_format": 0.9}
     write_run(tmp_path / "mine" / "triviaqa", {0: [0.25]}, metrics=lambda task: found)
-    head, _, mine = body(main_table("mt_grpo", [tmp_path / "mine"]))
+    head, _, mine = body(shown("mt_grpo", [tmp_path / "mine"]))
     assert head == ["Methods", "Tool Execution", "Search Answer", "XML Format", "Exact Match"]
     assert mine == ["mine", "0.2000", "0.2500", "0.1800", "0.2500"]

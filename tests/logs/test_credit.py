@@ -1,5 +1,6 @@
 """Credit of recorded conversations: which methods can run, what turns earn, what is left out."""
 
+import json
 import math
 import socket
 
@@ -147,6 +148,11 @@ def test_the_command_ranks_turns_names_the_scorer_and_prints_no_text(tmp_path, c
     assert "2 of 3 | search | log.jsonl:1" in out
     assert "Norrvik" not in out
     assert path.read_bytes() == before
+    assert run("credit", [path, "--methods", "IGPO", "--json"]) == 0
+    printed = capsys.readouterr().out
+    best = json.loads(printed)["igpo"]["turns"][0]
+    assert (best["turn"], best["conversation"], best["text"]) == ("2 of 3", "log.jsonl:1", "")
+    assert "Norrvik" not in printed
     assert run("credit", [path, "--methods", "IGPO", "--show-text"]) == 0
     assert '"query": "capital"' in capsys.readouterr().out
 

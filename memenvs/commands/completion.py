@@ -13,6 +13,22 @@ from memenvs.commands import COMMANDS, Command, CommandGroup
 from memenvs.commands.build import sources_options
 from memenvs.core.arguments import deferred, parse
 
+_IMPROVEMENTS = (
+    # Where no word fits, tyro offers nothing, and bash deletes what was typed; files are better.
+    ("for completion in completions:", "for completion in completions or ['__TYRO_COMPLETE_FILES__']:"),
+    # In bash, "$cur" begins with the words before it.
+    (
+        'COMPREPLY=($(compgen -f -- "$cur"))',
+        "local IFS=$'\\n'; COMPREPLY=($(compgen -f -- \"$2\")); compopt -o filenames 2> /dev/null",
+    ),
+    # The code is longer than an argument may be on Linux, 128 KiB; and fish tells it no unfinished word.
+    (
+        '$python_cmd -c "$pycode" $words',
+        "printf '%s\\n' \"$pycode\" | $python_cmd - $words (commandline -ct)",
+    ),
+)
+"""What is replaced in tyro's scripts, and by what."""
+
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     """Print a script that completes commands and options; docs/quickstart.md says where each shell reads it.
@@ -26,7 +42,10 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     script = io.StringIO()
     with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
         parse(_union(_kinds(COMMANDS)), ["--tyro-write-completion", shell, "-"], "memenvs")
-    sys.stdout.write(script.getvalue())
+    text = script.getvalue()
+    for original, improved in _IMPROVEMENTS:
+        text = text.replace(original, improved)
+    sys.stdout.write(text)
 
 
 def _kinds(commands: Mapping[str, Command | CommandGroup]) -> dict[str, Any]:

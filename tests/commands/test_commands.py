@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -171,35 +172,50 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"memenvs {memenvs.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        ("memenvs eval", "evaluate"),
-        ("memenvs evaluate comp", "compare"),
-        ("memenvs evaluate run --conc", "--concurrency"),
-        ("memenvs build texts --quest", "--questions"),
-        ("memenvs train grpo --group-s", "--group-size"),
-    ],
-)
-def test_bash_completes_commands_and_options(words, completed, capsys, tmp_path):
-    assert main(["completion", "bash"]) == 0
-    (tmp_path / "memenvs.bash").write_text(capsys.readouterr().out)
-    typed = words.split()
-    code = f"""
-        source {tmp_path / "memenvs.bash"}
-        COMP_WORDS=({words}); COMP_CWORD={len(typed) - 1}; COMP_LINE="{words}"; COMP_POINT=${{#COMP_LINE}}
-        complete -p memenvs | sed 's/.*-F //; s/ .*//' > {tmp_path / "name"}
-        $(cat {tmp_path / "name"}) memenvs {typed[-1]} {typed[-2]}
-        echo "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True)
-    assert completed in done.stdout.split()
+SHELLS = {
+    "bash": ("memenvs.bash", "source memenvs.bash", "bash --norc -i"),
+    "zsh": (".zfunc/_memenvs", "fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit", "zsh -f -i"),
+    "fish": (".config/fish/completions/memenvs.fish", "", "fish -i"),
+}
+"""By name: where its script is in the home folder, what is typed first, and the command that starts it."""
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_a_script_too(shell, capsys):
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_commands_options_and_files(shell, capsys, tmp_path):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    place, setup, command = SHELLS[shell]
     assert main(["completion", shell]) == 0
-    assert "concurrency" in capsys.readouterr().out
+    script = tmp_path / place
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(capsys.readouterr().out)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "first run.jsonl").touch()
+    # a function of the same name writes down what each completed line gives it
+    function = """memenvs() { printf '%s ' "$@" >> called; echo >> called; }"""
+    if shell == "fish":
+        function = "function memenvs; echo $argv >> called; end"
+    typed = {
+        "eval": "evaluate",
+        "evaluate comp": "evaluate compare",
+        "evaluate run --conc": "evaluate run --concurrency",
+        "evaluate by hops runs/f": "evaluate by hops runs/first run.jsonl",
+        "evaluate table --format lat": "evaluate table --format latex",
+        "build texts --out ru": "build texts --out runs",
+        "train grpo --group-s": "train grpo --group-size",
+        "view ru": "view runs",
+    }
+    lines = [setup, function, *(f"memenvs {words}\t" for words in typed), "exit"]
+    subprocess.run(
+        [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])", *command.split()],
+        input="\n".join([*lines, ""]).encode(),
+        stdout=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"},
+    )
+    # zsh takes back the slash of a folder
+    called = (tmp_path / "called").read_text().splitlines()
+    assert [line.rstrip(" /") for line in called] == [*typed.values()]
 
 
 def test_the_list_can_be_read_by_programs(capsys):

@@ -176,7 +176,7 @@ def draw(path: Path) -> None:
         axis.fill_between(steps, percent.min(0), percent.max(0), alpha=0.15, lw=0, color=style["color"])
     axis.axhline(100 * read["random"], color="0.4", ls=":", label="random moves (masked)")
     axis.set(xlabel="thousand steps", ylabel="unseen levels solved, %", ylim=(0, 100))
-    axis.legend(frameon=False, loc="lower right")
+    figure.legend(frameon=False, loc="outside upper center", ncols=3, fontsize=8, columnspacing=1.2)
     plain_axis(axis)
     save_figure(figure, path.with_suffix(".png"))
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import gymnasium as gym
+from gymnasium.envs.registration import WrapperSpec
+
 from memenvs.adapters.common import open_env, turn_record
 
 WORLD = {"tasks": "world-test"}
@@ -20,6 +23,14 @@ COMPACTED = [
     *("a summary", "<think></think><search>river</search>", "<think></think><answer>x</answer>"),
 ]
 """Replies to task 2 of "compact": after two searches it asks for a summary, which begins a fresh prompt."""
+
+WRAPPED = {"tasks": "world-test", "k": 1, "max_turns": 3, "max_information": 60}
+gym.register(
+    "CompactWrapped-v0",
+    "memenvs.envs.search_qa:SearchQAEnv",
+    additional_wrappers=(WrapperSpec("CompactContext", "memenvs.wrappers:CompactContext", {"at": 1}),),
+)
+"""A search whose wrapper asks for a summary after every turn; `WRAPPED` are arguments of it."""
 
 
 class Played(NamedTuple):

@@ -52,7 +52,7 @@ class Servers:
 
     Args:
         tokenizer: of the model.
-        say: from the number of the rollout's turn and its prompt to a reply.
+        say: from the number of the rollout's turn and its prompt to a reply, a text or token ids.
         fail: numbers of the calls for a reply that raise.
         aborts: calls for scores that new weights interrupt.
     """
@@ -76,9 +76,10 @@ class Servers:
         self.prompts.append(self.tokenizer.decode(prompt_ids))
         if len(self.prompts) in self.fail:
             raise OSError("the server is down")
-        text = self.say(self.turns[request_id], self.prompts[-1])
+        said = self.say(self.turns[request_id], self.prompts[-1])
         self.turns[request_id] += 1
-        ids = self.tokenizer.encode(text + END)[: sampling_params["max_tokens"]]
+        ids = self.tokenizer.encode(said + END) if isinstance(said, str) else said
+        ids = ids[: sampling_params["max_tokens"]]
         return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), extra_fields=steps)
 
 

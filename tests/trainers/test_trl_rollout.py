@@ -13,6 +13,7 @@ from memenvs.wrappers import TAMTRL, RewardMethod
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
 import datasets
 import torch
+from families import WRAPPED
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 from tiny_model import save_tiny_model
 
@@ -355,6 +356,41 @@ class TestRewrite:
     def test_the_table_of_completions_has_a_line_a_prompt(self, read):
         assert list(read._logs["completion"]) == ["yes", "no"]
         assert list(read._logs["prompt"]) == ["seed 2", "seed 2"]
+
+
+class SpellsOut(ByTurn):
+    """Samples a token for each character, as its tokenizer would not encode the text."""
+
+    def _generate_single_turn(self, prompt_ids, *args, **kwargs):
+        replies, logprobs = super()._generate_single_turn(prompt_ids, *args, **kwargs)
+        texts = [self.text(ids).removesuffix(END) for ids in replies]
+        return [self.spelled(text) for text in texts], logprobs
+
+    def spelled(self, text):
+        return [token for part in (*text, END) for token in self.processing_class.encode(part)]
+
+
+class TestCompaction:
+    SEARCH, ANSWER = "<think></think><search>town</search>", "<think></think><answer>no</answer>"
+
+    def test_a_row_ends_with_the_summary_that_begins_the_next_one(self, make):
+        script = ((self.SEARCH,) * 2, ("It is Arl.", "Unknown."), (self.ANSWER,) * 2)
+        options = {"max_completion_length": 80, "max_steps": 1}
+        trainer = make(SpellsOut, "CompactWrapped-v0", env_args=WRAPPED, script=script, options=options)
+        trainer.train()
+        batch = trainer.batches[0]
+        for member, summary in enumerate(script[1]):
+            first, second = 2 * member, 2 * member + 1
+            search, asked, noted = trainer.said(batch, first)
+            assert (search, noted) == ((True, self.SEARCH + END), (True, summary + END))
+            assert "Write a summary" in asked[1]
+            assert trainer.said(batch, second) == [(True, self.ANSWER + END)]
+            prompt = trainer.text(batch["prompt_ids"][second])
+            assert f"<summary>\n{summary}\n</summary>" in prompt
+            assert self.SEARCH not in prompt
+            for row, replies in ((first, (self.SEARCH, summary)), (second, (self.ANSWER,))):
+                sampled = batch["completion_ids"][row][trainer.loss_mask(batch)[row]].tolist()
+                assert sampled == [token for text in replies for token in trainer.spelled(text)]
 
 
 class Breaks(gym.Wrapper):

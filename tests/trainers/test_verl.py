@@ -20,6 +20,7 @@ pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` 
 import ray
 import torch
 import transfer_queue as tq
+from families import WRAPPED
 from omegaconf import OmegaConf
 from replay import Replay
 from torch.nn.utils.rnn import pad_sequence
@@ -51,7 +52,8 @@ PROMPT = ContextVar("PROMPT", default="none")  # as verl keeps what it traces
 READING = {"env": "MemChunkQA-v0", "settings": {"tasks": "world-test", "chunk_size": 300, "n_documents": 4}}
 SEARCH = {"env": "MemSearchQA-v0", "settings": {"tasks": "world-test", "k": 1, "max_turns": 4}}
 SOKOBAN = {"env": "MemSokoban-v0", "settings": {"max_turns": 3}}
-TAMTRL = {**READING, "methods": ["TAMTRL"], "scorer": "policy", "comparison": {"reward": "tamtrl"}}
+SCORED = {"methods": ["TAMTRL"], "scorer": "policy", "comparison": {"reward": "tamtrl"}}
+TAMTRL = {**READING, **SCORED}
 
 
 class MadeUpScorer(PairScorer):
@@ -217,6 +219,20 @@ class TestCredit:
             lengths = [len(reply) for reply in worker.replies(who)]
             # A move earns 0.4, so V falls from 1.2 by 0.4 a turn, and the turn without a move lost as much.
             np.testing.assert_allclose(advantages, np.repeat([0, -0.4, 0], lengths), atol=1e-6)
+
+    def test_every_token_over_a_compaction_has_the_advantage_of_our_learner(self, make, tokenizer, searcher):
+        rng = random.Random(5)
+
+        def say(turn, prompt):
+            if prompt.rpartition(END)[0].endswith("of this conversation.\n"):
+                return " ".join(rng.choices("ada moth houston compiler london".split(), k=rng.randint(1, 9)))
+            return searcher(turn // 2, prompt)
+
+        entry = {"env": "CompactWrapped-v0", "settings": WRAPPED, **SCORED}
+        worker, _ = make(say, entry)
+        worker.play()
+        assert max(len(rows) for rows in worker.rows.values()) > 1
+        assert_as_our_learner(worker, tokenizer, entry)
 
     def test_long_episodes_are_charged_as_in_our_learner(self, make, tokenizer, reader):
         entry = {**READING, "methods": ["InfoMem"], "scorer": "policy", "comparison": {"reward": "outcome"}}
@@ -499,6 +515,21 @@ class TestRows:
         prompts = [tokenizer.decode(row["prompts"]) for row in rows]
         assert "memory one" in prompts[1]
         assert "memory one" not in prompts[2]
+
+    def test_a_row_ends_with_the_summary_that_begins_the_next_one(self, make, tokenizer):
+        search, answer = "<think></think><search>town</search>", "<think></think><answer>x</answer>"
+        # a token for each character, as the tokenizer would not encode the text
+        replies = [
+            [token for part in (*text, END) for token in tokenizer.encode(part)]
+            for text in (search, "It is Arl.", answer)
+        ]
+        first, second = self.play(make, replies, {"env": "CompactWrapped-v0", "settings": WRAPPED})[0]
+        sampled = [row["responses"][row["response_mask"].bool()].tolist() for row in (first, second)]
+        assert sampled == [replies[0] + replies[1], replies[2]]
+        assert "Write a summary" in tokenizer.decode(first["responses"])
+        prompt = tokenizer.decode(second["prompts"])
+        assert "<summary>\nIt is Arl.\n</summary>" in prompt
+        assert search not in prompt
 
     def test_reward_methods_pay_turns(self, make):
         entry = {**SEARCH, "methods": ["SearchRewards"]}

@@ -97,7 +97,7 @@ def main_table(
       memenvs evaluate table memagent runs/base runs/tamtrl --intervals --format latex
 
     Args:
-        shape: shape of the table, a name of `SHAPES`.
+        shape: name of the table.
         methods: folders, each with a run for each task set.
         metric: show this metric of each run, in percent unless it counts, instead of the shape's columns;
             judge is the score of a Judge that replaces the outcome.

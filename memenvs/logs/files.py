@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +39,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "evidence": ("evidence",),
 }
 """What a record may say of its conversation, and the names under which it is looked for."""
+_CONTINUED = re.compile(rb'"continued_trajectory_ref"\s*:\s*"([^"\\]+)"')
 _BROKEN = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 
 
@@ -74,7 +77,14 @@ class LogFiles:
             raise ValueError(f"fields has no {unknown[0]!r}; name {', '.join(FIELDS)}")
         ships = [path for path in self.paths if path in bundled_names() and not Path(path).exists()]
         paths = (bundled(path) if path in ships else path for path in self.paths)
-        self._files = list(dict.fromkeys(file for path in paths for file in input_files(path, WHAT)))
+        files = list(dict.fromkeys(file for path in paths for file in input_files(path, WHAT)))
+        documents = [file for file in files if file.suffix == ".json"]
+        parts = {
+            file.parent / Path(os.fsdecode(name)).name
+            for file in documents
+            for name in _CONTINUED.findall(file.read_bytes())
+        }
+        self._files = [file for file in files if file not in parts]
         self.names = dict(zip(self._files, names_apart(self._files), strict=True))
         self._answers = _Answers(self.answers) if self.answers else None
 
@@ -113,8 +123,23 @@ class LogFiles:
         if rows and form:
             yield from self._read(path, form, rows, self.names[path])
 
+    def _whole(self, path: Path, form: LogForm, record: Any) -> Any:
+        """A record with what follows in the files in which it continues, which are beside it."""
+        joined = {path}
+        while form.continued and (name := record.get("continued_trajectory_ref")):
+            part = path.parent / Path(name).name
+            rest = None
+            if part.is_file() and part not in joined:
+                rest = next((row for _, row in self._records(part)), None)
+            if form_of(rest) is not form:
+                raise ValueError(f"it continues in {name}, which is not beside it")
+            joined.add(part)
+            record = form.continued(record, rest)
+        return record
+
     def _read(self, path: Path, form: LogForm, record: Any, place: str) -> Iterator[LogEntry]:
         try:
+            record = self._whole(path, form, record)
             if not (conversations := list(form.read(record))):
                 raise ValueError("there is none in it")
             for number, conversation in enumerate(conversations):
@@ -157,7 +182,7 @@ class LogFiles:
 
     def _records(self, path: Path) -> Iterator[tuple[str, Any]]:
         """The records of a file, each with its place."""
-        name = self.names[path]
+        name = self.names.get(path, path.name)
         with open_input(path, PARQUET, ARCHIVE) as (file, kind):
             if kind == PARQUET:
                 held = (row for batch in pq.ParquetFile(file).iter_batches(64) for row in batch.to_pylist())

@@ -86,6 +86,48 @@ def test_a_compacted_context_begins_a_fresh_prompt(tmp_path):
     assert "built in 1902" in episode.turns[1].observation
 
 
+def test_a_compacted_log_of_inspect_is_read_from_what_its_model_read_and_wrote(tmp_path):
+    log = inspect()
+    (sample,) = log["samples"]
+    system, user, call, result, *_, answer = sample["messages"]
+    summary = {"role": "user", "id": "summary", "content": "attachment://s"}
+
+    def model(read, reply, span="agent"):
+        output = {"choices": [{"message": reply}]}
+        return {"event": "model", "span_id": span, "input": [], "input_refs": read, "output": output}
+
+    sample["events_data"] = {"messages": [system, user, call, result, summary], "calls": []}
+    sample["events"] = [
+        model([[0, 2]], call),
+        model([[0, 1]], {"role": "assistant", "content": "of a sub-agent"}, "other"),
+        {"event": "compaction", "span_id": "agent", "type": "summary"},
+        model([[0, 2], [4, 5]], answer),
+        model([[0, 1]], {"role": "assistant", "content": "of a scorer"}, "scorer"),
+    ]
+    sample |= {"messages": [system, summary, answer], "attachments": {"s": "Built in 1902."}}
+    (episode,) = memenvs.read_conversations(write(tmp_path, log))
+    assert [turn.before["context"] for turn in episode.turns] == ["append", "rewrite"]
+    assert [turn.action[-4:] for turn in episode.turns] == ["all>", "1904"]
+    assert FIRST not in episode.turns[1].observation
+    assert "Built in 1902." in episode.turns[1].observation
+
+
+def test_a_trajectory_that_continues_in_another_file_is_one_conversation(tmp_path):
+    first, last = atif(), atif()
+    first |= {"steps": first["steps"][:2], "continued_trajectory_ref": "log.cont-1.json"}
+    summary = {"step_id": 1, "source": "user", "message": "Built in 1902.", "is_copied_context": True}
+    last["steps"] = [summary, *last["steps"][2:]]
+    write(tmp_path, first, name="log.json")
+    with pytest.raises(ValueError, match=r"continues in log\.cont-1\.json"):
+        memenvs.read_conversations(tmp_path / "log.json")
+    write(tmp_path, last, name="log.cont-1.json")
+    for paths in (tmp_path / "log.json", tmp_path / "*.json"):
+        (episode,) = memenvs.read_conversations(paths)
+        assert [turn.before["context"] for turn in episode.turns] == ["append", "rewrite", "append"]
+        assert "Built in 1902." in episode.turns[1].observation
+        assert FIRST not in episode.turns[1].observation
+
+
 def test_a_branch_of_verifiers_reads_what_is_above_it_and_not_the_other_branch(tmp_path):
     def node(parent, role, content):
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from memenvs.logs.forms import atif, blocks, chat, episodes, inspect_log, responses, swe_agent, verifiers
+from memenvs.logs.forms import atif, chat, episodes, inspect_log, responses, swe_agent, verifiers
 from memenvs.logs.forms.form import LogForm, Record
 
 FORMS: tuple[LogForm, ...] = (
@@ -13,14 +13,13 @@ FORMS: tuple[LogForm, ...] = (
     verifiers.TRACES,
     atif.ATIF,
     inspect_log.LOG,
-    swe_agent.MINI,
+    chat.MINI,
     swe_agent.SWE_AGENT,
-    blocks.CLAUDE_CODE,
+    chat.CLAUDE_CODE,
     responses.CODEX,
     chat.SESSION,
     responses.NEMO_GYM,
     responses.RESPONSES,
-    blocks.MESSAGES,
     chat.CHAT,
 )
 """The first that fits a record is its form."""

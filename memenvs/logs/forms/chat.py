@@ -1,81 +1,76 @@
-"""OpenAI's chat messages, a conversation a line; also prompt and completion, and the hub's sessions."""
+"""Chat messages of OpenAI or Anthropic, a conversation a line; prompt and completion; sessions on disk."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memenvs.logs.conversation import LogConversation, Message
-from memenvs.logs.forms.form import LogForm, Record, call_of, credited_beside, text_of
-
-
-def message_of(message: Record, key: int | str | None) -> Message:
-    """A chat message; `key` names its turn if it is an assistant's that was written in this run."""
-    role = str(message["role"])
-    calls = message.get("tool_calls") or []
-    if isinstance(calls, str):  # as some data sets keep them
-        calls = json.loads(calls)
-    functions = [(_function(call), call.get("id")) for call in calls]
-    functions += [(call, None) for call in [message.get("function_call")] if call]
-    content = message.get("content")
-    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    thoughts = [message.get("reasoning_content") or message.get("reasoning")]
-    thoughts += [part.get("reasoning") for part in parts]  # of Inspect
-    return Message(
-        {"developer": "system", "function": "tool", "model": "assistant"}.get(role, role),
-        text_of(content) or str(message.get("refusal") or ""),
-        tuple(call_of(function["name"], function.get("arguments"), id_) for function, id_ in functions),
-        "\n".join(filter(None, map(text_of, thoughts))),
-        key if role == "assistant" else None,
-    )
-
-
-def _function(call: Record) -> Record:
-    """The name and the arguments of a call: inside `function`, or beside the name (verifiers, Inspect)."""
-    function = call.get("function") or call
-    return {**call, "name": function} if isinstance(function, str) else function
-
-
-def messages_of(messages: Sequence[Record]) -> list[Message]:
-    """Chat messages; every assistant's message is a turn, named by its number among all."""
-    return [message_of(message, number) for number, message in enumerate(messages)]
+from memenvs.logs.conversation import LogConversation
+from memenvs.logs.forms.form import LogForm, Record, credited_beside, messages_of, text_of
 
 
 def _read(record: Record) -> Iterator[LogConversation]:
-    if "completion" in record:
-        prompt = record.get("prompt")
-        given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
-        written = record["completion"]
-        if isinstance(written, str):
-            written = [{"role": "assistant", "content": written}]
-        messages = [message_of(message, None) for message in given] + messages_of(written)
-    else:
-        messages = messages_of(record["messages"])
-    if system := text_of(record.get("system")):  # of Anthropic's requests
-        messages.insert(0, Message("system", system))
-    yield LogConversation(messages, model=str(record.get("model") or ""))
+    asked, written = record.get("prompt") or [], record.get("completion", record.get("messages"))
+    if isinstance(asked, str):
+        asked = [{"role": "user", "content": asked}]
+    if isinstance(written, str):
+        written = [{"role": "assistant", "content": written}]
+    if "completion" not in record:
+        asked = [{"role": "system", "content": text}] if (text := text_of(record.get("system"))) else []
+    yield LogConversation(
+        [part for message in asked for part in messages_of(message)]
+        + [part for number, message in enumerate(written) for part in messages_of(message, number)],
+        model=str(record.get("model") or ""),
+    )
 
 
 def _credited(record: Record, turns: Sequence[list[dict[str, Any]]]) -> Record:
     """The record with `turn_rewards` and the credits of each turn under `memenvs`.
 
-    Trainers drop a column that they do not know. Inside a message only `weight` is allowed.
+    Trainers drop a column that they do not know. Inside a message OpenAI allows only `weight`.
     """
-    (of_turns,) = turns
     name = "completion" if "completion" in record else "messages"
-    weights = {turn["key"]: turn["weight"] for turn in of_turns if "weight" in turn}
-    if weights:
+    if weights := {turn["key"]: turn["weight"] for turn in turns[0] if "weight" in turn}:
         messages = enumerate(record[name])
         record = {**record, name: [{**m, "weight": weights[n]} if n in weights else m for n, m in messages]}
     return credited_beside(record, turns)
 
 
 def _read_session(rows: Sequence[Record]) -> Iterator[LogConversation]:
-    messages = [row["message"] for row in rows if row.get("type") == "message"]
+    messages = enumerate(row["message"] for row in rows if row.get("type") == "message")
     header = next((row for row in rows if row.get("type") == "session"), {})
-    yield LogConversation(messages_of(messages), model=str(header.get("harness") or ""))
+    yield LogConversation(
+        [part for number, message in messages for part in messages_of(message, number)],
+        model=str(header.get("harness") or ""),
+    )
+
+
+def _read_claude_code(rows: Sequence[Record]) -> Iterator[LogConversation]:
+    """A reply has a row for each of its blocks, so rows are joined by the message's id."""
+    messages: list[tuple[Record, str, bool]] = []
+    replies: dict[str, Record] = {}
+    for row in rows:
+        # Left out: sub-agents, summaries for the list of sessions, snapshots of files.
+        if (
+            row.get("type") not in ("user", "assistant")
+            or row.get("isSidechain")
+            or row.get("isApiErrorMessage")
+        ):
+            continue
+        content = row["message"].get("content") or ""
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        id_ = str(row["message"].get("id") or row.get("uuid"))
+        if row["type"] == "assistant" and id_ in replies:
+            replies[id_]["content"] += parts
+            continue
+        messages.append(({**row["message"], "content": [*parts]}, id_, bool(row.get("isCompactSummary"))))
+        if row["type"] == "assistant":
+            replies[id_] = messages[-1][0]
+    yield LogConversation(
+        [part for message, id_, fresh in messages for part in messages_of(message, id_, fresh=fresh)],
+        model=next((str(reply["model"]) for reply in replies.values() if reply.get("model")), ""),
+    )
 
 
 def _is_list(value: Any) -> bool:
@@ -83,7 +78,7 @@ def _is_list(value: Any) -> bool:
 
 
 CHAT = LogForm(
-    "OpenAI chat",
+    "chat messages",
     lambda record: (
         _is_list(record.get("messages"))
         or ("completion" in record and isinstance(record.get("prompt"), (str, list)))
@@ -91,16 +86,27 @@ CHAT = LogForm(
     _read,
     _credited,
 )
+MINI = LogForm(
+    "mini-swe-agent",
+    lambda record: str(record.get("trajectory_format", "")).startswith("mini-swe-agent"),
+    _read,
+)
 SESSION = LogForm(
     "session trace",
-    lambda record: (
-        (record.get("type") == "session" and "harness" in record)
-        or (
-            record.get("type") == "message"
-            and "uuid" not in record
-            and isinstance(record.get("message"), dict)
-        )
+    lambda row: (
+        (row.get("type") == "session" and "harness" in row)
+        or (row.get("type") == "message" and "uuid" not in row and isinstance(row.get("message"), dict))
     ),
     _read_session,
+    session=True,
+)
+CLAUDE_CODE = LogForm(
+    "Claude Code",
+    lambda row: (
+        "leafUuid" in row
+        or ("sessionId" in row and ("uuid" in row or "type" in row))
+        or row.get("type") == "file-history-snapshot"
+    ),
+    _read_claude_code,
     session=True,
 )

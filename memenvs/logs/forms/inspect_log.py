@@ -11,9 +11,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from memenvs.logs.conversation import LogConversation
-from memenvs.logs.forms.chat import message_of
-from memenvs.logs.forms.form import LogForm, Record, text_of
+from memenvs.logs.conversation import LogConversation, Message
+from memenvs.logs.forms.form import LogForm, Record, messages_of, text_of
 
 _ZSTANDARD = 93  # method of compression
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -60,22 +59,58 @@ def _score(sample: Record) -> float | None:
     return None
 
 
+def _attached(value: Any, attachments: Record) -> Any:
+    """A value with the texts that a sample keeps elsewhere in their places."""
+    if isinstance(value, dict):
+        return {name: _attached(part, attachments) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_attached(part, attachments) for part in value]
+    if isinstance(value, str) and value.startswith("attachment://"):
+        return attachments.get(value.removeprefix("attachment://"), value)
+    return value
+
+
+def _messages(sample: Record) -> Iterator[Message]:
+    """A sample's messages; where they were compacted, those that its model read and wrote, call by call.
+
+    The sample may keep only the last of these. A call reads a fresh prompt where that does not begin with all
+    that the call before read and wrote.
+    """
+    calls = [event for event in sample.get("events") or () if event["event"] == "model" and _reply(event)]
+    span = calls[0].get("span_id") if calls else None  # the agent's, without its sub-agents and scorers
+    compacted = [event for event in sample.get("events") or () if event["event"] == "compaction"]
+    if all(event.get("span_id") != span for event in compacted):
+        for number, message in enumerate(sample["messages"]):
+            yield from messages_of(message, str(message.get("id") or number))
+        return
+    pool = (sample.get("events_data") or {}).get("messages") or []
+    known: list[Any] = []
+    for number, event in enumerate(calls):
+        if event.get("span_id") != span:
+            continue
+        ranges = event.get("input_refs") or ()
+        read = [*event["input"], *(message for start, end in ranges for message in pool[start:end])]
+        ids = [message.get("id") for message in read]
+        fresh = ids[: len(known)] != known
+        for message in read if fresh else read[len(known) :]:
+            yield from messages_of(message, fresh=fresh)
+            fresh = False
+        reply = _reply(event)
+        yield from messages_of(reply, str(reply.get("id") or number))
+        known = [*ids, reply.get("id")]
+
+
+def _reply(event: Record) -> Any:
+    choices = (event.get("output") or {}).get("choices") or [{}]
+    return choices[0].get("message")
+
+
 def _read(record: Record) -> Iterator[LogConversation]:
     for sample in record["samples"]:
         asked, target = sample.get("input"), sample.get("target")
-        attachments = {
-            f"attachment://{name}": text for name, text in (sample.get("attachments") or {}).items()
-        }
         targets = target if isinstance(target, list) else [target]
-        messages = [
-            {**message, "content": attachments.get(message.get("content"), message.get("content"))}
-            if isinstance(message.get("content"), str)
-            else message
-            for message in sample["messages"]
-        ]
-        keys = [str(message.get("id") or number) for number, message in enumerate(messages)]
         yield LogConversation(
-            [message_of(message, key) for message, key in zip(messages, keys, strict=True)],
+            list(_messages(_attached(sample, sample.get("attachments") or {}))),
             group=f"{record['eval'].get('task', '')}/{sample['id']}",
             question=asked if isinstance(asked, str) else text_of((asked or [{}])[-1].get("content")),
             answers=tuple(str(text) for text in targets if text not in (None, "")),

@@ -2,74 +2,67 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from memenvs.logs.conversation import LogConversation, Message
-from memenvs.logs.forms.form import LogForm, Record, call_of, credited_beside, text_of
+from memenvs.logs.forms.form import LogForm, Record, credited_beside, messages_of, text_of
 
 
-def messages_of(items: Iterable[Record]) -> Iterator[Message]:
-    """The messages of items: all that a model wrote up to a result or a user's message is one turn."""
-    turn: Message | None = None
-    fresh = False
-    for number, item in enumerate(items):
-        kind = item.get("type") or "message"
-        if _is_written(kind, item):
-            turn = _with(turn or Message("assistant", "", key=number), kind, item)
-            continue
-        if kind not in ("message", "compacted") and not kind.endswith("_output"):
-            continue
-        if turn:
-            yield turn
-            turn = None
-        if kind == "compacted":
-            fresh = True
-            if text := text_of(item.get("message")):
-                yield Message("user", text, fresh=True)
-                fresh = False
-        elif kind == "message":
-            yield Message(
-                "system" if item["role"] == "developer" else str(item["role"]),
-                text_of(item["content"]),
-                fresh=fresh,
-            )
-            fresh = False
-        else:
-            output = item.get("output")
-            yield Message("tool", text_of(output.get("content") if isinstance(output, dict) else output))
-    if turn:
-        yield turn
+def _kind(item: Record) -> str:
+    """What an item is: written by the model, message, result or compacted; empty for what is left out."""
+    kind = str(item.get("type") or "message")
+    if kind == "reasoning" or kind.endswith("_call") or (kind == "message" and item["role"] == "assistant"):
+        return "written"
+    return "result" if kind.endswith("_output") else kind if kind in ("message", "compacted") else ""
 
 
-def _is_written(kind: str, item: Record) -> bool:
-    return (
-        kind == "reasoning" or kind.endswith("_call") or (kind == "message" and item["role"] == "assistant")
-    )
-
-
-def _with(turn: Message, kind: str, item: Record) -> Message:
-    """A turn with one more item that the model wrote."""
-    if kind == "reasoning":
-        thought = text_of(item.get("summary")) or text_of(item.get("content"))
-        return turn._replace(thought="\n".join(filter(None, (turn.thought, thought))))
+def _parts(item: Record) -> list[Record]:
+    """An item that the model wrote, as parts of a chat message."""
+    kind = item.get("type") or "message"
     if kind == "message":
-        return turn._replace(text="\n".join(filter(None, (turn.text, text_of(item["content"])))))
+        content = item["content"]
+        return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if kind == "reasoning":
+        return [
+            {"type": "thinking", "thinking": text_of(item.get("summary")) or text_of(item.get("content"))}
+        ]
     arguments = item.get("arguments", item.get("input", item.get("action")))
-    return turn._replace(
-        calls=(*turn.calls, call_of(item.get("name") or kind, arguments, item.get("call_id")))
-    )
+    name, id_ = item.get("name") or kind, item.get("call_id")
+    return [{"type": "tool_use", "name": name, "input": arguments, "id": id_}]
 
 
-def _items(value: Any) -> list[Record]:
-    return [{"role": "user", "content": value}] if isinstance(value, str) else list(value or ())
+def _messages(items: Iterable[Record]) -> Iterator[Message]:
+    """The messages of items: all that a model wrote up to a result or a user's message is one turn."""
+    fresh = False
+    known = [(number, kind, item) for number, item in enumerate(items) if (kind := _kind(item))]
+    for kind, run in itertools.groupby(known, key=lambda row: row[1]):
+        rows = [(number, item) for number, _, item in run]
+        if kind == "written":
+            parts = [part for _, item in rows for part in _parts(item)]
+            yield from messages_of({"role": "assistant", "content": parts}, rows[0][0])
+            continue
+        for _, item in rows:
+            if kind == "result":
+                output = item.get("output")
+                yield Message("tool", text_of(output.get("content") if isinstance(output, dict) else output))
+            elif kind == "message":
+                yield from messages_of(item, fresh=fresh)
+                fresh = False
+            elif text := text_of(item.get("message")):
+                yield Message("user", text, fresh=True)
+            else:
+                fresh = True  # the next message replaces what was read before
 
 
-def _conversation(asked: Record, output: Any, model: Any = "") -> LogConversation:
+def _conversation(asked: Record, output: Any, model: Any, group: str = "") -> LogConversation:
+    given = asked.get("input") or []
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     system = text_of(asked.get("instructions"))
     opening = [Message("system", system)] if system else []
-    items = [*_items(asked.get("input")), *(output or ())]
-    return LogConversation([*opening, *messages_of(items)], model=str(model or ""))
+    messages = [*opening, *_messages([*items, *(output or ())])]
+    return LogConversation(messages, group, model=str(model or ""))
 
 
 def _read(record: Record) -> Iterator[LogConversation]:
@@ -77,26 +70,22 @@ def _read(record: Record) -> Iterator[LogConversation]:
 
 
 def _read_rollout(record: Record) -> Iterator[LogConversation]:
-    response = record["response"]
-    conversation = _conversation(record["responses_create_params"], response["output"], response.get("model"))
-    if "_ng_task_index" in record:
-        conversation.group = str(record["_ng_task_index"])
-    yield conversation
+    response, group = record["response"], str(record.get("_ng_task_index", ""))
+    yield _conversation(record["responses_create_params"], response["output"], response.get("model"), group)
 
 
 def _read_session(rows: Sequence[Record]) -> Iterator[LogConversation]:
-    items, model = list[Record](), ""
-    for row in rows:
-        payload = row.get("payload") or {}
-        if row.get("type") == "session_meta" and payload.get("instructions"):
-            items.append({"role": "system", "content": payload["instructions"]})
-        elif row.get("type") == "turn_context":
-            model = str(payload.get("model") or model)
-        elif row.get("type") == "response_item":
-            items.append(payload)
-        elif row.get("type") == "compacted":
-            items.append({**payload, "type": "compacted"})
-    yield LogConversation(list(messages_of(items)), model=model)
+    payloads = [(row.get("type"), row.get("payload") or {}) for row in rows]
+    asked = {
+        "instructions": next((p.get("instructions") for kind, p in payloads if kind == "session_meta"), None)
+    }
+    models = [payload.get("model") for kind, payload in payloads if kind == "turn_context"]
+    items = [
+        {**payload, "type": "compacted"} if kind == "compacted" else payload
+        for kind, payload in payloads
+        if kind in ("response_item", "compacted")
+    ]
+    yield _conversation(asked, items, next(filter(None, reversed(models)), ""))
 
 
 RESPONSES = LogForm(

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memenvs.logs.conversation import LogConversation, Message
-from memenvs.logs.forms.chat import message_of
-from memenvs.logs.forms.form import LogForm, Record
+from memenvs.logs.forms.form import LogForm, Record, messages_of
 
 
 def _messages(nodes: Sequence[Record]) -> Iterator[Message]:
@@ -21,10 +20,9 @@ def _messages(nodes: Sequence[Record]) -> Iterator[Message]:
             path.append(parent)
             parent = nodes[parent]["parent"]
         for above in reversed(path):
-            yield message_of(nodes[above]["message"], None)._replace(fresh=fresh)
+            yield from messages_of(nodes[above]["message"], fresh=fresh)
             fresh = False
-        key = number if node["sampled"] else None
-        yield message_of(node["message"], key)._replace(fresh=fresh)
+        yield from messages_of(node["message"], number if node["sampled"] else None, fresh=fresh)
         last = number
 
 

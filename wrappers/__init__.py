@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from memenvs.wrappers.stepsearch import StepSearch
     from memenvs.wrappers.tamtrl import TAMTRL
     from memenvs.wrappers.tool_rewards import ToolRewards
+    from memenvs.wrappers.trace import TRACE
     from memenvs.wrappers.wrapper import RewardWrapper
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "OTC",
     "PRM",
     "TAMTRL",
+    "TRACE",
     "ChooseReply",
     "CompactContext",
     "Continuations",

@@ -19,9 +19,33 @@ from memenvs.wrappers.method import RewardMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 
+class GainMethod(RewardMethod):
+    """Asks for the answer's log-probabilities after each turn but the last, and before it.
+
+    Attributes:
+        target: the answer that is scored, a dataclass's field of a subclass.
+    """
+
+    target: Target
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("privileged/prompt_with_history", "privileged/question", f"privileged/{TARGETS[self.target]}")
+
+    def requests(self, turn: Turn) -> list[ScoreRequest]:
+        """The answer after the turn and before it; nothing at the last turn, or if the question changes."""
+        if turn.over or turn.before["privileged"]["question"] != turn.info["privileged"]["question"]:
+            return []
+        answer = turn.info["privileged"][TARGETS[self.target]]
+        return [
+            ScoreRequest(info["privileged"]["prompt_with_history"], answer)
+            for info in (turn.info, turn.before)
+        ]
+
+
 @checked
 @dataclass
-class IGPO(RewardMethod):
+class IGPO(GainMethod):
     """Reward each turn's gain of information about the answer (IGPO).
 
         r_t = p(a given q, o_<=t) - p(a given q, o_<=t-1)      t < T,   p = exp(mean log p)
@@ -55,20 +79,6 @@ class IGPO(RewardMethod):
     name = "igpo"
     uses = ()
     adds_advantages = False
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return ("privileged/prompt_with_history", "privileged/question", f"privileged/{TARGETS[self.target]}")
-
-    def requests(self, turn: Turn) -> list[ScoreRequest]:
-        """The answer after the turn and before it; nothing at the last turn, or if the question changes."""
-        if turn.over or turn.before["privileged"]["question"] != turn.info["privileged"]["question"]:
-            return []
-        answer = turn.info["privileged"][TARGETS[self.target]]
-        return [
-            ScoreRequest(info["privileged"]["prompt_with_history"], answer)
-            for info in (turn.info, turn.before)
-        ]
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """r_t; 0.0 where nothing is asked, NaN where the target is empty."""

@@ -11,6 +11,7 @@ METHODS = {
     "ToolRewards": "memenvs.wrappers.tool_rewards:ToolRewards",
     "GiGPO": "memenvs.wrappers.gigpo:GiGPO",
     "IGPO": "memenvs.wrappers.igpo:IGPO",
+    "TRACE": "memenvs.wrappers.trace:TRACE",
     "ReMemR1": "memenvs.wrappers.rememr1:ReMemR1",
     "StepSearch": "memenvs.wrappers.stepsearch:StepSearch",
     "RepeatedCalls": "memenvs.wrappers.repeated_calls:RepeatedCalls",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from memenvs.core.data import Count
 from memenvs.core.terminal import RED, RESET, Page, show
 from memenvs.logs.credit import Ranking, check, contents, credited, runnable
 from memenvs.logs.files import LogFiles
-from memenvs.logs.write import CreditFolder
+from memenvs.logs.write import written
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.registry import make_methods, plain_method, read_methods
 
@@ -88,11 +87,11 @@ def credit(
             f"- {name} {why}\n" for name, why in others.items()
         )
     ranking = Ranking(chosen, str(without_secrets(scorer)), top, texts=show_text)
-    with CreditFolder(out, source, log_contents, chosen, scorer, weight) if out else nullcontext() as folder:
-        for conversation, episode in credited(source, log_contents, chosen, scorer, compare):
-            ranking.add(conversation, episode)
-            if folder:
-                folder.keep(conversation, episode)
+    pairs = credited(source, log_contents, chosen, scorer, compare)
+    if out:
+        pairs = written(pairs, out, source, log_contents, chosen, scorer, weight)
+    for conversation, episode in pairs:
+        ranking.add(conversation, episode)
     if ranking.failed:
         failed = f"{RED}{len(ranking.failed)} conversations failed{RESET}"
         show(f"memenvs credit: {failed}, such as {ranking.failed[0]}\n", sys.stderr)

@@ -38,7 +38,17 @@ from memenvs.credit.tokens import (
     turn_gae,
     whiten,
 )
-from memenvs.credit.turns import Ended, combine_turns, gigpo, igpo, mt_grpo, mt_rloo, rememr1
+from memenvs.credit.turns import (
+    Ended,
+    combine_turns,
+    gigpo,
+    igpo,
+    mean_ahead,
+    mt_grpo,
+    mt_rloo,
+    rememr1,
+    trace,
+)
 
 __all__ = [
     "ATOL",
@@ -60,6 +70,7 @@ __all__ = [
     "infomem_bonus",
     "masked_mean",
     "masked_var",
+    "mean_ahead",
     "mempo",
     "mt_grpo",
     "mt_rloo",
@@ -74,6 +85,7 @@ __all__ = [
     "tamtrl",
     "tamtrl_rewards",
     "tool_efficiency",
+    "trace",
     "turn_gae",
     "whiten",
     "without_rounding",

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from memenvs.core.data import NonNegative, Share, checked
+from memenvs.core.data import Count, NonNegative, Share, checked
 from memenvs.credit.groups import Array, Scale, grpo, rloo
 
 Advantage = Callable[[Array, Sequence[Hashable] | None], Array]
@@ -130,6 +130,59 @@ def igpo(
     return [
         _discounted(row[None], gamma)[0][: len(gained)] for row, gained in zip(normal, turns, strict=True)
     ]
+
+
+@checked
+def trace(
+    gains: Sequence[ArrayLike],
+    outcomes: ArrayLike,
+    *,
+    horizon: Count = 3,
+    gamma: NonNegative = 0.8,
+    weight: float = 0.2,
+    terminal: float = 2.0,
+    groups: Sequence[Hashable] | None = None,
+    eps: float = 1e-6,
+) -> list[Array]:
+    """Turn advantages, for each rollout (K_i,): TRACE.
+
+        A_{i,k} = A_i + weight (D_{i,k} + F_{i,k})      k < K_i - 1
+        A_{i,k} = A_i                                   k = K_i - 1
+        F_{i,k} = terminal gamma^(K_i - 1 - k) A_i
+
+    A_i is GRPO's advantage of the outcomes with the standard deviation of the population, D `mean_ahead`;
+    k counts from 0, and F is 0 where the turns averaged in D end before the last gain. `gains` (K_i,), whose
+    last entry is not read, are differences of V; `outcomes` r (G,), `groups` and `eps` are those of `grpo`.
+
+    Source: TRACE (arXiv 2607.13988, algorithm 1), which we read in two independent implementations.
+
+    >>> [turns.round(2).tolist() for turns in trace([[1, 0], [0, 0]], [1, 0], eps=0)]
+    [[1.52, 1.0], [-1.32, -1.0]]
+    """
+    turns, results, names = _to_arrays(gains, outcomes, groups)
+    advantages = []
+    for row, advantage in zip(turns, grpo(results, names, eps=eps, ddof=0), strict=True):
+        left = np.arange(len(row) - 1, 0, -1)  # gains from each turn on
+        fill = np.where(left <= horizon, terminal * gamma**left * advantage, 0.0)
+        dense = weight * (mean_ahead(row[:-1], horizon=horizon, gamma=gamma) + fill)
+        advantages.append(advantage + np.append(dense, [0.0] * min(1, len(row))))
+    return advantages
+
+
+def mean_ahead(gains: ArrayLike, *, horizon: int = 3, gamma: float = 0.8) -> Array:
+    """(K,) the discounted mean of each turn's gain and those after it, `horizon` in all (TRACE).
+
+        D_k = sum_j gamma^j g_{k+j} / sum_j gamma^j,      0 <= j < horizon, k + j < K
+
+    A gain of NaN counts 0.
+
+    >>> mean_ahead([1.0, 0.0, 3.0], horizon=2, gamma=0.5).tolist()
+    [0.6666666666666666, 1.0, 3.0]
+    """
+    values = np.nan_to_num(np.asarray(gains, np.float64))
+    discounts = gamma ** np.arange(horizon)
+    windows = [values[k : k + horizon] for k in range(len(values))]
+    return np.array([np.average(window, weights=discounts[: len(window)]) for window in windows])
 
 
 @checked

@@ -47,7 +47,6 @@ class Call(NamedTuple):
 
     name: str
     arguments: str
-    id: str = ""
 
 
 class Message(NamedTuple):
@@ -78,6 +77,18 @@ class Message(NamedTuple):
             for call in self.calls
         ]
         return "\n".join(part for part in (self.text, *calls) if part)
+
+    @property
+    def reply(self) -> str:
+        """What the model wrote: its thought, and the content."""
+        return (f"<think>\n{self.thought}\n</think>\n" if self.thought else "") + self.content
+
+    @property
+    def memory(self) -> tuple[str, int] | None:
+        """The text in `<mem>…</mem>` of a turn, and where it begins in its reply; None without one."""
+        if self.key is None or (pair := first_pair(self.content, "mem")) is None:
+            return None
+        return pair.text, len(self.reply) - len(self.content) + pair.start + len("<mem>")
 
 
 @dataclass
@@ -136,7 +147,7 @@ class LogConversation:
             "an answer": bool(self.answers),
             "evidence": bool(self.evidence),
             "a reward": self.reward is not None,
-            "a memory in <mem>": any(memory_of(message) for message in self.messages),
+            "a memory in <mem>": any(message.memory for message in self.messages),
             "a call of a tool": any(message.calls for message in self.messages),
         }
         return {entry for entry, what in MAY_LACK.items() if not has[what]}
@@ -153,19 +164,11 @@ class LogConversation:
             member: which conversation about it this is, from 0.
             render: writes prompts; that of a scorer by a model applies its chat template.
         """
-        infos = [self._info(count, render) for count in range(len(self.turns) + 1)]
-        turns = []
-        for count, place in enumerate(self.turns):
-            message = self.messages[place]
-            thought = f"<think>\n{message.thought}\n</think>\n" if message.thought else ""
-            last = count == len(self.turns) - 1
-            end: Any = ("truncated" if self.truncated else "terminated") if last else ""
-            observation = None
-            if infos[count]["context"] == "rewrite" or count == 0:
-                observation = _shown(self.messages[self._starts[place] : place])
-            turns.append(
-                Turn(observation, infos[count], Reply(thought + message.content), infos[count + 1], end)
-            )
+        end: Any = "truncated" if self.truncated else "terminated"
+        observations, infos = zip(*self._observed(render), strict=True)
+        replies = [Reply(self.messages[place].reply) for place in self.turns]
+        ends = [*("" for _ in self.turns[1:]), end]
+        turns = [Turn(*parts) for parts in zip(observations, infos, replies, infos[1:], ends, strict=False)]
         return Episode(
             env="log",
             task=self.task,
@@ -173,77 +176,65 @@ class LogConversation:
             group=group,
             member=member,
             turns=turns,
-            end="truncated" if self.truncated else "terminated",
+            end=end,
             metrics=dict(infos[-1]["metrics"]),
         )
 
-    @functools.cached_property
-    def _starts(self) -> list[int]:
-        """By number of a message that of the first one that the model could still read then."""
-        numbers = (n if message.fresh else 0 for n, message in enumerate(self.messages))
-        return list(itertools.accumulate(numbers, max))
+    def _observed(self, render: Render) -> Iterator[tuple[str | None, Info]]:
+        """The observation and the info before each turn and after the last; None where the context grows."""
+        start = 0  # the first message that the model can still read
+        memory, earlier = "", set[Call]()
+        for count, place in enumerate([*self.turns, len(self.messages)]):
+            ended = count == len(self.turns)
+            before = self.turns[count - 1] if count else -1
+            last = self.messages[before] if count else Message("assistant", "")
+            since = self.messages[before + 1 : place]
+            fresh = any(message.fresh for message in since)
+            start = max([start, *(n for n in range(max(0, before), place) if self.messages[n].fresh)])
+            memory = last.memory[0] if last.memory else memory
+            repeated = sum(call in earlier for call in last.calls) / max(1, len(last.calls))
+            earlier.update(last.calls)
+            rewards = {} if self.reward is None else {"outcome": self.reward if ended else 0.0}
+            paid = rewards.get("outcome", math.nan)
+            # The last reply may hold the answer, so it is in no prompt.
+            history = slice(start, self.turns[-1] if ended else place)
+            yield (
+                _shown(self.messages[start:place]) if fresh or not count else None,
+                {
+                    "task": self.task,
+                    "turn": count,
+                    "context": "rewrite" if fresh else "append",
+                    "feedback": f"\n\n{_shown(since)}\n\n" if count and since and not fresh else "",
+                    "rewards": rewards,
+                    "turn_rewards": [*([0.0] * (count - 1)), paid][:count],
+                    "metrics": {"success": float((self.reward or 0) >= 1)} if rewards and ended else {},
+                    "events": LazyFields(functools.partial(self._events, len(last.calls), repeated, since)),
+                    "privileged": LazyFields(
+                        functools.partial(self._privileged, last, since, history, memory, render)
+                    ),
+                },
+            )
 
-    def _info(self, count: int, render: Render) -> Info:
-        """The info after `count` turns."""
-        ended = count == len(self.turns)
-        place = len(self.messages) if ended else self.turns[count]
-        before = self.turns[count - 1] if count else -1
-        since = self.messages[before + 1 : place]
-        fresh = any(message.fresh for message in since)
-        rewards = {} if self.reward is None else {"outcome": self.reward if ended else 0.0}
-        paid = rewards.get("outcome", math.nan)
-        return {
-            "task": self.task,
-            "turn": count,
-            "context": "rewrite" if fresh else "append",
-            "feedback": f"\n\n{_shown(since)}\n\n" if count and since and not fresh else "",
-            "rewards": rewards,
-            "turn_rewards": [paid if number == count - 1 else 0.0 for number in range(count)],
-            "metrics": {"success": float((self.reward or 0) >= 1)} if rewards and ended else {},
-            "events": LazyFields(functools.partial(self._events, before, since)),
-            "privileged": LazyFields(functools.partial(self._privileged, count, place, since, render)),
-        }
-
-    def _events(self, before: int, since: Sequence[Message]) -> dict[str, float]:
-        """What happened in the turn whose message has the number `before`."""
-        calls = self.messages[before].calls if before >= 0 else ()
+    def _events(self, called: int, repeated: float, since: Sequence[Message]) -> dict[str, float]:
+        """What happened in a turn, whose results are among the messages since."""
         results = _results(since)
         holds = bool(results and self.answers) and holds_answer(results, [self.answers])[0]
-        return {
-            "called": float(len(calls)),
-            "repeated": self._repeated[before] if calls else 0.0,
-            "retrieved": float(holds),
-        }
-
-    @functools.cached_property
-    def _repeated(self) -> list[float]:
-        """The share of each message's calls that an earlier message made."""
-        earlier, shares = set[tuple[str, str]](), list[float]()
-        for message in self.messages:
-            calls = [call[:2] for call in message.calls]
-            shares.append(sum(call in earlier for call in calls) / max(1, len(calls)))
-            earlier.update(calls)
-        return shares
-
-    @functools.cached_property
-    def _memories(self) -> list[str]:
-        """By number of a message the memory that was written last, up to it; empty without one."""
-        written = (memory[0] if (memory := memory_of(message)) else None for message in self.messages)
-        return list(itertools.accumulate(written, lambda old, new: old if new is None else new, initial=""))
+        return {"called": float(called), "repeated": repeated, "retrieved": float(holds)}
 
     def _privileged(
-        self, count: int, place: int, since: Sequence[Message], render: Render
+        self,
+        last: Message,
+        since: Sequence[Message],
+        history: slice,
+        memory: str,
+        render: Render,
     ) -> Mapping[str, Any]:
-        """What reward methods read after `count` turns, before the message of the number `place`."""
-        ended = count == len(self.turns)
-        last = self.messages[self.turns[count - 1]] if count else Message("assistant", "")
-        memory = self._memories[place]
-        # The last reply may hold the answer, so it is in no prompt.
-        start, end = self._starts[place - 1], self.turns[-1] if ended else place
+        """What reward methods read after the last reply and the messages since."""
         ask = ("user", ASK.fill(question=self.question))
+        span = last.memory and [last.memory[1], last.memory[1] + len(last.memory[0])]
 
         def with_history() -> str:
-            return render([*((message.role, message.content) for message in self.messages[start:end]), ask])
+            return render([*((message.role, message.content) for message in self.messages[history]), ask])
 
         def with_memory() -> str:
             return render([("user", f"<memory>\n{memory}\n</memory>"), ask]) if memory else with_history()
@@ -256,22 +247,12 @@ class LogConversation:
             "evidence": list(self.evidence),
             "passages": lambda: [passage for result in _results(since) for passage in passages_of(result)],
             "memory": memory,
-            "memory_span": (span := memory_of(last)) and list(span[1]),
-            "reply": last.content if ended else "",
+            "memory_span": span,
+            "reply": last.content if last is self.messages[self.turns[-1]] else "",
             "prompt_with_history": with_history,
             "prompt_with_memory": with_memory,
             "prompt_without_memory": lambda: render([ask]),
         }
-
-
-def memory_of(message: Message) -> tuple[str, tuple[int, int]] | None:
-    """The memory that a turn wrote in `<mem>…</mem>`, and where in its reply; None without one."""
-    if message.key is None or (pair := first_pair(message.content, "mem")) is None:
-        return None
-    start = pair.start + len("<mem>")
-    if message.thought:
-        start += len(f"<think>\n{message.thought}\n</think>\n")
-    return pair.text, (start, start + len(pair.text))
 
 
 def passages_of(result: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -221,11 +220,6 @@ def credits_of(turn: Turn) -> dict[str, float]:
     return {name: math.fsum(values) for name, values in measured.items() if values}
 
 
-def numbers_of(turn: Turn) -> dict[str, float]:
-    """What each method gave to a turn, and its advantage if there is one."""
-    return credits_of(turn) | {name: value for name, value in turn.signals.items() if name == ADVANTAGE}
-
-
 class Ranking:
     """Which turns of a log earned and lost most, method by method.
 
@@ -240,7 +234,8 @@ class Ranking:
         self.failed: list[str] = []
         self._scorers = {method.name: scorer if method.asks else "" for method in methods}
         self._numbers = defaultdict[str, RunningStatistics](RunningStatistics)
-        self._ends = defaultdict[str, list[list[_Ranked]]](lambda: [[], []])  # the best and the worst turns
+        # By method the turns at either end, the worst first: credit, minus its number, cells, text.
+        self._turns = defaultdict[str, list[tuple[float, int, list[str], str]]](list)
         self._keep, self._texts = keep, texts
 
     def add(self, conversation: LogConversation, episode: Episode) -> None:
@@ -251,17 +246,14 @@ class Ranking:
         for number, (place, turn) in enumerate(zip(conversation.turns, episode.turns, strict=True), 1):
             called = ", ".join(call.name for call in conversation.messages[place].calls) or "replied"
             cells = [f"{number} of {len(episode.turns)}", called, conversation.place]
-            for name, value in numbers_of(turn).items():
+            advantage = {name: value for name, value in turn.signals.items() if name == ADVANTAGE}
+            for name, value in (credits_of(turn) | advantage).items():
                 self._numbers[name].add([value])
-                ends = self._ends[name]
-                for end, sign in enumerate((-1, 1)):
-                    ranked = (
-                        sign * value,
-                        self._numbers[name].count,
-                        cells,
-                        turn.action if self._texts else "",
-                    )
-                    ends[end] = heapq.nsmallest(self._keep, [*ends[end], ranked])
+                text = turn.action if self._texts else ""
+                self._turns[name].append((value, -self._numbers[name].count, cells, text))
+        for ranked in self._turns.values():
+            ranked.sort()
+            del ranked[self._keep : -self._keep]
 
     def __str__(self) -> str:
         """Markdown: a table of the methods, then for each the turns that earned and lost most."""
@@ -271,7 +263,7 @@ class Ranking:
             for name, numbers in self._numbers.items()
         ]
         lines = markdown_table(["method", "scorer", "turns", "mean", "lowest", "highest"], rows)
-        for name in self._ends:
+        for name in self._turns:
             if ranked := self._ranked(name):
                 by = f"{name}, scorer {scorer}" if (scorer := self._scorers.get(name)) else name
                 lines += ["", f"Turns that earned and lost most ({by}):", ""]
@@ -297,13 +289,10 @@ class Ranking:
 
     def _ranked(self, name: str) -> list[tuple[float, list[str], str]]:
         """Credit, cells and text of the turns that a method paid most, and of those that it charged most."""
-        best, worst = self._ends[name]
-        ranked = [(-value, cells, text) for value, _, cells, text in best if value < 0]
-        return ranked + [(value, cells, text) for value, _, cells, text in reversed(worst) if value < 0]
-
-
-_Ranked = tuple[float, int, list[str], str]
-"""Minus or plus the credit of a turn, its number, the cells of its row, and its text."""
+        turns = self._turns[name]
+        best = [turn for turn in turns[: -self._keep - 1 : -1] if turn[0] > 0]
+        worst = [turn for turn in turns[self._keep - 1 :: -1] if turn[0] < 0]
+        return [(value, cells, text) for value, _, cells, text in best + worst]
 
 
 def excerpt(text: str, limit: int = 300) -> str:

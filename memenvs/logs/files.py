@@ -128,7 +128,7 @@ class LogFiles:
         joined = {path}
         while form.continued and (name := record.get("continued_trajectory_ref")):
             part = path.parent / Path(name).name
-            rest = None
+            rest: Any = None
             if part.is_file() and part not in joined:
                 rest = next((row for _, row in self._records(part)), None)
             if form_of(rest) is not form:

@@ -71,8 +71,9 @@ def test_methods_without_what_they_need_do_not_run(tmp_path):
 
     assert names(write(tmp_path, {"messages": FOUND})) == {"stepsearch", "repeated_calls"}
     one = write(tmp_path, {"messages": FOUND, "answer": "Norrvik"})
-    assert names(one) == {"stepsearch", "repeated_calls", "igpo", "infomem"}
-    assert names(labelled(tmp_path)) == {"stepsearch", "repeated_calls", "igpo", "infomem", "gigpo", "otc"}
+    answered = {"stepsearch", "repeated_calls", "igpo", "trace", "infomem"}
+    assert names(one) == answered
+    assert names(labelled(tmp_path)) == answered | {"gigpo", "otc"}
 
 
 def test_answers_come_from_a_file_of_questions_also_where_a_prompt_holds_the_question(tmp_path):

@@ -14,12 +14,12 @@ import memenvs
 from memenvs.baselines.advantages import group_advantages
 from memenvs.build.multi import MultiOptions, multi
 from memenvs.build.write import write_task_set
-from memenvs.credit import igpo, rememr1
+from memenvs.credit import igpo, rememr1, trace
 from memenvs.models import Reply, ScriptedPolicy
 from memenvs.tasks.taskset import Card
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing import play
-from memenvs.wrappers import IGPO, ReMemR1, RewardWrapper, Turn
+from memenvs.wrappers import IGPO, TRACE, ReMemR1, RewardWrapper, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.rememr1 import recall
 from memenvs.wrappers.scorers import ScoreRequest
@@ -123,6 +123,32 @@ class TestIGPO:
 
     def test_an_empty_target_is_not_measured(self):
         assert math.isnan(IGPO().signal(turn({}, AFTER), [np.zeros(0), np.zeros(0)]))
+
+
+class TestTRACE:
+    def test_the_gain_is_the_log_ratio_of_what_is_missing(self):
+        scores = [np.array([HALF, math.log(0.125)]), np.array([math.log(0.125)] * 2)]
+        gain = math.log((0.1 + math.log(8)) / (0.1 + math.log(4)))
+        assert TRACE().signal(turn({}, AFTER), scores) == pytest.approx(gain)
+
+    @pytest.mark.parametrize("horizon", [1, 2, 3, 9])
+    def test_the_advantage_is_that_of_algorithm_1(self, horizon):
+        def discounted(values):
+            return sum(0.8**j * value for j, value in enumerate(values))
+
+        mean = sum(OUTCOMES) / len(OUTCOMES)
+        spread = math.sqrt(sum((outcome - mean) ** 2 for outcome in OUTCOMES) / len(OUTCOMES))
+        for row, outcome, found in zip(
+            GAINS, OUTCOMES, trace(GAINS, OUTCOMES, horizon=horizon, eps=0), strict=True
+        ):
+            advantage, gains = (outcome - mean) / spread, row[:-1]
+            for k in range(len(gains)):
+                window = gains[k : k + horizon]
+                reward = discounted(window) / discounted([1] * len(window))
+                if k + len(window) == len(gains):
+                    reward += 2 * 0.8 ** (len(gains) - k) * advantage
+                assert found[k] == pytest.approx(advantage + 0.2 * reward)
+            assert found[-1] == pytest.approx(advantage)
 
 
 class TestReMemR1:
@@ -261,6 +287,7 @@ def collected(method):
     ("method", "scale", "advantage"),
     [
         (IGPO(gamma=0.5), "std", partial(igpo, gamma=0.5)),
+        (TRACE(horizon=1), "std", partial(trace, horizon=1)),
         (ReMemR1(alpha=0.5), "none", partial(rememr1, alpha=0.5, scale="none")),
     ],
 )

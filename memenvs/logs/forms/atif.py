@@ -23,11 +23,7 @@ def _messages(steps: Sequence[Record]) -> Iterator[Message]:
             "content": step.get("message"),
             "reasoning_content": step.get("reasoning_content"),
             "tool_calls": [
-                {
-                    "name": call["function_name"],
-                    "arguments": call.get("arguments"),
-                    "id": call.get("tool_call_id"),
-                }
+                {"name": call["function_name"], "arguments": call.get("arguments")}
                 for call in step.get("tool_calls") or ()
             ],
         }

@@ -11,7 +11,8 @@ from memenvs.logs.forms.form import LogForm, Record, credited_beside, messages_o
 
 
 def _read(record: Record) -> Iterator[LogConversation]:
-    asked, written = record.get("prompt") or [], record.get("completion", record.get("messages"))
+    asked: Any = record.get("prompt") or []
+    written: Any = record.get("completion", record.get("messages"))
     if isinstance(asked, str):
         asked = [{"role": "user", "content": asked}]
     if isinstance(written, str):

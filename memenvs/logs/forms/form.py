@@ -64,16 +64,14 @@ def messages_of(message: Record, key: int | str | None = None, *, fresh: bool = 
 def call_of(call: Record) -> Call:
     """A call, whose name and arguments are in its `function` or beside it; JSON is written one way."""
     function = call["function"] if isinstance(call.get("function"), dict) else call
-    name = function.get("name") or call.get("function")
+    name = str(function.get("name") or call.get("function"))
     arguments = function.get("arguments", function.get("input"))
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except ValueError:
-            return Call(str(name), arguments, str(call.get("id") or ""))
-    return Call(
-        str(name), json.dumps(arguments, ensure_ascii=False, sort_keys=True), str(call.get("id") or "")
-    )
+            return Call(name, arguments)
+    return Call(name, json.dumps(arguments, ensure_ascii=False, sort_keys=True))
 
 
 def text_of(content: Any) -> str:

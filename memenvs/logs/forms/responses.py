@@ -29,8 +29,7 @@ def _parts(item: Record) -> list[Record]:
             {"type": "thinking", "thinking": text_of(item.get("summary")) or text_of(item.get("content"))}
         ]
     arguments = item.get("arguments", item.get("input", item.get("action")))
-    name, id_ = item.get("name") or kind, item.get("call_id")
-    return [{"type": "tool_use", "name": name, "input": arguments, "id": id_}]
+    return [{"type": "tool_use", "name": item.get("name") or kind, "input": arguments}]
 
 
 def _messages(items: Iterable[Record]) -> Iterator[Message]:

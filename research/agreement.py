@@ -23,9 +23,20 @@ import numpy as np
 from memenvs.evaluation.plots import COLOURS, new_figure, plain_axis
 from memenvs.evaluation.summary import Interval, markdown_table
 from memenvs.logs.conversation import LogConversation
-from memenvs.logs.files import LogFiles, Numbering
-from memenvs.wrappers import IGPO, OTC, GiGPO, InfoMem, RepeatedCalls, RewardMethod, StepSearch, assign_credit
+from memenvs.logs.files import LogFiles, episodes_of
+from memenvs.wrappers import (
+    IGPO,
+    OTC,
+    TRACE,
+    GiGPO,
+    InfoMem,
+    RepeatedCalls,
+    RewardMethod,
+    StepSearch,
+    assign_credit,
+)
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
+from memenvs.wrappers.credit import ScoreCache
 from memenvs.wrappers.registry import make_scorer
 
 RUNS, JUDGES = "hotpotqa_30.jsonl", "judges_30.json"
@@ -44,6 +55,7 @@ WITHOUT_MODEL: dict[str, RewardMethod] = {
 WITH_SCORER: dict[str, RewardMethod] = {
     "IGPO": IGPO(),
     "IGPO, log": IGPO(measure="log"),
+    "TRACE": TRACE(),
     "InfoMem": InfoMem(side="both"),
 }
 
@@ -81,7 +93,11 @@ def read(path: Path) -> list[Recorded]:
 
 
 def credit(
-    runs: Sequence[Recorded], method: RewardMethod, scorer: Any = None, compare: str = ""
+    runs: Sequence[Recorded],
+    method: RewardMethod,
+    scorer: Any = None,
+    compare: str = "",
+    cache: ScoreCache | None = None,
 ) -> dict[tuple[int, int], float]:
     """What each turn earns by a method, and by the outcome where the method keeps it.
 
@@ -90,10 +106,12 @@ def credit(
         method: the reward method.
         scorer: gives it log-probabilities.
         compare: the comparison of a learner, whose advantages are returned instead.
+        cache: scores of the last method, whose prompts are mostly the same.
     """
-    numbering = Numbering((run.conversation.task for run in runs), scorer)
-    episodes = [numbering.episode(run.conversation) for run in runs]
-    assign_credit(episodes, [method], scorer, errors="raise")
+    conversations = [run.conversation for run in runs]
+    tasks = [conversation.task for conversation in conversations]
+    episodes = [episode for _, episode in episodes_of(conversations, tasks, scorer)]
+    assign_credit(episodes, [method], scorer, errors="raise", cache=cache)
     earned: Sequence[Any] = [episode.turn_rewards for episode in episodes]
     if compare:
         earned = COMPARISONS[compare].advantages(episodes, ComparisonSettings())
@@ -222,10 +240,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     scores["share of new documents, searches alone"] = new_documents(runs)
     scores["outcome for every step"] = {(r.number, key): r.outcome for r in runs for key in r.labels}
     for spec in args.scorer:
-        scorer = make_scorer(spec)
+        scorer, cache = make_scorer(spec), ScoreCache()
+        name = f"MT-GRPO's advantage of IGPO ({spec})"
+        scores[name] = credit(runs, IGPO(), scorer, "turn", cache)
         for name, method in WITH_SCORER.items():
-            scores[f"{name} ({spec})"] = credit(runs, method, scorer)
-        scores[f"MT-GRPO's advantage of IGPO ({spec})"] = credit(runs, IGPO(), scorer, "turn")
+            scores[f"{name} ({spec})"] = credit(runs, method, scorer, cache=cache)
     for path in args.scores:
         for name, rows in json.loads(path.read_text()).items():
             scores[name] = {(run, number): score for run, number, score in rows}

@@ -142,15 +142,15 @@ class LogConversation:
 
     @property
     def lacks(self) -> set[str]:
-        """The entries of `MAY_LACK` that this conversation does not fill."""
+        """What of the values of `MAY_LACK` this conversation does not have."""
         has = {
-            "an answer": bool(self.answers),
-            "evidence": bool(self.evidence),
+            "an answer": self.answers,
+            "evidence": self.evidence,
             "a reward": self.reward is not None,
             "a memory in <mem>": any(message.memory for message in self.messages),
             "a call of a tool": any(message.calls for message in self.messages),
         }
-        return {entry for entry, what in MAY_LACK.items() if not has[what]}
+        return {what for what, filled in has.items() if not filled}
 
     def to_episode(self, group: int = 0, member: int = 0, render: Render = plain_chat) -> Episode:
         """The episode that this conversation is, ended and without credit.

@@ -13,7 +13,7 @@ from memenvs.core.episode import OUTCOME, Credit, Episode, Turn
 from memenvs.core.errors import printable
 from memenvs.evaluation.summary import markdown_table, show_number
 from memenvs.logs.conversation import MAY_LACK, LogConversation
-from memenvs.logs.files import LogFiles, Numbering
+from memenvs.logs.files import LogFiles, episodes_of
 from memenvs.logs.forms import LogForm
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
 from memenvs.wrappers.credit import assign_credit, has_entry
@@ -48,7 +48,7 @@ class Contents:
         tasks: how many conversations there are about each task.
         models: how many conversations each model had, where the log names it.
         turns: number of turns.
-        lacking: by entry of an info how many conversations lack it.
+        lacking: by value of `MAY_LACK` how many conversations lack it.
         entries: an info, for the entries that every conversation has.
         broken: the records that were left out.
     """
@@ -67,15 +67,10 @@ class Contents:
         """Number of conversations."""
         return self.tasks.total()
 
-    @property
-    def grouped(self) -> bool:
-        """Whether two conversations are about one task."""
-        return self.conversations > len(self.tasks)
-
     def __str__(self) -> str:
         """A paragraph of Markdown, and what was left out."""
         forms = ", ".join(f"{name} {count:,}" for name, count in self.forms.items())
-        has = [self.conversations - self.lacking[need] for need in ("privileged/target", "turn_rewards")]
+        has = [self.conversations - self.lacking[what] for what in ("an answer", "a reward")]
         text = (
             f"{_count(self.conversations, 'conversation')} ({forms}) about "
             f"{_count(len(self.tasks), 'question')}, "
@@ -86,17 +81,15 @@ class Contents:
 
     def unmet(self, method: RewardMethod) -> list[str]:
         """What a method needs that no conversation has; empty if it can run."""
-        wanted = [
-            MAY_LACK[need]
-            for need in method.needs
-            if need in MAY_LACK and self.lacking[need] == self.conversations
-        ]
+        wants = [MAY_LACK[need] for need in method.needs if need in MAY_LACK]
+        wanted = [what for what in wants if self.lacking[what] == self.conversations]
         unknown = [need for need in method.needs if not (need in MAY_LACK or has_entry(self.entries, need))]
         if unknown:
             wanted.append(f"what only environments of memenvs give ({', '.join(unknown)})")
         if method.continuations:
             wanted.append("to play on from each turn, which a log cannot")
-        if method.group and not isinstance(method, RememberingMethod) and not self.grouped:
+        alone = self.conversations == len(self.tasks)
+        if alone and method.group and not isinstance(method, RememberingMethod):
             wanted.append("a group")
         return list(dict.fromkeys(wanted))
 
@@ -166,16 +159,15 @@ def credited(
         compare: a name of `COMPARISONS`, whose advantages become signals named `"advantage"`.
     """
     scoring = make_scorer(scorer)
-    numbering = Numbering(log.tasks, scoring)
     needs_groups = bool(compare) or any(method.group for method in methods)
     waiting: dict[str, list[tuple[LogConversation, Episode]]] = {}
     batch: list[tuple[LogConversation, Episode]] = []
-    for conversation in source.conversations():
-        group = waiting.setdefault(conversation.task, [])
-        group.append((conversation, numbering.episode(conversation)))
-        if needs_groups and len(group) < log.tasks[conversation.task]:
+    for pair in episodes_of(source.conversations(), log.tasks, scoring):
+        task = pair[0].task
+        waiting.setdefault(task, []).append(pair)
+        if needs_groups and len(waiting[task]) < log.tasks[task]:
             continue
-        batch += waiting.pop(conversation.task)
+        batch += waiting.pop(task)
         if sum(len(one.turns) for one, _ in batch) >= BATCH:
             yield from _pay(batch, methods, scoring, compare)
             batch = []
@@ -198,8 +190,8 @@ def _pay(
         if conversation.reward is None:
             del episode.metrics[OUTCOME]  # which is not known
         for method in methods:
-            if lacking := conversation.lacks.intersection(method.needs):
-                reason = f"the conversation lacks {MAY_LACK[min(lacking)]}"
+            if lacking := conversation.lacks.intersection(map(MAY_LACK.get, method.needs)):
+                reason = f"the conversation lacks {min(lacking)}"
                 for number, turn in enumerate(episode.turns):
                     turn.credits[method.name] = [Credit(number, math.nan, reason=reason)]
     if compare:

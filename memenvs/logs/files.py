@@ -86,7 +86,11 @@ class LogFiles:
         }
         self._files = [file for file in files if file not in parts]
         self.names = dict(zip(self._files, names_apart(self._files), strict=True))
-        self._answers = _Answers(self.answers) if self.answers else None
+        self._answers: dict[str, tuple[str, tuple[str, ...]]] = {}  # by question and by id
+        if self.answers:
+            for _, record, answers in read_questions(self.answers, "train", QuestionRecord, QUESTIONS):
+                question = " ".join(str(record.question).split())
+                self._answers[question] = self._answers[record.named(question)] = (question, answers)
 
     def entries(self) -> Iterator[LogEntry]:
         """The records with conversations, file by file.
@@ -163,8 +167,13 @@ class LogFiles:
                 setattr(conversation, name, str(value))
         evidence = self._field(record, "evidence", conversation.evidence) or ()
         conversation.evidence = (evidence,) if isinstance(evidence, str) else tuple(map(str, evidence))
-        if self._answers:
-            self._answers.label(conversation)
+        asked = " ".join(conversation.question.split())
+        pair = self._answers.get(conversation.group) or self._answers.get(asked)
+        if pair is None:  # the question may be inside a longer prompt
+            inside = [known for known in self._answers.values() if known[0] in asked]
+            pair = max(inside, key=lambda pair: len(pair[0]), default=None)
+        if pair:
+            conversation.question, conversation.answers = pair
 
     def _field(self, record: Mapping[str, Any], name: str, known: Any) -> Any:
         """What a record has under the user's name of a field; otherwise what is known, or an alias has."""
@@ -212,26 +221,6 @@ class LogFiles:
                 )
 
 
-class _Answers:
-    """A file of questions and answers, by question and by id."""
-
-    def __init__(self, source: str) -> None:
-        self._of: dict[str, tuple[str, tuple[str, ...]]] = {}
-        for _, record, answers in read_questions(source, "train", QuestionRecord, QUESTIONS):
-            question = " ".join(str(record.question).split())
-            self._of[question] = self._of[record.named(question)] = (question, answers)
-
-    def label(self, conversation: LogConversation) -> None:
-        """Give a conversation the answers to its question, which may be in the middle of its prompt."""
-        asked = " ".join(conversation.question.split())
-        pair = self._of.get(conversation.group) or self._of.get(asked)
-        if pair is None:
-            inside = [known for known in self._of.values() if known[0] in asked]
-            pair = max(inside, key=lambda pair: len(pair[0]), default=None)
-        if pair:
-            conversation.question, conversation.answers = pair
-
-
 def read_conversations(
     path: str | Path | Sequence[str | Path],
     *,
@@ -265,25 +254,24 @@ def read_conversations(
     conversations = list(source.conversations())
     if source.broken:
         warnings.warn(f"{len(source.broken)} records were left out, such as {source.broken[0]}", stacklevel=2)
-    numbering = Numbering((conversation.task for conversation in conversations), scorer)
-    return [numbering.episode(conversation) for conversation in conversations]
+    tasks = [conversation.task for conversation in conversations]
+    return [episode for _, episode in episodes_of(conversations, tasks, scorer)]
 
 
-class Numbering:
-    """Numbers tasks and the conversations about each, and makes episodes of them.
+def episodes_of(
+    conversations: Iterable[LogConversation], tasks: Iterable[str], scorer: ScorerSpec
+) -> Iterator[tuple[LogConversation, Episode]]:
+    """Each conversation with its episode, numbered by its task and among those about it.
 
     Args:
-        tasks: the tasks of all conversations; equal sets are numbered alike, in whatever order they come.
+        conversations: in any order.
+        tasks: the tasks of all of them; equal sets are numbered alike, in whatever order they come.
         scorer: writes the prompts.
     """
-
-    def __init__(self, tasks: Iterable[str], scorer: ScorerSpec) -> None:
-        self.numbers = {task: number for number, task in enumerate(sorted(set(tasks)))}
-        self._members = Counter[str]()
-        self._render: Render = getattr(make_scorer(scorer), "render", plain_chat)
-
-    def episode(self, conversation: LogConversation) -> Episode:
-        """The episode of a conversation, the next one about its task."""
-        member = self._members[conversation.task]
-        self._members[conversation.task] += 1
-        return conversation.to_episode(self.numbers[conversation.task], member, self._render)
+    numbers = {task: number for number, task in enumerate(sorted(set(tasks)))}
+    members = Counter[str]()
+    render: Render = getattr(make_scorer(scorer), "render", plain_chat)
+    for conversation in conversations:
+        task = conversation.task
+        yield conversation, conversation.to_episode(numbers[task], members[task], render)
+        members[task] += 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from benchmarks.harness import arguments
+from benchmarks.harness import run
 from memenvs import AsyncTextEnv
 
 REPLY = "<think>a</think><search>the mayor of the town</search>"
@@ -45,17 +45,16 @@ async def play(envs: list[Any], turns: int, step: Callable[[Any, str], Awaitable
     return time.perf_counter() - start
 
 
-def main() -> None:
-    """Print both, and their ratio."""
-    args = arguments(__doc__, episodes=1000, wait=(0.05, "seconds of a step"), turns=4)
-    envs = [Waiting(gym.make("MemSearchQA-v0", tasks="world-test"), args.wait) for _ in range(args.episodes)]
-    ours = asyncio.run(play(envs, args.turns, lambda env, reply: AsyncTextEnv(env).step(reply)))
-    theirs = asyncio.run(play(envs, args.turns, lambda env, reply: asyncio.to_thread(env.step, reply)))
-    steps = args.episodes * args.turns
-    print(f"{args.episodes} episodes, steps that wait {1000 * args.wait:g} ms")
+def main(episodes: int = 1000, wait: float = 0.05, turns: int = 4) -> None:
+    """Print both, and their ratio; a step waits for so many seconds."""
+    envs = [Waiting(gym.make("MemSearchQA-v0", tasks="world-test"), wait) for _ in range(episodes)]
+    ours = asyncio.run(play(envs, turns, lambda env, reply: AsyncTextEnv(env).step(reply)))
+    theirs = asyncio.run(play(envs, turns, lambda env, reply: asyncio.to_thread(env.step, reply)))
+    steps = episodes * turns
+    print(f"{episodes} episodes, steps that wait {1000 * wait:g} ms")
     print(f"AsyncTextEnv {steps / ours:,.0f} steps/s, asyncio.to_thread {steps / theirs:,.0f} steps/s")
     print(f"ratio {theirs / ours:.1f}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.harness import arguments, print_head, print_row
+from benchmarks.harness import print_head, print_row, run
 from memenvs import collect
 from memenvs.models import Ids, Reply, ScriptedPolicy
 from memenvs.models.policy import Limit
@@ -83,24 +83,25 @@ def rate(policy: LockstepServer, seeds: Sequence[int], turns: int) -> float:
     return len(episodes) / seconds
 
 
-def main() -> None:
+def main(
+    rounds: int = 7, turns: tuple[int, ...] = (4, 8), mean: float = 100.0, token_time: float = 0.001
+) -> None:
     """Measure and print a table."""
-    args = arguments(__doc__, rounds=7, turns=[4, 8], mean=100.0, token_time=0.001)
     print_head("episodes", "turns", "in step, episodes/s", "own pace", "ratio, median (least to most)")
     for episodes in (64, 256):
-        for turns in args.turns:
+        for count in turns:
             rates = []
-            for number in range(args.rounds):
+            for number in range(rounds):
                 seeds = range(number * episodes, (number + 1) * episodes)
                 measured = {}
                 for server in (LockstepServer, StreamingServer)[:: 1 if number % 2 else -1]:
-                    measured[server] = rate(server(args.mean, args.token_time), seeds, turns)
+                    measured[server] = rate(server(mean, token_time), seeds, count)
                 rates.append([measured[LockstepServer], measured[StreamingServer]])
             lockstep, own = np.median(rates, axis=0)
             ratios = [own / lockstep for lockstep, own in rates]
             spread = f"**{np.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
-            print_row(episodes, turns, f"{lockstep:.1f}", f"{own:.1f}", spread)
+            print_row(episodes, count, f"{lockstep:.1f}", f"{own:.1f}", spread)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

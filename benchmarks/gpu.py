@@ -33,7 +33,7 @@ import torch
 import transformers
 
 from benchmarks import peer_step
-from benchmarks.harness import arguments, processor
+from benchmarks.harness import processor, run
 from benchmarks.step import unshared
 from memenvs.baselines import grpo, mt_ppo
 from memenvs.baselines.rollout import PlayRun
@@ -312,25 +312,23 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", *(f"{r['part']}: {r['left_out']}" for r in rows if "left_out" in r)])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(*, out: Path, tiny: bool = False, minutes: float = 5.0) -> int:
     """Measure every part that there is time for; print the table and write the file.
 
     Returns:
         1 if a part failed, otherwise 0.
     """
-    args = arguments(__doc__, argv, out=Path, tiny=False, minutes=5.0)
     transformers.logging.set_verbosity_error()
-    size, rows, failed = TINY if args.tiny else FULL, list[Row](), False
-    command = shlex.join(sys.argv[1:] if argv is None else argv)
+    size, rows, failed = TINY if tiny else FULL, list[Row](), False
     report = {
         "date": f"{datetime.date.today()}",
-        "command": f"python -m benchmarks.gpu {command}",
+        "command": f"python -m benchmarks.gpu {shlex.join(sys.argv[1:])}",
         "device": device(),
         "versions": versions(),
         "size": size._asdict(),
         "rows": rows,
     }
-    end = time.monotonic() + 60 * args.minutes
+    end = time.monotonic() + 60 * minutes
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(size, Path(folder))
         for name, part in PARTS.items():
@@ -348,14 +346,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 traceback.print_exc()
                 rows.append({"part": name, "left_out": f"failed: {error_line(error)}"})
                 failed = True
-            write_json(args.out, report)
+            write_json(out, report)
     reported = [row["part"] for row in rows]
-    why = f"left out, since {args.minutes:g} minutes were over"
+    why = f"left out, since {minutes:g} minutes were over"
     rows += [{"part": name, "left_out": why} for name in PARTS if name not in reported]
-    write_json(args.out, report)
+    write_json(out, report)
     print(f"{report['date']}, {report['device']}: {report['versions']}\n\n{table(rows)}")
     return int(failed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -8,7 +8,6 @@ for way, seconds in costs.items():
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import gzip
@@ -17,11 +16,14 @@ import multiprocessing
 import os
 import re
 import resource
+import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+from memenvs.core.arguments import parse
 
 if TYPE_CHECKING:
     import transformers
@@ -31,34 +33,10 @@ Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
 
 
-def arguments(doc: str | None, argv: Sequence[str] | None = None, /, **options: Any) -> argparse.Namespace:
-    """Read the options of a benchmark, whose help shows its docstring as it is.
-
-    An option is a default, or a type (then it is required), or a pair of these and its help. Its name begins
-    with `_` if it is given by its place. A list takes several values, `[int]` none by default, and one of
-    names any of these; False is a switch; a set are the choices.
-    """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, option in options.items():
-        value, text = option if isinstance(option, tuple) else (option, None)
-        is_place = name.startswith("_")
-        flag = name[1:] if is_place else f"--{name.replace('_', '-')}"
-        rule: dict[str, Any] = {"help": text}
-        if value is False:
-            rule["action"] = "store_true"
-        elif isinstance(value, set):
-            rule["choices"] = sorted(value)
-        elif isinstance(value, list):
-            kind = value[0] if isinstance(value[0], type) else type(value[0])
-            rule |= {"nargs": "+", "type": kind, "default": None if kind is value[0] else value}
-            if kind is str:
-                rule["choices"] = value
-        elif isinstance(value, type):
-            rule |= {"type": value} if is_place else {"type": value, "required": True}
-        else:
-            rule |= {"type": str if value is None else type(value), "default": value}
-        parser.add_argument(flag, **rule)
-    return parser.parse_args(argv)
+def run(main: Callable[..., int | None]) -> NoReturn:
+    """Run a benchmark with the options of the command line; its help shows the docstring of the module."""
+    module: Any = sys.modules["__main__"]
+    sys.exit(parse(main, sys.argv[1:], f"python -m {module.__spec__.name}", about=module.__doc__)())
 
 
 def timed(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import arguments, print_head, print_row
+from benchmarks.harness import print_head, print_row, run
 from memenvs.build.draft import Documents, Draft
 from memenvs.build.write import write_task_set
 from memenvs.core.files import VERIFY
@@ -31,11 +31,10 @@ print(time.perf_counter() - started)
 """
 
 
-def main() -> None:
+def main(gigabytes: float = 4.0) -> None:
     """Measure and print one table."""
-    args = arguments(__doc__, gigabytes=4.0)
     with tempfile.TemporaryDirectory() as folder:
-        large = large_set(Path(folder) / "set", args.gigabytes)
+        large = large_set(Path(folder) / "set", gigabytes)
         print_head("set", "GB", "unchecked, s", "checked, s", "more, s")
         for name, path in {"world-train": bundled("world-train"), "large": large}.items():
             size = sum(file.stat().st_size for file in path.iterdir()) / 1e9
@@ -66,4 +65,4 @@ def median(path: Path, switch: str) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.harness import arguments, fastest
+from benchmarks.harness import fastest, run
 from memenvs.models import HFPolicy, LoRA
 from memenvs.models.lora import MergedModel, twin, without_adapter
 
@@ -49,11 +49,10 @@ def difference(policy: HFPolicy, rows: int, tokens: int) -> str:
     )
 
 
-def main() -> None:
+def main(model: str = "smollm2", rank: int = 8, rows: int = 16, tokens: int = 24) -> None:
     """Print the table."""
-    args = arguments(__doc__, model="smollm2", rank=8, rows=16, tokens=24)
     torch.set_num_threads(1)
-    policy = HFPolicy(args.model, chat=False, lora=LoRA(args.rank))
+    policy = HFPolicy(model, chat=False, lora=LoRA(rank))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in policy.model.named_parameters():
@@ -69,28 +68,26 @@ def main() -> None:
     for name, weight in exact.named_parameters():
         if ".lora_" in name:
             weight.data = weight.data.float()
-    for name, model in {
+    for name, network in {
         "model alone": plain,
         "all weights learn": whole,
         "adapter in the model's dtype": policy.model,
         "adapter in float32": exact,
     }.items():
-        read, learn = passes(model, ids)
+        read, learn = passes(network, ids)
         print(f"{name}: forward {read:.2f} s, forward and backward {learn:.2f} s of 512 tokens", flush=True)
     del whole, exact
 
     print(f"sums of weights and adapter: {fastest(lambda: MergedModel(policy.model), 1):.2f} s")
     unmerged = UnmergedPolicy(policy.model, policy.tokenizer, chat=False)
     for name, one in {"sums": policy, "adapter": unmerged}.items():
-        prompts = [one.encode(f"{TEXT}{row}") for row in range(args.rows)]
+        prompts = [one.encode(f"{TEXT}{row}") for row in range(rows)]
 
         def sample(one: HFPolicy = one, prompts: Any = prompts) -> None:
-            one.sample(prompts, [np.random.default_rng(row) for row in range(args.rows)], args.tokens)
+            one.sample(prompts, [np.random.default_rng(row) for row in range(rows)], tokens)
 
-        print(
-            f"sampling by the {name}: {fastest(sample, 2):.2f} s; {difference(one, args.rows, args.tokens)}"
-        )
+        print(f"sampling by the {name}: {fastest(sample, 2):.2f} s; {difference(one, rows, tokens)}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

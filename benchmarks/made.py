@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.harness import arguments, peak, print_head, print_row
+from benchmarks.harness import peak, print_head, print_row, run
 from memenvs.build.draft import Draft
 from memenvs.build.sources import SOURCES
 from memenvs.tasks.taskset import Task, open_tasks
@@ -180,33 +180,40 @@ def whole(draft: Draft, task: Task) -> str:
     return draft.layout.separator.join(shown)
 
 
-def main() -> None:
+def main(
+    tokens: int = 131_072, count: int = 200, plain: int = 2, sources: tuple[str, ...] = (*MADE, *FILES)
+) -> None:
     """Measure every source and print the table."""
-    args = arguments(__doc__, tokens=131_072, count=200, plain=2, sources=[*MADE, *FILES])
     tokenizer = load_tokenizer()
     tokenizer.count("warm")
     print_head("source", "tasks", "read/stored", "seconds", "plain, M/s", "ours, M/s", "ratio")
-    for name in args.sources:
+    for name in sources:
         source, options = MADE.get(name, (name, {}))
-        options = {**options, "num_tasks": args.count}
+        options = {**options, "num_tasks": count}
         with tempfile.TemporaryDirectory() as folder:
             if name in MADE:
-                options["tokens"] = args.tokens
+                options["tokens"] = tokens
             else:
-                options["source"] = str(write_file(Path(folder), name, args.count, args.tokens))
+                options["source"] = str(write_file(Path(folder), name, count, tokens))
             start = time.process_time()
             (draft,) = SOURCES[source].drafts(SOURCES[source].options(**options), tokenizer)
             seconds = time.process_time() - start
-        texts = [whole(draft, task) for task in draft.tasks[: args.plain]]
+        texts = [whole(draft, task) for task in draft.tasks[:plain]]
         start = time.process_time()
         counted = sum(tokenizer.count(text) for text in texts)
-        plain = counted / (time.process_time() - start) / 1e6
+        whole_rate = counted / (time.process_time() - start) / 1e6
         ours = counted / len(texts) * len(draft.tasks) / seconds / 1e6
         shared = sum(len(task.documents) for task in draft.tasks) / len(draft.documents.titles)
-        cells = [f"{shared:.1f}", f"{seconds:.1f}", f"{plain:.2f}", f"{ours:.1f}", f"{ours / plain:.1f}"]
+        cells = [
+            f"{shared:.1f}",
+            f"{seconds:.1f}",
+            f"{whole_rate:.2f}",
+            f"{ours:.1f}",
+            f"{ours / whole_rate:.1f}",
+        ]
         print_row(name, len(draft.tasks), *cells)
     print(f"at most {peak():.2f} GiB of memory")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium as gym
 
 from benchmarks import reading
-from benchmarks.harness import CPU, arguments, cpu_seconds, resident
+from benchmarks.harness import CPU, cpu_seconds, resident, run
 from memenvs import ENV_IDS, TextVectorEnv, collect, open_tasks
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.models import ScriptedPolicy
@@ -49,38 +49,43 @@ sys.stdin.readline()
 """
 
 
-def main() -> None:
+def main(
+    environments: int = 10_000,
+    tasks: int = 100_000,
+    documents: int = 0,
+    processes: int = 16,
+    build: tuple[int, ...] = (),
+) -> None:
     """Measure and print."""
-    args = arguments(__doc__, environments=10_000, tasks=100_000, documents=0, processes=16, build=[int])
-    for count in args.build or ():
+    for count in build:
         build_needles(count)
-    if args.build:
+    if build:
         return
     for name in ENV_IDS:
         print(f"{name}: {bytes_of(name) / 1e3:,.1f} kB an environment beside others", flush=True)
     before, started = resident(), CPU()
-    venv = TextVectorEnv([lambda: gym.make("MemChunkQA-v0")] * args.environments)
+    venv = TextVectorEnv([lambda: gym.make("MemChunkQA-v0")] * environments)
     venv.reset(seed=0)
-    venv.step(["The mayor is Vino Nokemi."] * args.environments)
+    venv.step(["The mayor is Vino Nokemi."] * environments)
     print(
-        f"{args.environments:,} MemChunkQA-v0, reset and stepped: {resident() - before:,.0f} MB, "
+        f"{environments:,} MemChunkQA-v0, reset and stepped: {resident() - before:,.0f} MB, "
         f"{CPU() - started:.1f} CPU s"
     )
     venv.close()
     with tempfile.TemporaryDirectory() as folder:
         turns, size = record(Path(folder) / "episodes.jsonl")
         print(f"an episode of reading of {turns} turns: {size:,} bytes a record")
-        reading.TASKS = args.tasks
+        reading.TASKS = tasks
         cpu = cpu_seconds()
-        more = [(f"Mile {i}", f"The stone at mile {i} is {i % 97} feet high.") for i in range(args.documents)]
-        tasks, seconds = reading.build(None, Path(folder) / "set", more)
+        more = [(f"Mile {i}", f"The stone at mile {i} is {i % 97} feet high.") for i in range(documents)]
+        task_set, seconds = reading.build("", Path(folder) / "set", more)
         cpu = cpu_seconds() - cpu
         print(
-            f"{args.tasks:,} tasks of 200 of {tasks.n_documents:,} documents: built in {seconds:.0f} s "
+            f"{tasks:,} tasks of 200 of {task_set.n_documents:,} documents: built in {seconds:.0f} s "
             f"({cpu:.0f} CPU s)",
             flush=True,
         )
-        for one in (open_tasks("world-train"), tasks):
+        for one in (open_tasks("world-train"), task_set):
             of_tasks, of_documents = (
                 one.card.files[f"{name}.arrow"]["bytes"] for name in ("tasks", "documents")
             )
@@ -88,7 +93,7 @@ def main() -> None:
                 f"{one.name}: {of_tasks / len(one):,.0f} bytes a task, "
                 f"{of_documents / one.n_documents:,.0f} a document"
             )
-        in_processes(tasks, args.processes)
+        in_processes(task_set, processes)
 
 
 def build_needles(count: int) -> None:
@@ -152,4 +157,4 @@ def in_processes(tasks: TaskSet, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from benchmarks.harness import arguments, print_head, print_row
+from benchmarks.harness import print_head, print_row, run
 from memenvs.build.haystack import read_prose
 from memenvs.build.niah import ADJECTIVES, NOUNS, RECIPES, NiahOptions, niah
 from memenvs.tasks.tokens import TextTokenizer, load_tokenizer
@@ -46,29 +46,32 @@ def trained(prose: list[str]) -> TextTokenizer:
     return TextTokenizer(backend, "trained on the prose")
 
 
-def main() -> None:
+def main(
+    prose: str = "",
+    tokenizer: str = "",
+    tokens: int = 131_072,
+    count: int = 1000,
+    plain: int = 3,
+    variants: tuple[str, ...] = tuple(RECIPES),
+) -> None:
     """Measure every variant and print the table."""
-    variants = list(RECIPES)
-    args = arguments(
-        __doc__, prose=None, tokenizer=None, tokens=131_072, count=1000, plain=3, variants=variants
-    )
-    prose = read_prose(Path(args.prose)) if args.prose else generated_prose()
-    tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer else trained(prose)
-    tokenizer.count("warm")
+    text = read_prose(Path(prose)) if prose else generated_prose()
+    counter = load_tokenizer(tokenizer) if tokenizer else trained(text)
+    counter.count("warm")
     print_head("variant", "plain, M tokens/s", "ours, M tokens/s", "ratio")
-    for variant in args.variants:
-        options = NiahOptions(variant=variant, num_tasks=args.count, tokens=args.tokens, split="benchmark")
+    for variant in variants:
+        options = NiahOptions(variant=variant, num_tasks=count, tokens=tokens, split="benchmark")
         start = time.perf_counter()
-        draft = niah(options, tokenizer, prose)
+        draft = niah(options, counter, text)
         seconds = time.perf_counter() - start
         sizes = draft.documents.tokens
         ours = sum(int(sizes[list(task.documents)].sum()) for task in draft.tasks) / seconds / 1e6
         start, counted = time.perf_counter(), 0
-        for task in draft.tasks[: args.plain]:
-            counted += tokenizer.count("".join(draft.documents.texts[i] for i in task.documents))
-        plain = counted / (time.perf_counter() - start) / 1e6
-        print_row(variant, f"{plain:.2f}", f"{ours:.1f}", f"{ours / plain:.0f}")
+        for task in draft.tasks[:plain]:
+            counted += counter.count("".join(draft.documents.texts[i] for i in task.documents))
+        whole_rate = counted / (time.perf_counter() - start) / 1e6
+        print_row(variant, f"{whole_rate:.2f}", f"{ours:.1f}", f"{ours / whole_rate:.0f}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import gymnasium as gym
 import numpy as np
 import torch
 import transformers
 
-from benchmarks.harness import arguments, peak
+from benchmarks.harness import peak, run
 from memenvs.baselines.optimizer import make_optimizer, master_weights
 from memenvs.baselines.update import flat_tensor
 from memenvs.models import HFPolicy
@@ -112,18 +113,17 @@ def trl(
     return clock() - start
 
 
-def main() -> None:
+def main(
+    who: Literal["ours", "trl"], /, dtype: Literal["float32", "bfloat16", "autocast"] = "float32"
+) -> None:
     """Measure one of the two."""
-    dtypes = ({"float32", "bfloat16", "autocast"}, "default float32")
-    args = arguments(__doc__, _who={"ours", "trl"}, dtype=dtypes)
-    dtype = args.dtype or "float32"
-    if (args.who, dtype) == ("ours", "autocast"):
+    if (who, dtype) == ("ours", "autocast"):
         raise SystemExit("autocast is TRL's; give bfloat16")
     torch.set_num_threads(1)
-    step = ours if args.who == "ours" else trl
+    step = ours if who == "ours" else trl
     seconds = step("smollm2", prompts("smollm2"), dtype)
-    print(f"{args.who}, {dtype}: {seconds:.1f} CPU s, peak {peak():.2f} GB")
+    print(f"{who}, {dtype}: {seconds:.1f} CPU s, peak {peak():.2f} GB")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -16,7 +16,7 @@ from pathlib import Path
 import gymnasium as gym
 
 import memenvs  # noqa: F401
-from benchmarks.harness import CPU, arguments, print_head, print_row, timed
+from benchmarks.harness import CPU, print_head, print_row, run, timed
 from memenvs.build.examples import among_distractors
 from memenvs.build.readers.hotpotqa import read_hotpotqa
 from memenvs.build.worldgen import WorldOptions, world
@@ -30,11 +30,14 @@ TOKENIZER = load_tokenizer("world")
 MEMORY = "The mayor of the town of Talnitsa is Vino Nokemi, who was born in 1903. " * 4
 
 
-def main() -> None:
-    """Measure and print one table."""
-    args = arguments(__doc__, source=(None, "HotpotQA's JSON (default: questions of a generated world)"))
+def main(source: str = "") -> None:
+    """Measure and print one table.
+
+    Args:
+        source: HotpotQA's JSON; by default questions of a generated world.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        tasks, seconds = build(args.source, Path(folder) / "set")
+        tasks, seconds = build(source, Path(folder) / "set")
         plain = plain_rate(tasks)
         ours = sum(lengths(tasks)) / seconds
         size = sum(facts["bytes"] for facts in tasks.card.files.values()) / 1e6
@@ -43,7 +46,7 @@ def main() -> None:
     imports()
 
 
-def build(source: str | None, out: Path, more: Sequence[tuple[str, str]] = ()) -> tuple[TaskSet, float]:
+def build(source: str, out: Path, more: Sequence[tuple[str, str]] = ()) -> tuple[TaskSet, float]:
     """The whole build, including reading and writing; `more`: titles and texts of other documents to draw."""
     started = time.perf_counter()
     pool = read_hotpotqa(source) if source else world(WorldOptions())
@@ -114,4 +117,4 @@ def row(name: str, plain: float, ours: float, text: str) -> None:
 
 if __name__ == "__main__":
     print_head("work", "plain", "memenvs", "ratio", "")
-    main()
+    run(main)

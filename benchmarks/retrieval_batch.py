@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from benchmarks.harness import arguments, print_head, print_row, read_gzip, timed
+from benchmarks.harness import print_head, print_row, read_gzip, run, timed
 from benchmarks.retrieval_server import running
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.dense import DenseRetriever
@@ -38,21 +38,20 @@ def cached(retriever: Retriever, queries: list[str], rounds: int) -> None:
     print_row("remembered queries", "", f"{rate(lambda: remembering.search(queries, K), rounds):,.0f}", "")
 
 
-def main() -> None:
+def main(*, questions: str, lexical: str, dense: str, rounds: int = 5) -> None:
     """Print the table."""
-    args = arguments(__doc__, questions=str, lexical=str, dense=str, rounds=5)
-    distinct = [record["question"] for record in read_gzip(args.questions)[:ENVIRONMENTS]]
+    distinct = [record["question"] for record in read_gzip(questions)[:ENVIRONMENTS]]
     groups = [distinct[i // 16] for i in range(ENVIRONMENTS)]
     print_head("256 queries", "one call each, queries/s", "one call", "ratio")
-    lexical, dense = LexicalRetriever.open(args.lexical), DenseRetriever(args.dense, device="cpu")
-    compare("lexical, all different", lexical, distinct, args.rounds)
-    compare("lexical, 16 groups of 16 that ask the same", lexical, groups, args.rounds)
-    with running(args.lexical, "--cache", "0") as server:
-        compare("lexical behind the server, all different", HTTPRetriever(server.url), distinct, args.rounds)
-    compare("MiniLM, flat, all different", dense, distinct, args.rounds)
-    compare("MiniLM, flat, 16 groups of 16 that ask the same", dense, groups, args.rounds)
-    cached(lexical, distinct, args.rounds)
+    bm25, flat = LexicalRetriever.open(lexical), DenseRetriever(dense, device="cpu")
+    compare("lexical, all different", bm25, distinct, rounds)
+    compare("lexical, 16 groups of 16 that ask the same", bm25, groups, rounds)
+    with running(lexical, "--cache", "0") as server:
+        compare("lexical behind the server, all different", HTTPRetriever(server.url), distinct, rounds)
+    compare("MiniLM, flat, all different", flat, distinct, rounds)
+    compare("MiniLM, flat, 16 groups of 16 that ask the same", flat, groups, rounds)
+    cached(bm25, distinct, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

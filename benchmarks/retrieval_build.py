@@ -15,39 +15,38 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from benchmarks.harness import arguments, in_turns
+from benchmarks.harness import in_turns, run
 from memenvs.retrieval.corpus import Corpus, read_corpus
 from memenvs.retrieval.dense import encode_corpus
 from memenvs.retrieval.encoder import Encoder
 
 
-def main() -> None:
+def main(*, corpus: str, encoder: str, passages: int = 1_536, rounds: int = 3, threads: int = 1) -> None:
     """Print the rates of each round and the ratio of their medians."""
-    args = arguments(__doc__, corpus=str, encoder=str, passages=1_536, rounds=3, threads=1)
-    torch.set_num_threads(args.threads)
-    whole = Corpus.from_passages(read_corpus(args.corpus))
-    chosen = np.sort(np.random.default_rng(0).choice(len(whole), args.passages, replace=False))
-    corpus = Corpus.from_passages(whole.passage(int(row)) for row in chosen)
-    ours, theirs = Encoder(args.encoder, device="cpu"), SentenceTransformer(args.encoder, device="cpu")
+    torch.set_num_threads(threads)
+    whole = Corpus.from_passages(read_corpus(corpus))
+    chosen = np.sort(np.random.default_rng(0).choice(len(whole), passages, replace=False))
+    subset = Corpus.from_passages(whole.passage(int(row)) for row in chosen)
+    ours, theirs = Encoder(encoder, device="cpu"), SentenceTransformer(encoder, device="cpu")
     ours.passages(["warm"] * 64)
 
     def by_length() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            encode_corpus(corpus, ours, Path(folder))
+            encode_corpus(subset, ours, Path(folder))
 
     def file_order() -> None:
-        for start in range(0, args.passages, 64):
-            batch = [corpus.passage(row).contents for row in range(start, min(start + 64, args.passages))]
+        for start in range(0, passages, 64):
+            batch = [subset.passage(row).contents for row in range(start, min(start + 64, passages))]
             theirs.encode(batch, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
 
-    seconds = in_turns({"by length": by_length, "file order, 64": file_order}, args.rounds)
-    rates = {name: [args.passages / one for one in rounds] for name, rounds in seconds.items()}
+    seconds = in_turns({"by length": by_length, "file order, 64": file_order}, rounds)
+    rates = {name: [passages / one for one in each] for name, each in seconds.items()}
     for name, values in rates.items():
-        rounds = ", ".join(f"{value:.1f}" for value in values)
-        print(f"{name}: {statistics.median(values):.1f} passages/s of processor time (rounds: {rounds})")
+        listed = ", ".join(f"{value:.1f}" for value in values)
+        print(f"{name}: {statistics.median(values):.1f} passages/s of processor time (rounds: {listed})")
     ratios = [a / b for a, b in zip(*rates.values(), strict=True)]
     print(f"ratio {statistics.median(ratios):.2f} (rounds: {', '.join(f'{ratio:.2f}' for ratio in ratios)})")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import CPU, alone, anonymous, arguments, cost, print_head, print_row, read_gzip, timed
+from benchmarks.harness import CPU, alone, anonymous, cost, print_head, print_row, read_gzip, run, timed
 from memenvs.core.optional import require
 from memenvs.retrieval.build import build_index
 from memenvs.retrieval.corpus import Corpus, write_corpus
@@ -194,35 +194,39 @@ def show(count: int, index: str, found: IndexCost, about: str = "") -> None:
     )
 
 
-def main() -> None:
+def main(
+    dense: str = "",
+    questions: str = "",
+    dimension: int = 768,
+    indexes: tuple[str, ...] = tuple(GROWTH),
+    sizes: tuple[int, ...] = (11_043, 100_000),
+    to: tuple[int, ...] = (21_015_324,),
+) -> None:
     """Print the table."""
-    dense = (None, "folder of a flat index; without it vectors and passages are made")
-    more = {"sizes": [11_043, 100_000], "to": ([21_015_324], "extrapolate to so many (wiki-18)")}
-    args = arguments(__doc__, dense=dense, questions=None, dimension=768, indexes=[*GROWTH], **more)
     with tempfile.TemporaryDirectory() as made:
-        if args.dense:
-            questions = [record["question"] for record in read_gzip(args.questions)[:QUERIES]]
-            queries = DenseRetriever(args.dense, device="cpu").encoder.queries(questions)
-            real, corpus = np.load(Path(args.dense) / VECTORS, mmap_mode="r"), Path(args.dense) / "corpus"
+        if dense:
+            texts = [record["question"] for record in read_gzip(questions)[:QUERIES]]
+            queries = DenseRetriever(dense, device="cpu").encoder.queries(texts)
+            real, corpus = np.load(Path(dense) / VECTORS, mmap_mode="r"), Path(dense) / "corpus"
         else:
             corpus = Path(made) / "corpus"
-            real, queries, questions = make(args.dimension, corpus)
+            real, queries, texts = make(dimension, corpus)
         print_head(*COLUMNS)
         last: dict[str, tuple[int, IndexCost]] = {}
-        for count in args.sizes:
+        for count in sizes:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / f"{count}.npy"
                 crowd(real, count, path)
-                for index in args.indexes:
-                    case = Case(index, count, path, corpus, questions, queries)
+                for index in indexes:
+                    case = Case(index, count, path, corpus, texts, queries)
                     measured = alone(measure, case, alone(build, case))
                     show(count, index, measured)
                     last[index] = count, measured
-    for count in args.to:
+    for count in to:
         for index, (here, measured) in last.items():
             growth = zip(measured, GROWTH[index](count), GROWTH[index](here), strict=True)
             show(count, index, IndexCost(*(value * far / near for value, far, near in growth)), "≈ ")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -32,7 +32,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from benchmarks.harness import arguments, read_gzip
+from benchmarks.harness import read_gzip, run
 
 CLIENTS, ROUGH_CLIENTS = 32, 64
 MALFORMED = [b"not json", b'{"queries": 3}', b'{"queries": ["a"], "topk": -1}', b"[]", b"\xff"]
@@ -186,23 +186,31 @@ async def drive(port: int, queries: list[str], clients: int = CLIENTS, bad: floa
     return Load(time.perf_counter() - began, sorted(load), sum(lost))
 
 
-def main() -> None:
+def main(
+    *,
+    index: str,
+    questions: str,
+    shared: bool = False,
+    requests: int = 2_000,
+    rounds: int = 1,
+    clients: int = CLIENTS,
+    rough: int = 0,
+    waiting: bool = False,
+    busy: int = 0,
+) -> None:
     """Print the rates, their ratios to the first way's in each round, and what the rough run lost."""
-    more = {"requests": 2_000, "rounds": 1, "clients": CLIENTS, "rough": 0, "waiting": False, "busy": 0}
-    shared = (False, "compare one server with several; needs haproxy")
-    args = arguments(__doc__, index=str, questions=str, shared=shared, **more)
-    questions = [record["question"] for record in read_gzip(args.questions)]
-    if args.rough:
-        rough(args.index, questions, args.rough)
+    texts = [record["question"] for record in read_gzip(questions)]
+    if rough:
+        ask_roughly(index, texts, rough)
         return
-    queries = list(itertools.islice(itertools.cycle(questions), args.requests))
-    ways = SHARED if args.shared else WAITING if args.waiting else BATCHING
-    clients = 1 if args.waiting else args.clients
-    with computing(args.busy):
-        for _ in range(args.rounds):
-            rates, busiest = zip(*(measure(way, args.index, queries, clients) for way in ways), strict=True)
+    queries = list(itertools.islice(itertools.cycle(texts), requests))
+    ways = SHARED if shared else WAITING if waiting else BATCHING
+    clients = 1 if waiting else clients
+    with computing(busy):
+        for _ in range(rounds):
+            rates, busiest = zip(*(measure(way, index, queries, clients) for way in ways), strict=True)
             print("ratios of requests/s", *(f"{rate / rates[0]:.2f}" for rate in rates[1:]), flush=True)
-            if args.shared:
+            if shared:
                 print("ratios of processor time", *(f"{busiest[0] / time:.2f}" for time in busiest[1:]))
 
 
@@ -252,7 +260,7 @@ def computing(count: int) -> Iterator[None]:
         process.kill()
 
 
-def rough(index: str, questions: list[str], requests: int) -> None:
+def ask_roughly(index: str, questions: list[str], requests: int) -> None:
     """Print p50, p99 and memory ten times over the requests, then of a flood, then what SIGTERM leaves."""
     questions = [f"{question} {number}" for number in range(20) for question in questions]  # few repeat
     with running(index) as server:
@@ -314,4 +322,4 @@ async def ended(server: Server, questions: list[str]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

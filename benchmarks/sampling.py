@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.harness import arguments, cost, fastest, print_head, print_row, random_qwen3, world_tokenizer
+from benchmarks.harness import cost, fastest, print_head, print_row, random_qwen3, run, world_tokenizer
 from memenvs.models import HFPolicy
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs
@@ -103,25 +103,22 @@ def compare(name: str, policy: HFPolicy, prompts: Sequence[Ids], tokens: int, pl
     print_row(name, *cells)
 
 
-def main() -> None:
+def main(tokens: int = 256, rows: int = 16, groups: int = 16, copies: int = 16, threads: int = 1) -> None:
     """Print the table."""
-    args = arguments(__doc__, tokens=256, rows=16, groups=16, copies=16, threads=1)
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     policy = HFPolicy(random_qwen3(**SHAPE, initializer_range=0.1), world_tokenizer(), chat=False)
     rng = np.random.default_rng(0)
-    prompts = [
-        rng.integers(3, VOCABULARY, rng.integers(100, 201)) for _ in range(max(args.rows, args.groups))
-    ]
+    prompts = [rng.integers(3, VOCABULARY, rng.integers(100, 201)) for _ in range(max(rows, groups))]
     policy.sample(prompts[:2], rngs(2), 4)  # warm
-    print(f"{policy.model.num_parameters():,} parameters, {args.tokens} new tokens, {args.threads} threads")
+    print(f"{policy.model.num_parameters():,} parameters, {tokens} new tokens, {threads} threads")
     print_head(
         "prompts of 100 to 200 tokens", "tokens/CPU s", "its passes alone", "generate", "without a cache"
     )
-    compare(f"{args.rows}, all different", policy, prompts[: args.rows], args.tokens, plain=True)
-    copies = [prompt for prompt in prompts[: args.groups] for _ in range(args.copies)]
-    compare(f"{args.groups}, {args.copies} copies of each", policy, copies, args.tokens, plain=False)
+    compare(f"{rows}, all different", policy, prompts[:rows], tokens, plain=True)
+    repeated = [prompt for prompt in prompts[:groups] for _ in range(copies)]
+    compare(f"{groups}, {copies} copies of each", policy, repeated, tokens, plain=False)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.harness import arguments, cost, print_head, print_row, random_qwen3, world_tokenizer
+from benchmarks.harness import cost, print_head, print_row, random_qwen3, run, world_tokenizer
 from memenvs.wrappers.scorers import HFScorer, TokenScores
 from memenvs.wrappers.scorers.protocol import TokenPair
 
@@ -84,13 +84,10 @@ def compare(name: str, pairs: list[TokenPair], scorer: HFScorer, batch: int) -> 
     print_row(name, *seconds, f"{theirs.cpu / ours.cpu:.1f}", *memory, ratio)
 
 
-def main() -> None:
+def main(requests: int = 64, plain_batch: int = 8, max_batch_tokens: int = 0, threads: int = 1) -> None:
     """Print the table."""
-    args = arguments(__doc__, requests=64, plain_batch=8, max_batch_tokens=0, threads=1)
-    torch.set_num_threads(args.threads)
-    scorer = HFScorer(
-        random_qwen3(**SHAPE), world_tokenizer(), max_batch_tokens=args.max_batch_tokens or None
-    )
+    torch.set_num_threads(threads)
+    scorer = HFScorer(random_qwen3(**SHAPE), world_tokenizer(), max_batch_tokens=max_batch_tokens or None)
     print(f"{scorer.model.num_parameters():,} parameters, {torch.get_num_threads()} threads")
     print_head("requests", "plain, CPU s (clock)", "HFScorer", "ratio", "plain, MB", "HFScorer", "ratio")
     scorer.token_logprobs(mixed(2, np.random.default_rng(1)))  # warm
@@ -99,8 +96,8 @@ def main() -> None:
         ("8 continuations to a prompt", shared),
         ("after each of 8 turns", growing),
     ):
-        pairs = make(args.requests, np.random.default_rng(0))
-        compare(f"{args.requests} {name}", pairs, scorer, args.plain_batch)
+        pairs = make(requests, np.random.default_rng(0))
+        compare(f"{requests} {name}", pairs, scorer, plain_batch)
     turns = [pairs[turn::8] for turn in range(8)]
     apart = cost(lambda: [scores for turn in turns for scores in scorer.token_logprobs(turn)])
     together = cost(lambda: scorer.token_logprobs(pairs))
@@ -108,4 +105,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,7 +15,7 @@ from typing import Any
 import bm25s
 import gymnasium as gym
 
-from benchmarks.harness import arguments, fastest, print_head, print_row, timed
+from benchmarks.harness import fastest, print_head, print_row, run, timed
 from memenvs.core.vector import TextVectorEnv
 from memenvs.retrieval import Retriever
 from memenvs.rollout.collect import maker
@@ -24,17 +24,16 @@ from memenvs.tasks.taskset import open_questions
 ENVIRONMENTS, TURNS = 256, 3
 
 
-def main() -> None:
+def main(questions: str = "world-train", lexical: str = "", dense: str = "") -> None:
     """Measure the lexical index, and a dense one if given."""
-    args = arguments(__doc__, questions="world-train", lexical=None, dense=None)
-    specs = {"lexical": f"lexical:{args.lexical}" if args.lexical else None}
-    if args.dense:
-        specs["dense"] = f"dense:{args.dense}"
-    beside_bm25s(args.questions, specs["lexical"])
+    specs = {"lexical": f"lexical:{lexical}" if lexical else None}
+    if dense:
+        specs["dense"] = f"dense:{dense}"
+    beside_bm25s(questions, specs["lexical"])
     print_head("retriever, steps/s", "queries", "one by one", "together", "ratio")
     for name, spec in specs.items():
         for same in (1, 16):
-            measure(name, {"tasks": args.questions, "retriever": spec}, args.questions, same)
+            measure(name, {"tasks": questions, "retriever": spec}, questions, same)
 
 
 def measure(name: str, kwargs: dict[str, Any], questions: str, same: int) -> None:
@@ -97,4 +96,4 @@ def uncached(retriever: Retriever) -> Retriever:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

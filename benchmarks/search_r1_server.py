@@ -25,7 +25,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from benchmarks.harness import arguments, print_head, print_row, read_gzip
+from benchmarks.harness import print_head, print_row, read_gzip, run
 from benchmarks.retrieval_server import Load, drive, running
 
 PORT = 8000  # theirs, written in the script
@@ -69,18 +69,19 @@ def loaded(port: int, queries: list[str], clients: int) -> Load:
     return asyncio.run(drive(port, queries, clients))
 
 
-def main() -> None:
+def main(
+    *, script: str, index: Path, corpus: str, questions: str, requests: int = 500, rounds: int = 3
+) -> None:
     """Print requests a second of both and their ratio, for one client and for 32."""
-    args = arguments(__doc__, script=str, index=Path, corpus=str, questions=str, requests=500, rounds=3)
-    questions = [record["question"] for record in read_gzip(args.questions)]
-    queries = list(itertools.islice(itertools.cycle(questions), args.requests))
-    encoder = json.loads((args.index / "index.json").read_text())["encoder"]["model"]
+    asked = [record["question"] for record in read_gzip(questions)]
+    queries = list(itertools.islice(itertools.cycle(asked), requests))
+    encoder = json.loads((index / "index.json").read_text())["encoder"]["model"]
     print_head("clients", "Search-R1, requests/s", "p50, ms", "memenvs, requests/s", "p50, ms", "ratio")
     least = dict[int, float]()
-    for _, clients in itertools.product(range(args.rounds), (1, 32)):
-        with theirs(args.script, args.index, args.corpus, encoder) as port:
+    for _, clients in itertools.product(range(rounds), (1, 32)):
+        with theirs(script, index, corpus, encoder) as port:
             other = loaded(port, queries, clients)
-        with running(str(args.index), "--cache", "0") as server:
+        with running(str(index), "--cache", "0") as server:
             own = loaded(server.port, queries, clients)
         if other.lost or own.lost:
             raise RuntimeError(f"{other.lost} of Search-R1's answers are missing, {own.lost} of ours")
@@ -96,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

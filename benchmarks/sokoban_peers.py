@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 import memenvs  # noqa: F401
-from benchmarks.harness import arguments, print_head, print_row
+from benchmarks.harness import print_head, print_row, run
 from memenvs.data import bundled
 from memenvs.sokoban.board import BOX, XSB, to_text
 from memenvs.sokoban.environments import BUNDLED
@@ -26,18 +26,21 @@ BOARDS, STEPS, REPEATS = 1024, 300, 5
 NAMES = ("up", "down", "left", "right")
 
 
-def main() -> None:
-    """Measure what is installed."""
-    args = arguments(__doc__, levels=(None, "Boxoban's text: boards of 10x10, four boxes, to compare too"))
+def main(levels: str = "") -> None:
+    """Measure what is installed.
+
+    Args:
+        levels: Boxoban's text: boards of 10x10, four boxes, to compare too.
+    """
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # on two cores JAX takes more processor time
     print_head("work", "memenvs", "the other", "ratio")
     line("text, GEM: replies/s", lambda: text_rate(True), lambda: gem_rate(True))
     line("text, GEM, resets left out", lambda: text_rate(False), lambda: gem_rate(False))
-    for levels in (BUNDLED, args.levels):
-        if levels:
-            height, width = read_levels(levels).boards[0].shape
+    for chosen in (BUNDLED, levels):
+        if chosen:
+            height, width = read_levels(chosen).boards[0].shape
             name = f"{BOARDS} boards of {height}x{width}, Jumanji: steps/s"
-            line(name, lambda levels=levels: grid_rate(levels), lambda levels=levels: jumanji_rate(levels))
+            line(name, partial(grid_rate, chosen), partial(jumanji_rate, chosen))
 
 
 def line(name: str, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
@@ -145,4 +148,4 @@ def rate(step: Callable[[Any], Any], end: Callable[[], Any]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

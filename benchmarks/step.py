@@ -9,12 +9,12 @@ A group is 8 sequences that share task and section. The fastest of `--rounds` is
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from benchmarks.harness import arguments, print_head, print_row
+from benchmarks.harness import print_head, print_row, run
 from memenvs.models import HFPolicy, prefixes
 from memenvs.models.chat import Ids
 from memenvs.models.loading import cache_inputs
@@ -32,6 +32,19 @@ from memenvs.wrappers.scorers.protocol import TokenPair
 
 GROUP, SHARED, OWN = 8, 250, 100  # prompts of a group, tokens that they share, about as many of each alone
 BORDER = 1e-5  # of the cumulative distribution: draws this close to the next token may pick either
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured, and how often."""
+
+    model: str = "smollm2"
+    dtypes: tuple[str, ...] = ("bfloat16", "float32")
+    rows: tuple[int, ...] = (1, 16, 64)
+    groups: int = 8
+    tokens: int = 33
+    rounds: int = 2
+    threads: int = 1
 
 
 class SampledReplies(NamedTuple):
@@ -129,18 +142,18 @@ def agreement(
     return same / len(prompts), border / len(prompts), apart
 
 
-def decode(args: argparse.Namespace) -> None:
+def decode(sizes: Sizes) -> None:
     """Print the table of sampling."""
     ratios = ["prefill, plain to ours, CPU s", "ratio", "decode, tokens/CPU s", "ratio"]
     print_head("dtype", "rows", *ratios, "replies equal, or apart at a border", "log-probabilities apart")
-    for dtype in args.dtypes:
-        policy = HFPolicy(args.model, dtype=dtype, chat=False)
+    for dtype in sizes.dtypes:
+        policy = HFPolicy(sizes.model, dtype=dtype, chat=False)
         policy._sampler._stopping._ends[:] = False  # so that both ways write equally many tokens
-        for rows in args.rows:
+        for rows in sizes.rows:
             prompts = reading_prompts(policy, rows)
-            uniforms = np.stack([np.random.default_rng([0, i]).random(args.tokens) for i in range(rows)])
+            uniforms = np.stack([np.random.default_rng([0, i]).random(sizes.tokens) for i in range(rows)])
             ways: dict[Callable[..., SampledReplies], list[SampledReplies]] = {plain: [], ours: []}
-            for turn in range(args.rounds):
+            for turn in range(sizes.rounds):
                 for way in (plain, ours)[:: 1 if turn % 2 == 0 else -1]:
                     ways[way].append(way(policy, prompts, uniforms))
             slow, fast = (
@@ -148,7 +161,7 @@ def decode(args: argparse.Namespace) -> None:
                 for found in ways.values()
             )
             same, border, apart = agreement(policy, prompts, uniforms, ways[plain][0], ways[ours][0])
-            tokens = rows * (args.tokens - 1)
+            tokens = rows * (sizes.tokens - 1)
             prefill = [f"{slow[0]:.1f} to {fast[0]:.1f}", f"**{slow[0] / fast[0]:.1f}**"]
             rates = [f"{tokens / slow[1]:.0f} to {tokens / fast[1]:.0f}", f"**{slow[1] / fast[1]:.1f}**"]
             print_row(dtype, rows, *prefill, *rates, f"{same:.0%}, {border:.0%}", f"{apart:.1g}")
@@ -211,14 +224,14 @@ def reading(policy: HFPolicy, way: str) -> Iterator[None]:
         policy._packs = packs
 
 
-def update(args: argparse.Namespace) -> None:
+def update(sizes: Sizes) -> None:
     """Print the table of an update's forward and backward passes."""
     seconds = ["forward, CPU s", "backward", "ratio"]
     print_head("dtype", "first", "passes", "tokens computed", *seconds, "loss apart", "gradient apart")
-    for dtype in args.dtypes:
-        policy = HFPolicy(args.model, dtype=dtype, chat=False)
+    for dtype in sizes.dtypes:
+        policy = HFPolicy(sizes.model, dtype=dtype, chat=False)
         for section_first in (False, True):
-            data = reading_sequences(policy, args.groups, section_first=section_first)
+            data = reading_sequences(policy, sizes.groups, section_first=section_first)
             draws = np.random.default_rng(1)
             advantages = [torch.from_numpy(draws.normal(size=mask.sum())).float() for mask in data.masks]
             plain: tuple[float, Any, float] | None = None
@@ -227,7 +240,7 @@ def update(args: argparse.Namespace) -> None:
             )  # kernels are made
             for way in ("padded", "packed", "shared"):
                 seconds, computed, loss, gradient = [], 0, 0.0, None
-                for _ in range(args.rounds):
+                for _ in range(sizes.rounds):
                     with reading(policy, way):
                         computed, loss, *found = update_pass(policy, data, advantages)
                     seconds.append(found)
@@ -259,14 +272,14 @@ def update_pass(
     return policy.computed(data.sequences, batches), total, forward, backward
 
 
-def score(args: argparse.Namespace) -> None:
+def score(sizes: Sizes) -> None:
     """Print the table of a scorer's passes."""
     print_head("dtype", "first", "padded to shared, CPU s", "ratio", "log-probabilities apart, mean")
-    for dtype in args.dtypes:
-        policy = HFPolicy(args.model, dtype=dtype, chat=False)
+    for dtype in sizes.dtypes:
+        policy = HFPolicy(sizes.model, dtype=dtype, chat=False)
         scorer = HFScorer(policy.model, policy.tokenizer)
         for section_first in (False, True):
-            data = reading_sequences(policy, args.groups, section_first=section_first)
+            data = reading_sequences(policy, sizes.groups, section_first=section_first)
             pairs = [
                 TokenPair(ids[~mask].tolist(), ids[mask].tolist())
                 for ids, mask in zip(data.sequences, data.masks, strict=True)
@@ -274,7 +287,7 @@ def score(args: argparse.Namespace) -> None:
             seconds, scores = list[float](), list[Any]()
             for packs in (False, True):
                 scorer._reader._packs, best = packs, np.inf
-                for _ in range(args.rounds):
+                for _ in range(sizes.rounds):
                     start = time.process_time()
                     found = np.concatenate(scorer.token_logprobs(pairs))
                     best = min(best, time.process_time() - start)
@@ -285,16 +298,12 @@ def score(args: argparse.Namespace) -> None:
             print_row(dtype, first, both, ratio, f"{np.abs(scores[0] - scores[1]).mean():.1g}")
 
 
-def main() -> None:
+def main(part: Literal["decode", "update", "score"], /, sizes: Sizes) -> None:
     """Measure one part and print its table."""
-    args = arguments(
-        __doc__, _part={"decode", "update", "score"}, model="smollm2", dtypes=["bfloat16", "float32"],
-        rows=[1, 16, 64], groups=8, tokens=33, rounds=2, threads=1,
-    )  # fmt: skip
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(sizes.threads)
     transformers.logging.set_verbosity_error()
-    {"decode": decode, "update": update, "score": score}[args.part](args)
+    {"decode": decode, "update": update, "score": score}[part](sizes)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

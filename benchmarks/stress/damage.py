@@ -8,7 +8,6 @@ them. It fails where one raises, or reports an error in more than a line or with
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -25,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import run
 from memenvs import evaluate
-from memenvs.commands import main
+from memenvs.commands import main as main_command
 from memenvs.core.files import write_json, write_text
 from memenvs.data import bundled
 from memenvs.retrieval.build import build_index
@@ -156,7 +156,7 @@ def fault(command: str, name: str) -> str:
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            status = main(command.split())
+            status = main_command(command.split())
     except SystemExit as end:
         status = end.code
     except Exception:
@@ -193,26 +193,21 @@ def soak(folder: Path, tries: int, seed: int, commands: dict[str, Sequence[str]]
     return faults
 
 
-def run() -> None:
+def main(tries: int = 5000, seed: int = 0, only: str = "") -> None:
     """Damage files for some tries, and say what went wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--tries", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
-    args = parser.parse_args()
     commands: dict[str, Sequence[str]] = {
-        name: [*lines, *SLOW.get(name, ())] for name, lines in COMMANDS.items() if args.only in name
+        name: [*lines, *SLOW.get(name, ())] for name, lines in COMMANDS.items() if only in name
     }
     with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as copy:
         make_runs(Path(whole))
         shutil.copytree(whole, copy, dirs_exist_ok=True)
         with inside(copy):
-            faults = soak(Path(whole), args.tries, args.seed, commands)
+            faults = soak(Path(whole), tries, seed, commands)
     for text, times in faults.most_common():
         sys.stdout.write(f"{times} times: {text}\n")
-    sys.stdout.write(f"{args.tries} files damaged, {sum(faults.values())} faults\n")
+    sys.stdout.write(f"{tries} files damaged, {sum(faults.values())} faults\n")
     sys.exit(bool(faults))
 
 
 if __name__ == "__main__":
-    run()
+    run(main)

@@ -19,7 +19,6 @@ the command runs undisturbed and must end with the same files as the first run.
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import contextlib
 import errno
@@ -42,6 +41,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chat_stub import ChatStub
+
+from benchmarks.harness import run
 
 FAULTS = ("kill", "torn", "full", "error", "limit", "moment")
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.truncate"}
@@ -459,26 +460,25 @@ def import_everything() -> None:
     faiss.omp_set_num_threads(1)
 
 
-def main() -> int:
+def main(
+    kills: int = 100,
+    case: tuple[str, ...] = (),
+    fault: tuple[str, ...] = tuple(FAULTS),
+    seed: int = 0,
+    ray: bool = False,
+) -> int:
     """Disturb the cases that were asked for; 1 if anything was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=100, help="runs of each case under each fault, at most")
-    parser.add_argument("--case", nargs="*", help="names of cases; all by default")
-    parser.add_argument("--fault", nargs="*", choices=FAULTS, default=FAULTS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--ray", action="store_true", help="kill workers of Ray instead, which it needs")
-    args = parser.parse_args()
-    if args.ray:
-        return killed_ray_workers(args.kills)
+    if ray:
+        return killed_ray_workers(kills)
     import_everything()
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="kills-models-") as models:
         all_cases = cases(make_models(Path(models)))
-        for name in args.case or all_cases:
-            total += disturb(name, all_cases[name], list(args.fault), args.kills, args.seed)
-    say(f"in all {dict(total)}, seed {args.seed}")
+        for name in case or all_cases:
+            total += disturb(name, all_cases[name], list(fault), kills, seed)
+    say(f"in all {dict(total)}, seed {seed}")
     return int(total["wrong"] > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -10,7 +10,6 @@ and the viewer have `benchmarks/stress/soak_adapters.py`.
 
 from __future__ import annotations
 
-import argparse
 import collections
 import functools
 import gc
@@ -35,7 +34,7 @@ from prm_model import save_prm
 from tiny_model import save_tiny_model
 
 import memenvs
-from benchmarks.harness import resident
+from benchmarks.harness import resident, run
 from benchmarks.stress.hostile import CALL, CLOSE, OPEN, WORDS, Grammar
 from memenvs.core import text as core_text
 from memenvs.core.spaces import clean_text
@@ -376,14 +375,10 @@ def fitting(stacks: list[list[Any]]) -> list[Case]:
     return fit
 
 
-def main() -> None:
+def main(seconds: float = 3600, seed: int = 0) -> None:
     """Soak for some seconds, then say what was played."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
     logging.getLogger("memenvs.wrappers.judge").setLevel(logging.ERROR)  # verdicts here are bad on purpose
-    soak, start = Soak(args.seed), time.monotonic()
+    soak, start = Soak(seed), time.monotonic()
     verdicts = ['{"scores": [1, 0.5]}', '{"scores": [1e999, NaN]}', '{"scores": []}', "[" * 10_000]
     judging = ChatStub(
         lambda fields: soak.pick([(200, soak.pick(verdicts)), (200, soak.reply()), (500, "no")])
@@ -398,11 +393,11 @@ def main() -> None:
         lengths = [(name, unit) for name in readers for unit in UNITS]
         soak.rng.shuffle(lengths)
         try:
-            soak.run(cases, readers, itertools.cycle(lengths), start + args.seconds)
+            soak.run(cases, readers, itertools.cycle(lengths), start + seconds)
         finally:  # what was played before something failed, too
-            sys.stdout.write(f"{soak} in {time.monotonic() - start:.0f} s, seed {args.seed}\n")
+            sys.stdout.write(f"{soak} in {time.monotonic() - start:.0f} s, seed {seed}\n")
     sys.stdout.write("nothing failed\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

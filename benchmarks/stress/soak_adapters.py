@@ -9,7 +9,6 @@ finite; or if a report is broken or runs what it shows.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import io
@@ -36,6 +35,7 @@ from chat_stub import ChatStub
 from tiny_model import save_tiny_model
 from viewer_runs import write
 
+from benchmarks.harness import run
 from benchmarks.stress.hostile import Grammar
 from memenvs.adapters.endpoint import EpisodeAgent
 from memenvs.commands import main as main_command
@@ -589,31 +589,26 @@ PARTS = {part.__name__: part for part in (
 )}  # fmt: skip
 
 
-def main() -> None:
+def main(parts: tuple[str, ...] = tuple(PARTS), /, seconds: float = 60, seed: int = 0) -> None:
     """Soak every part that can be made here, each for an equal time."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="part", default=[*PARTS], help=", ".join(PARTS))
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
     logging.disable(logging.INFO)
-    fuzz, left_out = Requests(args.seed), []
+    fuzz, left_out = Requests(seed), []
     with contextlib.ExitStack() as stack:
         rounds: dict[str, Round] = {}
-        for name in args.parts:
+        for name in parts:
             try:
                 rounds[name] = stack.enter_context(PARTS[name](fuzz))
             except ImportError as error:
                 left_out.append(f"{name} ({error})")
         spent = dict.fromkeys(rounds, 0.0)
-        while sum(spent.values()) < args.seconds or not all(spent.values()):
+        while sum(spent.values()) < seconds or not all(spent.values()):
             name, began = min(spent, key=lambda one: spent[one]), time.monotonic()
             rounds[name]()
             spent[name] += time.monotonic() - began
             fuzz.counts[f"rounds of {name}"] += 1
     missing = "; ".join(left_out) or "nothing"
-    sys.stdout.write(f"{dict(fuzz.counts)}, seed {args.seed}: nothing failed\nleft out: {missing}\n")
+    sys.stdout.write(f"{dict(fuzz.counts)}, seed {seed}: nothing failed\nleft out: {missing}\n")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -22,7 +22,7 @@ def test_a_benchmark_uses_only_what_is_there(name):
 def rows(tmp_path_factory):
     """By the names of the parts: what a run of the tiny model reports."""
     out = tmp_path_factory.mktemp("gpu") / "tiny.json"
-    assert gpu.main(["--tiny", "--out", str(out)]) == 0
+    assert gpu.main(out=out, tiny=True) == 0
     report = json.loads(out.read_text())
     assert report["versions"]["torch"]
     return {row.pop("part"): row for row in report["rows"]}
@@ -55,7 +55,7 @@ def test_trl_is_measured_where_it_is_installed(rows):
 
 
 def test_what_there_is_no_time_for_is_named(tmp_path):
-    assert gpu.main(["--tiny", "--out", str(tmp_path / "none.json"), "--minutes", "0"]) == 0
+    assert gpu.main(out=tmp_path / "none.json", tiny=True, minutes=0) == 0
     rows = json.loads((tmp_path / "none.json").read_text())["rows"]
     assert [row["part"] for row in rows] == list(gpu.PARTS)
     assert all("0 minutes" in row["left_out"] for row in rows)

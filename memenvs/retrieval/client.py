@@ -15,7 +15,7 @@ from memenvs.core.address import Address
 from memenvs.core.data import Count, checked, convert
 from memenvs.core.errors import RequestRefused
 from memenvs.core.servers import HTTPClient
-from memenvs.retrieval.corpus import Document
+from memenvs.retrieval.corpus import REMEMBERED, Document
 from memenvs.retrieval.protocol import (
     MAX_PASSAGES,
     TOKEN_FILE,
@@ -48,8 +48,6 @@ class HTTPRetriever(DistinctSearch):
         timeout, tries, pause: see `HTTPClient`.
         batch: maximum number of queries in a request; more are sent in several. At a large k it is fewer: a
             server of ours gives 10,240 passages a request.
-        remembered: number of passages kept for `passages`, the least recently used dropped first; about 1 kB
-            each.
 
     Raises:
         ValueError: the address is not one of a server.
@@ -63,7 +61,6 @@ class HTTPRetriever(DistinctSearch):
         tries: Count = 5,
         pause: float = 0.25,
         batch: Count = 256,
-        remembered: Count = 100_000,
     ):
         address = Address(url).url
         path = address.path.rstrip("/")
@@ -73,7 +70,7 @@ class HTTPRetriever(DistinctSearch):
         token = read_token(os.environ.get(TOKEN_FILE))
         self._client = HTTPClient(base, timeout=timeout, tries=tries, key=token, fix=FIX, pause=pause)
         self.url, self.batch = self._client.url, batch
-        self._passages: LRUCache[str, Passage] = LRUCache(remembered)
+        self._passages: LRUCache[str, Passage] = LRUCache(REMEMBERED)  # about 1 kB each
 
     def passages(self, ids: Sequence[str]) -> list[Passage]:
         """The passages of ids that a search has returned; KeyError for others."""

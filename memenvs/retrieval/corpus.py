@@ -25,7 +25,7 @@ from memenvs.tasks.taskset import read_arrow
 
 PASSAGES, ORDER, RANK, CARD = "passages.arrow", "order.npy", "rank.npy", "corpus.json"
 BATCH = 8_192  # rows an Arrow batch: a row's batch is found by a division
-REMEMBERED = 100_000  # ids whose rows need no binary search over the sorted ids
+REMEMBERED = 100_000  # ids whose rows need no binary search; of a server, passages
 BUILD = "build one with `memenvs build index --corpus FILE --index lexical --out DIR`"
 SCHEMA = pa.schema([("id", pa.string()), ("contents", pa.large_string())])
 
@@ -220,9 +220,6 @@ def _columns(path: Path, rows: Sequence[Sequence[str]]) -> list[str]:
 
     MS MARCO's documents are id, address, title and text, its passages id and text, DPR's id, text and title:
     ids are different words with a digit, and a text is at least twice as long as a title.
-
-    Raises:
-        RefusedFile: they cannot be told apart.
     """
     top = [cell.strip().lower() for cell in rows[0]]
     header = all(re.fullmatch(r"([^\W\d][\w.-]*)?", cell) for cell in top)

@@ -32,6 +32,8 @@ from memenvs.core.episode_file import read_episodes
 
 SOKOBAN = ("--env", "MemSokoban-v0")
 SMALL = {"max_new_tokens": 5, "num_envs": 64}
+AWAY = ("FailingSokoban-v0", "the server is unreachable")
+INFINITE = ("InfiniteSokoban-v0", "task level.*turn 0: reward outcome must be finite, got (inf|nan)")
 ANY_MOVE = {"teacher": "easy_sokoban:any_move", "learn_from": "all"}
 
 
@@ -165,29 +167,23 @@ class TestHardSteps:
         assert [line["skipped"] for line in lines] == [1.0, 1.0]
         assert [line["informative"] for line in lines] == [0.0, 0.0]
 
-    @pytest.mark.parametrize("learner", [mt_ppo, grpo, distill])
-    def test_a_step_in_which_every_episode_failed_is_skipped(self, learner, game, tmp_path, capsys):
-        args = arguments(learner, game, tmp_path / "run", steps=1, groups=8, env="FailingSokoban-v0")
-        learner.train(learner.prepare(args), args)
-        (line,) = read(tmp_path / "run")
-        assert line["skipped"] == 1.0
-        assert line["failed"] == 8 * args.group_size
-        (warning,) = warnings_of(capsys)
-        assert "the server is unreachable" in warning
-
-    @pytest.mark.parametrize("learner", [mt_ppo, grpo])
-    def test_an_episode_that_was_paid_no_finite_number_is_left_out(self, learner, game, tmp_path, capsys):
-        args = arguments(learner, game, tmp_path / "run", steps=1, groups=8, env="InfiniteSokoban-v0")
+    @pytest.mark.parametrize(
+        ("learner", "env", "why", "options"),
+        [
+            *((learner, *AWAY, {}) for learner in (mt_ppo, grpo, distill)),
+            *((learner, *INFINITE, {}) for learner in (mt_ppo, grpo)),
+            (grpo, *AWAY, {"reward": "turn", "tree_turns": 1}),
+        ],
+    )
+    def test_a_step_in_which_every_episode_failed_is_skipped(
+        self, learner, env, why, options, game, tmp_path, capsys
+    ):
+        args = arguments(learner, game, tmp_path / "run", steps=1, groups=8, env=env, **options)
         learner.train(learner.prepare(args), args)
         (line,) = read(tmp_path / "run")
         assert (line["failed"], line["skipped"]) == (8 * args.group_size, 1.0)
         (warning,) = warnings_of(capsys)
-        assert re.search("task level.*turn 0: reward outcome must be finite, got (inf|nan)", warning)
-
-    def test_a_tree_survives_a_failing_environment(self, game, tmp_path):
-        options = {"steps": 1, "groups": 2, "reward": "turn", "tree_turns": 1, "env": "FailingSokoban-v0"}
-        (line,) = run(grpo, game, tmp_path / "run", **options)
-        assert (line["failed"], line["skipped"]) == (16, 1.0)
+        assert re.search(why, warning)
 
     @pytest.mark.parametrize("limits", [{}, {"max_model_len": 100}])
     def test_no_sequence_outgrows_the_window_or_the_flag(self, longer, tmp_path, limits):

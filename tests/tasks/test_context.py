@@ -22,13 +22,6 @@ def test_chunks_joined_are_the_text_each_within_its_size(reader, small_set, cut_
     assert sum(chunk.tokens for chunk in chunks) == len(context.gaps)
 
 
-def test_cutting_at_documents_cuts_none_that_fits(reader, small_set):
-    context = reader.context(small_set[1].documents)
-    starts = {chunk.start for chunk in context.chunks(300, "document")}
-    headers = {start - len(f"Document {i}:\n") for i, (start, _) in enumerate(context.spans, 1)}
-    assert starts <= headers
-
-
 @pytest.mark.parametrize(("spare", "cut"), [(-1, True), (0, False), (1, False), (2, False)])
 def test_cutting_at_documents_cuts_none_that_fits_with_its_header(reader, small_set, spare, cut):
     context = reader.context(small_set[1].documents)

@@ -145,12 +145,6 @@ def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str
 
     Its help shows the flags that matter first, and then the learner's own; `--help-all` also shows those of
     every other class.
-
-    Args:
-        argv: the command line.
-        prog: the command as a user types it.
-        defaults: the flags' defaults.
-        repeatable: flags that may be repeated; the last value counts.
     """
     kind = type(defaults)
     shows_all = "--help-all" in argv
@@ -167,9 +161,7 @@ def _parse(argv: Sequence[str], prog: str, defaults: A, repeatable: Sequence[str
 def _grouped(defaults: TrainArgs, hides: bool) -> Callable[[Any], Any]:
     """A rule by which tyro reads the fields of a learner: first those that matter, then a group a class.
 
-    Args:
-        defaults: the flags' defaults.
-        hides: whether help leaves out the groups of classes that the learner shares.
+    `hides` leaves the groups of classes that the learner shares out of its help.
     """
     from tyro.conf import Suppress, arg
     from tyro.constructors import MISSING_NONPROP, StructConstructorSpec, StructFieldSpec, StructTypeInfo

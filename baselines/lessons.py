@@ -110,9 +110,7 @@ def demonstrations(args: SFTArgs, n_tasks: int) -> list[Episode]:
 def _demonstrate(args: SFTArgs, job: tuple[int, list[tuple[int, int]]]) -> list[Episode]:
     """The episodes of a job, played by one teacher, so that its slips differ from episode to episode.
 
-    Args:
-        args: the teacher, its environment, and how a model samples.
-        job: the teacher's seed, and the seed and the task of each episode.
+    The job is the teacher's seed, and the seed and the task of each episode.
     """
     seed, draws = job
     make_env, agents = maker(args.env, args.env_args), list[Agent]()

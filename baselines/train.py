@@ -220,7 +220,12 @@ class Run:
         step = self._step
         with self.timer("refresh"):
             self.refresh_sampler()
-        metrics = (summary(episodes) if episodes else {}) | metrics | self._timings(tokens)
+        seconds, parts = time.perf_counter() - self._step_started, dict(self.timer.seconds)
+        if "environment" in parts:
+            parts["environment"] -= parts.get("scoring", 0.0)
+        metrics = (summary(episodes) if episodes else {}) | metrics
+        metrics |= {f"seconds_{name}": value for name, value in parts.items()}
+        metrics |= {"seconds": seconds, "tokens_per_second": tokens / seconds}
         if failed := [episode for episode in episodes if episode.end == "failed"]:
             count = f"{len(failed)} of {len(episodes)} episodes failed and are left out, the first: "
             self._warn_once("failed", count + failed[0].error)
@@ -302,14 +307,6 @@ class Run:
     def _say_work(self, name: str) -> None:
         """Say what the first step does now, which may take minutes."""
         self._log.show(f"step {self._step}: {WORK[name]} …")
-
-    def _timings(self, tokens: int) -> dict[str, float]:
-        """Seconds of the step by their kind, and tokens a second."""
-        seconds, parts = time.perf_counter() - self._step_started, dict(self.timer.seconds)
-        if "environment" in parts:
-            parts["environment"] -= parts.get("scoring", 0.0)
-        named = {f"seconds_{name}": value for name, value in parts.items()}
-        return {**named, "seconds": seconds, "tokens_per_second": tokens / seconds}
 
     def _report(self, metrics: dict[str, float]) -> None:
         """Write a step's metrics, show its line, and warn once about prompts that do not fit the window."""

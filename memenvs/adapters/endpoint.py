@@ -12,7 +12,7 @@ from memenvs.adapters.common import open_env, read_draw
 from memenvs.core.asynchronous import in_thread
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.servers import OpenAIClient, key_in
-from memenvs.models.endpoint import Completion, TextConversation, ToolConversation, Watch, read_completion
+from memenvs.models.endpoint import TextConversation, ToolConversation, Watch, read_completion
 from memenvs.rollout.collect import Loop
 from memenvs.rollout.policy import Request, loop_policy
 
@@ -99,7 +99,12 @@ class EpisodeAgent:
                 tell()
             prompts.observe(request.observation, request.public_info)
             fields = {**self._body, **prompts.fields, "messages": prompts.messages}
-            name, completion = await in_thread(client.post, "/chat/completions", fields, _read)
+            name, completion = await in_thread(
+                client.post,
+                "/chat/completions",
+                fields,
+                lambda answer: (str(answer["id"]), read_completion(answer)),
+            )
             watch.see(fields, completion)
             names.append(name)
             return Reply(prompts.read(completion))
@@ -109,8 +114,3 @@ class EpisodeAgent:
         tell()
         watch.see_episode(episode)
         return dict(zip(names, episode.turn_rewards, strict=True))
-
-
-def _read(answer: Any) -> tuple[str, Completion]:
-    """The id of a completion, and the completion."""
-    return str(answer["id"]), read_completion(answer)

@@ -228,13 +228,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     def _rows(
         self, group: Sequence[Episode], outputs: Sequence[Sequence[Any]], step: int, scored_by: Any
     ) -> list[list[TurnOutput]]:
-        """The rows of each episode of a group.
+        """The rows of each episode of a group that has ended, by the servers' answers in each.
 
-        Args:
-            group: has ended.
-            outputs: the servers' answers in each episode.
-            step: the trainer's.
-            scored_by: the versions of the weights that scored for the methods; None if another model did.
+        `scored_by` are the versions of the weights that scored for the methods; None if another model did.
         """
         outcomes = [episode.outcome for episode in valid(group)]
         worst = (max if all_equal(outcomes) else min)(outcomes, default=0.0)

@@ -203,16 +203,8 @@ class _TaskMaker:
     def _choose(self, question: _Question, rng: np.random.Generator) -> Ints:
         """The documents of a task, in no order yet."""
         first = np.concatenate([question.evidence, rng.permutation(question.others)])
-        if self.sizes is None:
-            return self._by_number(question, first, rng)
-        return self._by_budget(*self.sizes, question, first, rng)
-
-    def _most(self, question: _Question) -> int:
-        """Documents that the pool has for a question, its own among them."""
-        return self.pool - len(question.excluded) + len(question.evidence) + len(question.others)
-
-    def _by_number(self, question: _Question, first: Ints, rng: np.random.Generator) -> Ints:
-        """`first` and documents of the pool, `size` in all."""
+        if self.sizes is not None:
+            return self._by_budget(*self.sizes, question, first, rng)
         least, most = len(question.evidence), self._most(question)
         if not least <= self.size <= most:
             raise ValueError(
@@ -221,6 +213,10 @@ class _TaskMaker:
             )
         drawn = self._draw_documents(self.size - len(first), question.excluded, rng)
         return np.concatenate([first, drawn])[: self.size]
+
+    def _most(self, question: _Question) -> int:
+        """Documents that the pool has for a question, its own among them."""
+        return self.pool - len(question.excluded) + len(question.evidence) + len(question.others)
 
     def _by_budget(
         self, tokens: Ints, numbering: Ints, question: _Question, first: Ints, rng: np.random.Generator

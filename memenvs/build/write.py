@@ -114,13 +114,7 @@ def _write_arrow(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
 
 
 class _Column:
-    """An array that is in temporary files: the places where its items end, or its numbers, and its texts.
-
-    Args:
-        kind: the type of the array: texts, numbers, or lists of such.
-        folder: where the files are.
-        files: closes them.
-    """
+    """An array that is in temporary files: the places where its items end, or its numbers, and its texts."""
 
     def __init__(self, kind: pa.DataType, folder: Path, files: contextlib.ExitStack) -> None:
         self.kind, self._length, self._end = kind, 0, 0

@@ -140,8 +140,7 @@ def _person(is_grid: bool) -> Agent:
 def _keep(episode: Episode, env: gym.Env[Any, Any], path: Path | None, model: TokenPolicy | None) -> str:
     """Complete the record of an episode, even a stopped one, and append it to a file.
 
-    Returns:
-        A line with its path; empty if it should not be kept or no turn was played.
+    The result is a line with its path; empty if it should not be kept or no turn was played.
     """
     inner = env.unwrapped
     if not episode.turns:

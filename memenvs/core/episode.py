@@ -47,10 +47,6 @@ def _no_floats() -> Floats:
     return np.zeros(0)
 
 
-def _no_flags() -> NDArray[np.bool_]:
-    return np.zeros(0, np.bool_)
-
-
 class Reply(msgspec.Struct, omit_defaults=True):
     """What a policy replied at a turn. A policy over texts leaves the tokens empty.
 
@@ -191,7 +187,7 @@ class Sample:
     values: Floats | None = None
     ref_logprobs: Floats | None = None
     sampler_logprobs: Floats | None = None
-    cut_off: NDArray[np.bool_] = dataclasses.field(default_factory=_no_flags)
+    cut_off: NDArray[np.bool_] = dataclasses.field(default_factory=lambda: np.zeros(0, np.bool_))
     teacher: tuple[Sample, ...] = ()
     group: int = 0
     advantages: Floats = dataclasses.field(default_factory=_no_floats)

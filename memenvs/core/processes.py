@@ -85,9 +85,6 @@ def _map_in_processes(
 
     Each process has its own pipe, which closes if the process is killed in the middle of a result. With the
     single queue of a `ProcessPoolExecutor` the caller would wait forever for the rest of that result.
-
-    Raises:
-        ValueError: a process was killed; what `make` raises is raised here.
     """
     context = get_context("spawn")
     workers = min(workers, len(jobs))

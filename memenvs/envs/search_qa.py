@@ -728,16 +728,19 @@ class SearchQAEnv(TextEnv[str, SearchState]):
     def _metrics(self) -> dict[str, float]:
         state, scores, tokens = self.state, self._grade(), self._prompt_tokens()
         turns = len(state.history)
-        sums = Objectives(0.0, 0.0, True)
+        sums, proper = Objectives(0.0, 0.0, True), False
         if state.answer is not None:
             answer = wrap_answer(state.answer, "tag")
             sums = multi_objective(answer, [list(accepted) for accepted in self._task.answers])
+            text = joined((open_thought(reply), feedback) for reply, feedback in state.searching)
+            moves = [self.conversation.read(state, reply) for reply, _ in state.searching]
+            proper = self.form.proper(moves, text)  # its summaries aside
         return {
             "success": float(scores.outcome == 1.0),
             **{name: getattr(scores, name) for name in ("em", "f1", "sub_em")},
             "em_sum": sums.em,
             "f1_sum": sums.f1,
-            "format": float(state.answer is not None and self._proper()),
+            "format": float(proper),
             "format_share": sum(events["well_formed"] for events in state.events) / turns,
             "memory_overflow": state.memory.overflows,
             "searches": state.events[-1]["searches"],
@@ -746,12 +749,6 @@ class SearchQAEnv(TextEnv[str, SearchState]):
             "prompt_tokens": sum(tokens),
             "prompt_tokens_peak": max(tokens),
         }
-
-    def _proper(self) -> bool:
-        """Whether an episode that was answered is in form, its summaries aside."""
-        turns = self.state.searching
-        text = joined((open_thought(reply), feedback) for reply, feedback in turns)
-        return self.form.proper([self.conversation.read(self.state, reply) for reply, _ in turns], text)
 
     def _prompt_tokens(self) -> list[int]:
         """Tokens of each observation, counted by its parts, all at once at the end."""

@@ -134,8 +134,17 @@ def evaluate(
     chosen = choose_policy(policy, options)
     numbers = read_tasks(tasks if isinstance(tasks, str) else ",".join(map(str, tasks)), inner.n_tasks)
     pairs = [Pair(task, sample) for task in numbers for sample in range(how.samples)]
-    of_env = {"env": env if isinstance(env, str) else str(first), "env_args": dict(env_args or {})}
-    setting = {**of_env, **_rest_of_setting(inner, chosen, methods, scorer, how.seed)}
+    setting = {  # what decides an episode, plain data
+        "env": env if isinstance(env, str) else str(first),
+        "env_args": dict(env_args or {}),
+        "n_tasks": inner.n_tasks,
+        "data": data_hashes(inner),
+        **chosen.setting,
+        "methods": [plain_method(method) for method in (make_methods(methods) if methods else ())],
+        "scorer": plain_scorer(scorer),
+        "seed": how.seed,
+        "memenvs": memenvs.__version__,
+    }
 
     def play(missing: Sequence[Pair], progress: Progress) -> Generator[Episode, None, None]:
         if how.workers == 1:
@@ -167,31 +176,12 @@ def evaluate(
     return summary
 
 
-def _rest_of_setting(
-    env: Any, chosen: PolicySpec, methods: Sequence[MethodSpec], scorer: ScorerSpec, seed: int
-) -> dict[str, Any]:
-    """What decides an episode besides the name and the arguments of its environment, plain data."""
-    return {
-        "n_tasks": env.n_tasks,
-        "data": data_hashes(env),
-        **chosen.setting,
-        "methods": [plain_method(method) for method in (make_methods(methods) if methods else ())],
-        "scorer": plain_scorer(scorer),
-        "seed": seed,
-        "memenvs": memenvs.__version__,
-    }
-
-
 def _play_missing(
     log: RunLog,
     pairs: Sequence[Pair],
     play: Callable[[Sequence[Pair], Progress], Generator[Episode, None, None]],
 ) -> None:
-    """Play the pairs that a log lacks, and keep each episode as it ends.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C; it says how many episodes are done.
-    """
+    """Play the pairs that a log lacks, and keep each episode as it ends."""
     missing = [pair for pair in pairs if pair not in log.episodes]
     done, failed = len(pairs) - len(missing), 0
     started = time.monotonic()
@@ -275,11 +265,7 @@ def _play_job(run: str, job: Sequence[Pair]) -> list[Episode]:
 
 @functools.lru_cache(maxsize=1)
 def _player(run: str) -> Player:
-    """The player of a run, made once a process, because a model loads slowly.
-
-    Raises:
-        ValueError: this machine has other data by the same name.
-    """
+    """The player of a run, made once a process, because a model loads slowly."""
     setting = json.loads(run)
     make = maker(setting["env"], setting["env_args"])
     first = make()

@@ -172,7 +172,9 @@ def play_suite(
         env_args = part.env_args | (how.reading if part in chunked else {})
         if part.build:
             folder = cache / f"{version}-{folder_of(part.name)}"
-            _build_tasks(part, folder, how.source, build)
+            words = [str(how.source) if word == "SOURCE" else word for word in part.build.split()]
+            if not folder.exists() and build([*words, "--out", str(folder)]):
+                raise ValueError(f"the tasks of {part.name} could not be built; fix the error above")
             env_args["tasks"] = str(folder)
         say(part.name)
         summary = evaluate(
@@ -210,14 +212,6 @@ def _result(
         reading=how.reading,
         note=how.note,
     )
-
-
-def _build_tasks(
-    part: SuitePart, folder: Path, source: Path | None, build: Callable[[Sequence[str]], int]
-) -> None:
-    words = [str(source) if word == "SOURCE" else word for word in part.build.split()]
-    if not folder.exists() and build([*words, "--out", str(folder)]):
-        raise ValueError(f"the tasks of {part.name} could not be built; fix the error above")
 
 
 def _check_reading(reading: Mapping[str, Any], chunked: Sequence[SuitePart]) -> None:

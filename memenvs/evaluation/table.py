@@ -211,7 +211,9 @@ def _value(runs: Mapping[str, EvaluatedRun], parts: Sequence[Part]) -> Interval 
         if (run := runs.get(part.run)) is None or metric not in run.means:
             return None
         methods = run.setting.get("methods") or []
-        if part.metric == "judge" and not _is_judged(methods):
+        settings = methods[0][1] if len(methods) == 1 and methods[0][0] == "Judge" else {}
+        is_judged = (settings.get("level"), settings.get("outcome")) == ("outcome", "replace")
+        if part.metric == "judge" and not is_judged:
             raise ValueError(
                 f"this column of {run.name} is a judge's score; evaluate it with --methods Judge url=URL "
                 "model=MODEL level=outcome rubric=equivalence outcome=replace, or give --metric"
@@ -227,12 +229,6 @@ def _value(runs: Mapping[str, EvaluatedRun], parts: Sequence[Part]) -> Interval 
     return bootstrap(
         *([part.scale * value for value in values] for part, values in zip(parts, samples, strict=True))
     )
-
-
-def _is_judged(methods: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
-    """Whether the return of a run is a judge's score of each answer."""
-    wanted = {"level": "outcome", "outcome": "replace"}
-    return len(methods) == 1 and methods[0][0] == "Judge" and wanted.items() <= methods[0][1].items()
 
 
 def _caption(runs: Sequence[EvaluatedRun], columns: Mapping[str, Sequence[Part]], unit: str) -> str:

@@ -270,11 +270,7 @@ def stop_engine(engine: weakref.ref[Any], threads: Sequence[threading.Thread]) -
 
 
 def _logprobs_mode(params: SamplingParams) -> str:
-    """The `logprobs_mode` of a vLLM engine whose log-probabilities are those of the whole distribution.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The `logprobs_mode` of a vLLM engine whose log-probabilities are those of the whole distribution."""
     if params.temperature in (0, 1):
         return "raw_logprobs"
     if params.truncates:

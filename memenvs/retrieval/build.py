@@ -121,7 +121,10 @@ def _build_dense(
         approximate = Nearest(
             open_faiss(index, vectors, how, out / INDEX), vectors, corpus.rank, False, how["rescore"]
         )
-        queries = encoder.queries(_probes(corpus))
+        # Titles of passages drawn from a seed, or the first words of those without one.
+        rows = np.random.default_rng(SEED).choice(len(corpus), min(PROBES, len(corpus)), replace=False)
+        passages = [corpus.passage(int(row)) for row in rows]
+        queries = encoder.queries([passage.title or passage.text[:64] for passage in passages])
         measured = {
             "k": PROBE_K,
             "queries": len(queries),
@@ -132,10 +135,3 @@ def _build_dense(
     encoded_by = without_secrets(encoder.arguments()) | extra
     card = IndexCard("dense", index, len(corpus), corpus.sha256, encoded_by, encoder.dimension, how, measured)
     return card.write(out, out / VECTORS, *([] if index == "flat" else [out / INDEX]))
-
-
-def _probes(corpus: Corpus) -> list[str]:
-    """Titles of passages drawn from a seed, or the first words of those without one."""
-    rows = np.random.default_rng(SEED).choice(len(corpus), min(PROBES, len(corpus)), replace=False)
-    passages = [corpus.passage(int(row)) for row in rows]
-    return [passage.title or passage.text[:64] for passage in passages]

@@ -84,20 +84,15 @@ class LexicalRetriever(CorpusRetriever):
 
     def _rank(self, queries: list[str], k: int) -> Iterator[Ranked]:
         for query in queries:
-            scores = self._score(query)
+            known = [word for word in words(query) if word in self._vocabulary]
+            content = [word for word in known if word not in self._stop_words]
+            scores = np.zeros(len(self.corpus), dtype=np.float32)
+            for word in content or known:  # a word that comes twice counts twice
+                token = self._vocabulary[word]
+                postings = slice(self._starts[token], self._starts[token + 1])
+                np.add.at(scores, self._rows[postings], self._weights[postings])
             rows = contenders(scores, k)
             yield ordered(scores[rows], rows, self.corpus.rank, k)
-
-    def _score(self, query: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """(N,) BM25 scores; a word that comes twice in the query counts twice."""
-        known = [word for word in words(query) if word in self._vocabulary]
-        content = [word for word in known if word not in self._stop_words]
-        scores = np.zeros(len(self.corpus), dtype=np.float32)
-        for word in content or known:
-            token = self._vocabulary[word]
-            postings = slice(self._starts[token], self._starts[token + 1])
-            np.add.at(scores, self._rows[postings], self._weights[postings])
-        return scores
 
 
 def contents_of(corpus: Corpus) -> Iterator[str]:

@@ -236,11 +236,10 @@ class StreamPolicy:
                 self.engine.submit(id(request), prompt.ids, request.rng, prompt.room)
             else:
                 ready.append((request, prompt.reply(None)))
-        return ready or [self._ended(key, sampled) for key, sampled in self.engine.completed()]
-
-    def _ended(self, key: int, sampled: Reply) -> AnsweredRequest:
-        request, prompt = self._waiting.pop(key)
-        return request, prompt.reply(sampled)
+        for key, sampled in () if ready else self.engine.completed():
+            request, prompt = self._waiting.pop(key)
+            ready.append((request, prompt.reply(sampled)))
+        return ready
 
 
 class Prompt(NamedTuple):

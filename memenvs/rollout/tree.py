@@ -154,7 +154,12 @@ def collect_trees(
         width = branches if turn < turns else 1
         parents = [(node, (turn, i, j)) for i, node in enumerate(frontier) for j in range(width)]
         with timer("environment"):
-            requests = [_branch(node, stream) for node, stream in parents]
+            # A record keeps the signals of earlier turns, so that no turn is scored once a branch.
+            requests = [
+                branch(state, copied(node.episode), np.random.default_rng([node.episode.group, *stream]))
+                for node, stream in parents
+                if (state := node.request)
+            ]
         with timer("sampling"):
             replies = replies_to(policy, requests)
         with timer("environment"):
@@ -181,13 +186,6 @@ def _root(
         check_methods(methods, scorer, root.request.info)
         episode.replaces_outcome = any(method.replaces_outcome for method in methods)
     return root
-
-
-def _branch(node: Node, stream: Sequence[int]) -> Request:
-    """Another reply to a state: its request, with an environment, a record and a generator of its own."""
-    state: Any = node.request
-    # The record keeps the signals of earlier turns, so that no turn is scored once a branch.
-    return branch(state, copied(node.episode), np.random.default_rng([node.episode.group, *stream]))
 
 
 def _grow(parent: Node, request: Request, reply: Reply | Exception) -> Node:

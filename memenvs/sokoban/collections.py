@@ -138,11 +138,7 @@ def _block(start: int, rows: list[str], alphabet: dict[int, int]) -> Iterator[tu
 
 
 def _together(rows: Sequence[str]) -> list[str]:
-    """The rows without the blanks that stand between all symbols of a board; tabs have become blanks.
-
-    Raises:
-        LevelError: symbols stand apart but not in columns, as those of Hexoban do.
-    """
+    """The rows without the blanks that stand between all symbols of a board; tabs have become blanks."""
     places = [[place for place, symbol in enumerate(row) if symbol != " "] for row in rows]
     if min((b - a for row in places for a, b in itertools.pairwise(row)), default=1) == 1:
         return list(rows)
@@ -166,11 +162,7 @@ def _expanded(line: str) -> str:
 
 @lru_cache(maxsize=4096)  # most boards are read once for each alphabet
 def _level(rows: tuple[str, ...]) -> Grid:
-    """The board of rows in XSB.
-
-    Raises:
-        LevelError: it is not a level.
-    """
+    """The board of rows in XSB."""
     if len(rows) == 1:
         raise LevelError("a single row is not a board; write the walls above and below it")
     left = min((len(row) - len(row.lstrip()) for row in rows if row.strip()), default=0)

@@ -530,11 +530,7 @@ def open_levels(
 def _solve_as_needed(
     name: str, levels: LevelSet, faults: Collection[int], min_solution: int, max_solution: int | None
 ) -> tuple[LevelSet, list[int]]:
-    """Levels with the solutions that `open_levels` needs, and the numbers of those that cannot be played.
-
-    Raises:
-        LevelError: the budget was spent.
-    """
+    """Levels with the solutions that `open_levels` needs, and the numbers of those that cannot be played."""
     # Whether a solution is at least so long, or at most so long, takes no search beyond that length.
     depth = min_solution - 1 if max_solution is None else max_solution
     budget = Budget(**SEARCH_BUDGET)

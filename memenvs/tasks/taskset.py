@@ -161,14 +161,9 @@ class TaskSet(Sequence[Task]):
         return len(self._documents)
 
     @functools.cached_property
-    def max_objectives(self) -> int:
-        """The most objectives of a task."""
-        return int(self._tasks["answers"].value_lengths().to_numpy().max())
-
-    @functools.cached_property
     def inseparable(self) -> str | None:
         """Id of the first task whose objectives have no questions of their own (`Task.questions`), if any."""
-        if self.max_objectives == 1:
+        if self._tasks["answers"].value_lengths().to_numpy().max() == 1:
             return None
         return next((task.id for task in self if len(task.questions) < len(task.answers)), None)
 

@@ -205,11 +205,7 @@ def _label(name: str, value: Any) -> str:
 
 
 def _choose_metrics(runs: Sequence[TrainingRun], metrics: Sequence[str] | None) -> list[str]:
-    """The metrics to plot.
-
-    Raises:
-        ValueError: no run has logged one of them.
-    """
+    """The metrics to plot."""
     logged = sorted({name for run in runs for row in run.rows.values() for name in row})
     for name in metrics or ():
         if name not in logged:

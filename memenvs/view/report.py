@@ -203,13 +203,7 @@ def folder_files(report: Report) -> dict[str, str]:
 
 
 def _page(index: dict[str, Any], blocks: str, nonce: str = "") -> str:
-    """The page with its style, its scripts, and a content-security policy that allows these alone.
-
-    Args:
-        index: the table.
-        blocks: the elements of episodes, if they are inside the page.
-        nonce: of the scripts that load episodes from files beside the page.
-    """
+    """The page with its style, its scripts, and a content-security policy that allows these alone."""
     style = _colours() + _part("report.css")
     script = '(function () {\n"use strict";\n' + "\n".join(_part(f"{name}.js") for name in SCRIPTS) + "})();"
     sources = _hash(script) + (f" 'nonce-{nonce}'" if nonce else "")

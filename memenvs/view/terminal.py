@@ -74,7 +74,9 @@ def _lines(episode: Episode, limit: int) -> Iterator[str]:
         yield from _earned(turn, number - 1, episode.replaces_outcome)
         yield f"  {reward:+.3f} in all, return so far {total:+.3f}"
     colour = RED if episode.error else ""
-    yield f"\n{colour}{BOLD}{printable(_end(episode))}{RESET}"
+    metrics = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items() if name != "return")
+    end = f"{episode.error or episode.end or 'not ended'}; return {total:g}"
+    yield f"\n{colour}{BOLD}{printable(end + (f'; {metrics}' if metrics else ''))}{RESET}"
 
 
 def _earned(turn: Turn, number: int, replaces_outcome: bool) -> Iterator[str]:
@@ -116,9 +118,3 @@ def line_diff(before: str, after: str) -> Iterator[str]:
                 yield from [f"  {was}"] if was == line else [f"- {was}", f"+ {line}"]
         else:
             yield from [f"- {line}" for line in old[i:i_end]] + [f"+ {line}" for line in new[j:j_end]]
-
-
-def _end(episode: Episode) -> str:
-    metrics = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items() if name != "return")
-    reason = episode.error or episode.end or "not ended"
-    return f"{reason}; return {sum(episode.turn_rewards):g}" + (f"; {metrics}" if metrics else "")

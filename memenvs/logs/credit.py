@@ -171,9 +171,7 @@ def credited(
         if sum(len(one.turns) for one, _ in batch) >= BATCH:
             yield from _pay(batch, methods, scoring, compare)
             batch = []
-    yield from _pay(
-        [*batch, *(pair for group in waiting.values() for pair in group)], methods, scoring, compare
-    )
+    yield from _pay(batch, methods, scoring, compare)
 
 
 def _pay(
@@ -182,25 +180,21 @@ def _pay(
     scorer: Any,
     compare: str | None,
 ) -> list[tuple[LogConversation, Episode]]:
-    episodes = [episode for _, episode in batch]
-    if not episodes:
-        return batch
-    assign_credit(episodes, methods, scorer)
+    assign_credit([episode for _, episode in batch], methods, scorer)
+    known = []
     for conversation, episode in batch:
         if conversation.reward is None:
             del episode.metrics[OUTCOME]  # which is not known
+        elif not episode.error:
+            known.append(episode)
         for method in methods:
             if lacking := conversation.lacks.intersection(map(MAY_LACK.get, method.needs)):
                 reason = f"the conversation lacks {min(lacking)}"
                 for number, turn in enumerate(episode.turns):
                     turn.credits[method.name] = [Credit(number, math.nan, reason=reason)]
     if compare:
-        played = [
-            episode for conversation, episode in batch if not (episode.error or conversation.reward is None)
-        ]
-        for episode, values in zip(
-            played, COMPARISONS[compare].advantages(played, ComparisonSettings()), strict=True
-        ):
+        advantages = COMPARISONS[compare].advantages(known, ComparisonSettings())
+        for episode, values in zip(known, advantages, strict=True):
             for turn, value in zip(episode.turns, values.tolist(), strict=True):
                 turn.signals[ADVANTAGE] = value  # no credit, which the turn's reward would hold a second time
     return batch

@@ -98,17 +98,12 @@ def written(
 
 def _turns(conversation: LogConversation, episode: Episode, weight: float | None) -> Iterator[dict[str, Any]]:
     """What forms say of each turn."""
-    for number, (key, turn) in enumerate(zip(conversation.keys, episode.turns, strict=True)):
-        reward = episode.turn_rewards[number]
+    turns = zip(conversation.keys, episode.turns, episode.turn_rewards, strict=True)
+    for number, (key, turn, reward) in enumerate(turns):
         signals = {name: signal for name, signal in turn.signals.items() if not math.isnan(signal)}
-        earned = {
-            "turn": number,
-            "key": key,
-            "reward": reward,
-            "credits": credits_of(turn),
-            "signals": signals,
-        }
-        yield earned if weight is None else {**earned, "weight": int(reward > weight)}
+        earned = {"turn": number, "key": key, "reward": reward}
+        weighed = {} if weight is None else {"weight": int(reward > weight)}
+        yield {**earned, "credits": credits_of(turn), "signals": signals, **weighed}
 
 
 def _row(place: str, task: str, turn: dict[str, Any]) -> dict[str, Any]:

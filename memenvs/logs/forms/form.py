@@ -19,8 +19,8 @@ class LogForm(NamedTuple):
         name: as people call it.
         fits: whether a record is of this form.
         read: the conversations of a record; where `session` is set, of all records of a file.
-        credited: a record with the credit of its conversations, each a list of `turn_record`s; None where
-            the form has no place for it, so that it goes into a file beside.
+        credited: a record with the credit of its conversations, each a list of turns; None where the form has
+            no place for it, so that it goes into a file beside.
         session: whether all records of a file are one conversation.
         document: whether a file is one record, of JSON over several lines.
         continued: a record with that of the file in which it continues, which it names by

@@ -52,10 +52,9 @@ def _member(file: IO[bytes], info: zipfile.ZipInfo) -> Any:
 def _score(sample: Record) -> float | None:
     for name, score in (sample.get("scores") or {}).items():
         value = score.get("value")
+        value = _GRADES.get(value) if isinstance(value, str) else value
         if name != "memenvs" and isinstance(value, (bool, int, float)):
             return float(value)
-        if name != "memenvs" and value in _GRADES:
-            return _GRADES[value]
     return None
 
 

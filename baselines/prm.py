@@ -46,7 +46,9 @@ class PRMRun(Run):
     def open_data(self) -> None:
         """Read the episodes and hold out some tasks."""
         args = self.args
-        self._parts = split_by_task(read_usable(args.episodes, args.labels), args.held_out, args.seed)
+        episodes = read_usable(args.episodes, args.labels)
+        split = split_by_task([episode.task for episode in episodes], args.held_out, args.seed)
+        self._parts = [[episodes[place] for place in places] for places in split]
 
     def load_models(self) -> dict[str, HFPolicy]:
         """The model, with the linear layer as its value head."""

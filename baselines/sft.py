@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 import torch
 
 from memenvs.baselines.args import SFTArgs
-from memenvs.baselines.lessons import check_lessons, draw_lessons, read_lessons
+from memenvs.baselines.lessons import Lessons, demonstrations, draw_lessons
 from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.scoring import evaluate_in
 from memenvs.baselines.train import shuffled_batches
-from memenvs.core.episode import Sample, valid
+from memenvs.core.episode import Episode, Sample
 
 
 class SFTRun(PlayRun):
@@ -34,14 +35,15 @@ class SFTRun(PlayRun):
         """
         args = self.args
         if args.teacher == "self":
-            played = self.play(self.make_loop(self.make_env), *draw_lessons(args, self.n_tasks), 1)
-            learned = [episode for episode in valid(played) if args.learn_from == "all" or episode.success]
-            notes = check_lessons(args, played, learned, self.policy.window)
+            drawn = draw_lessons(args, self.n_tasks)
+            episodes: Iterable[Episode] = self.play(self.make_loop(self.make_env), *drawn, 1)
         else:
-            learned, notes = read_lessons(args, self.policy, self.n_tasks)
+            episodes = demonstrations(args, self.n_tasks)
+        lessons = Lessons(args, episodes, self.policy)
+        self.samples = [sample for episode in lessons for sample in episode.samples]
+        notes = lessons.notes()
         if self.processes.is_main:
             sys.stderr.writelines(f"{note}\n" for note in notes)
-        self.samples = [sample for episode in learned for sample in episode.samples]
         super().restore()
 
 

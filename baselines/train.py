@@ -377,24 +377,27 @@ def shuffled_batches(
     return [[items[i] for i in batch] for batch in batches]
 
 
-def split_by_task(
-    episodes: Sequence[Episode], held_out: float, seed: int
-) -> tuple[list[Episode], list[Episode]]:
-    """The episodes to learn from and those held out, of tasks that the seed chooses; at least one task each.
+def split_by_task(tasks: Sequence[str], held_out: float, seed: int) -> tuple[list[int], list[int]]:
+    """Of episodes, by their tasks, the places of those to learn from and of those that are held out.
+
+    The seed chooses the tasks that are held out, at least one and not all.
 
     Raises:
-        ValueError: they are of fewer than two tasks.
+        ValueError: the episodes are of fewer than two tasks.
     """
-    tasks = sorted({episode.task for episode in episodes})
-    if len(tasks) < 2:
+    different = sorted({*tasks})
+    if len(different) < 2:
         raise ValueError(
-            f"--episodes needs episodes of 2 tasks or more that ended without an error, got {len(episodes)} "
-            f"of {len(tasks)}; record some by --save-episodes"
+            f"--episodes needs episodes of 2 tasks or more that ended without an error, got {len(tasks)} "
+            f"of {len(different)}; record some by --save-episodes"
         )
-    count = min(max(1, round(held_out * len(tasks))), len(tasks) - 1)
-    chosen = np.random.default_rng([seed, 0, 4]).permutation(len(tasks))[:count]
-    held = {tasks[i] for i in chosen.tolist()}
-    return [e for e in episodes if e.task not in held], [e for e in episodes if e.task in held]
+    count = min(max(1, round(held_out * len(different))), len(different) - 1)
+    chosen = np.random.default_rng([seed, 0, 4]).permutation(len(different))[:count]
+    held = {different[i] for i in chosen.tolist()}
+    parts: tuple[list[int], list[int]] = [], []
+    for place, task in enumerate(tasks):
+        parts[task in held].append(place)
+    return parts
 
 
 def checkpoint_gradients(model: torch.nn.Module) -> None:

@@ -127,6 +127,7 @@ class Training:
 
     configuration: str  # verl's name of the trainer's configuration
     script: str  # the template of run.sh in this folder
+    format = "parquet"  # of its data
     words: Mapping[str, Any] = {}  # what only this template has a place for
     models: Sequence[str]  # verl's names of those in training
     plan: BatchPlan
@@ -140,8 +141,8 @@ class Training:
     def __init__(self, args: Any) -> None:
         self.args, self.folder = args, args.out.resolve()
         self.checkpoints = self.folder / CHECKPOINTS
-        self.train_file = self.folder / "train.parquet"
-        self.val_file: Path | None = self.folder / "val.parquet"
+        self.train_file = self.folder / f"train.{self.format}"
+        self.val_file: Path | None = self.folder / f"val.{self.format}"
         self.config: Any = transformers.AutoConfig.from_pretrained(model_path(args.model))
         self.text_config: Any = self.config.get_text_config()
         if not hasattr(self.text_config, "num_key_value_heads"):  # which verl reads of every model

@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from memenvs.baselines.args import SFTArgs
 from memenvs.baselines.costs import LEARNING, RunWork, StepWork
-from memenvs.baselines.lessons import read_lessons
+from memenvs.baselines.lessons import ROW, Lessons, demonstrations, write_rows
 from memenvs.baselines.train import split_by_task
-from memenvs.baselines.verl.plan import BatchPlan, Training
+from memenvs.baselines.verl.plan import BatchPlan, Spread, Training
 from memenvs.baselines.verl.settings import absolute, settings_of
 from memenvs.core.arguments import env_parameters
-from memenvs.core.episode import Episode
 from memenvs.core.files import whole_file
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy
@@ -36,7 +34,7 @@ class SFTTraining(Training):
         ValueError: there is not enough to learn from, or too little for the arguments.
     """
 
-    configuration, script = "sft_trainer_engine", "sft.sh"
+    configuration, script, format = "sft_trainer_engine", "sft.sh", "arrow"
     models = ("model",)
 
     def __init__(self, args: SFTArgs) -> None:
@@ -49,8 +47,14 @@ class SFTTraining(Training):
         n_tasks = count_tasks(args.env, absolute(args.env_args, env_parameters(args.env)))
         super().__init__(args)
         reader = ChatPolicy(chat_tokens(args.model, args.chat_settings), args.stop, self.window)
-        self.episodes, self.notes = read_lessons(args, reader, n_tasks)
-        self.train, self.val = split_rows(args, self.episodes)
+        lessons = Lessons(args, demonstrations(args, n_tasks), reader)
+        batches, tasks = write_rows(lessons, self.folder)
+        self.notes, self.turns = lessons.notes(), lessons.turns / lessons.learned
+        counts = [batch.num_rows for batch in batches]
+        self.train, self.val = (
+            pa.Table.from_batches([batches[place] for place in places], ROW)
+            for places in split_rows(args, tasks, counts)
+        )
         # verl drops rows that do not fill a batch
         self.steps_a_pass = self.train.num_rows // gpus // (args.batch_size // gpus)
         self.steps = self.steps_a_pass * args.epochs
@@ -59,13 +63,10 @@ class SFTTraining(Training):
                 f"a step learns from {args.batch_size} sequences, and there are {self.train.num_rows}; lower "
                 "--batch-size, or give more episodes"
             )
-        by_episode = [episode.samples for episode in self.episodes]
-        samples = [sample for parts in by_episode for sample in parts]
-        prompt = max(int(np.argmax(sample.response_mask)) for sample in samples)
-        response = max(len(sample.ids) for sample in samples) - prompt
-        self.plan = BatchPlan(args, [len(parts) for parts in by_episode], prompt, response)
-        read = float(np.mean([len(sample.ids) for sample in samples]))
-        step = StepWork(args.batch_size, read, 0, self.plan.row)
+        rows = pa.concat_tables([self.train, self.val])
+        seen = Spread.of(pc.list_value_length(rows["input_ids"]).to_pylist())
+        self.plan = BatchPlan(args, counts, prompt=seen.most, response=0, seen=[seen])
+        step = StepWork(args.batch_size, seen.mean, 0, seen.most)
         self.work = RunWork.of(args, step, self.steps, passes=LEARNING)
         if not self.val.num_rows:
             self.val_file = None
@@ -87,69 +88,59 @@ class SFTTraining(Training):
             require("verl.utils.config", "verl").omega_conf_to_dataclass(config[part])
 
     def write(self) -> None:
-        """Write `train.parquet` and, with rows for validation, `val.parquet`.
+        """Write `train.arrow` and, with rows for validation, `val.arrow`.
 
         Raises:
             ValueError: a run that has begun had other rows; they stay as they are.
         """
-        parts = {self.train_file: self.train}
-        if self.val_file is not None:
-            parts[self.val_file] = self.val
-        earlier = [file for file in parts if self.checkpoints.is_dir() and file.is_file()]
-        if not all(pq.read_table(file).equals(parts[file]) for file in earlier):
-            raise ValueError(
-                f"{self.args.out} was begun with other episodes of {self.args.teacher!r}; give those, or "
-                "another --out"
-            )
+        parts = {self.train_file: self.train, **({self.val_file: self.val} if self.val_file else {})}
         for file, rows in parts.items():
-            with whole_file(file) as work:
-                pq.write_table(rows, work)
+            has_begun = self.checkpoints.is_dir() and file.is_file()
+            if has_begun and not pa.ipc.open_file(pa.memory_map(str(file))).read_all().equals(rows):
+                raise ValueError(
+                    f"{self.args.out} was begun with other episodes of {self.args.teacher!r}; give those, or "
+                    "another --out"
+                )
+            with whole_file(file) as work, pa.ipc.new_file(work, ROW) as writer:
+                writer.write_table(rows)
 
     def findings(self) -> list[str]:
         """The teacher's episodes, their tasks and rows, and what is learned from them."""
-        args, train, val = self.args, self.train, self.val
-        tokens = len(pc.list_flatten(train["input_ids"]))
+        args, plan, train, val = self.args, self.plan, self.train, self.val
+        tokens = pc.sum(pc.list_value_length(train["input_ids"])).as_py()
         learned = pc.sum(pc.list_flatten(train["loss_mask"])).as_py()
         tasks, held = (pc.count_distinct(part["task"]).as_py() for part in (train, val))
-        turns = np.mean([len(episode.turns) for episode in self.episodes])
         teacher = (
-            f"teacher: {args.teacher}, {len(self.episodes):,} episodes of {args.env}, {turns:.1f} turns each"
+            f"teacher: {args.teacher}, {len(plan.rows):,} episodes of {args.env}, {self.turns:.1f} turns each"
         )
         others = f"{held:,} others for validation" if held else "none for validation, as they are too few"
         return [
             "; ".join([teacher, *self.notes]),
             f"tasks: {tasks:,} to train on, {others}",
             f"rows: {train.num_rows:,} to train on, {val.num_rows:,} for validation, "
-            f"{np.mean(self.plan.rows):.1f} an episode, to {self.plan.row:,} tokens",
+            f"{Spread.of(plan.rows)} an episode",
+            f"tokens of a row: {plan.seen[0]}; of a pass: {plan.micro_batch:,}",
             f"loss: the mean over {learned:,} tokens of replies, of {tokens:,} that are read",
             f"steps: {self.steps:,} of {args.batch_size} rows; passes: {args.epochs}, each without the "
             f"{train.num_rows - self.steps_a_pass * args.batch_size} rows that do not fill a batch",
         ]
 
 
-def split_rows(args: SFTArgs, episodes: list[Episode]) -> tuple[pa.Table, pa.Table]:
-    """The rows to learn from, and those of tasks that are held out: `task`, `input_ids` and `loss_mask`.
+def split_rows(
+    args: SFTArgs, tasks: Sequence[str], counts: Sequence[int]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """The places of the episodes to learn from, in another order, and of those whose tasks are held out.
 
-    None are held out if they would not fill a batch, since verl measures whole batches.
+    None are held out if their rows, by the counts, would not fill a batch: verl measures whole batches.
     """
-    count = len({episode.task for episode in episodes})
-    held = min(args.eval_episodes, count // 10)
-    learned, others = split_by_task(episodes, held / count, args.seed) if held else (episodes, [])
-    if sum(len(episode.samples) for episode in others) < args.batch_size:
-        learned, others = episodes, []
+    n_tasks, everything = len({*tasks}), range(len(tasks))
+    held = min(args.eval_episodes, n_tasks // 10)
+    learned, others = split_by_task(tasks, held / n_tasks, args.seed) if held else (everything, [])
+    if sum(counts[place] for place in others) < args.batch_size:
+        learned, others = everything, []
     if args.eval_every and not others:
         raise ValueError(
             f"--eval-every measures whole batches of {args.batch_size} sequences, and a tenth of "
-            f"{count} tasks has fewer; leave it out, or give more episodes"
+            f"{n_tasks} tasks has fewer; leave it out, or give more episodes"
         )
-    order = np.random.default_rng([args.seed, 0, 3]).permutation(len(learned)).tolist()
-    return rows_of([learned[i] for i in order]), rows_of(others)
-
-
-def rows_of(episodes: Sequence[Episode]) -> pa.Table:
-    """The training sequences of episodes, each with its task."""
-    rows = [(episode.task, sample) for episode in episodes for sample in episode.samples]
-    masks = pa.array([sample.response_mask for _, sample in rows], pa.large_list(pa.bool_()))
-    ids = pa.array([sample.ids for _, sample in rows], pa.large_list(pa.int32()))
-    tasks = pa.array([task for task, _ in rows], pa.string())
-    return pa.table({"task": tasks, "input_ids": ids, "loss_mask": masks})
+    return np.random.default_rng([args.seed, 0, 3]).permutation(learned).tolist(), others

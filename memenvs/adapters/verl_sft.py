@@ -13,7 +13,6 @@ import numpy as np
 from memenvs.core.optional import require
 
 pa: Any = require("pyarrow", "verl")
-pq: Any = require("pyarrow.parquet", "verl")
 torch: Any = require("torch", "verl")
 
 
@@ -25,7 +24,8 @@ class TokenRows(torch.utils.data.Dataset):
     the policy reads when it plays. These rows have the tokens of our learners.
 
     Args:
-        parquet_files: files with rows of `input_ids` and `loss_mask`.
+        parquet_files: files of Arrow, under verl's name of this argument, with rows of `input_ids` and
+            `loss_mask`. They are mapped into memory, so a machine's processes share what they read.
         tokenizer: not used.
         config: verl's `data`; not used.
         processor: not used.
@@ -41,8 +41,7 @@ class TokenRows(torch.utils.data.Dataset):
         max_samples: int = -1,
     ) -> None:
         files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
-        columns = ["input_ids", "loss_mask"]
-        rows = pa.concat_tables([pq.read_table(file, columns=columns) for file in files])
+        rows = pa.concat_tables([pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in files])
         self._rows = rows[:max_samples] if max_samples >= 0 else rows
 
     def __len__(self) -> int:

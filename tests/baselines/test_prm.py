@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from memenvs.baselines import grpo, prm, sft
 from memenvs.baselines.flags import main as learn
-from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter, read_lines
 from memenvs.models import HFPolicy
 from memenvs.rollout.collect import collect
@@ -149,17 +148,17 @@ def test_an_appended_episode_is_one_sequence_and_each_of_its_turns_an_example(ti
 
 
 def test_no_task_is_on_both_sides():
-    episodes = [Episode(task=f"t{i % 10}") for i in range(40)]
-    learned, apart = prm.split_by_task(episodes, 0.3, seed=1)
-    assert {one.task for one in learned}.isdisjoint(one.task for one in apart)
+    tasks = [f"t{i % 10}" for i in range(40)]
+    learned, apart = prm.split_by_task(tasks, 0.3, seed=1)
+    assert {tasks[place] for place in learned}.isdisjoint(tasks[place] for place in apart)
     assert (len(learned), len(apart)) == (28, 12)
-    again = prm.split_by_task(episodes[::-1], 0.3, seed=1)[1]
-    assert {one.task for one in again} == {one.task for one in apart}
+    again = prm.split_by_task(tasks[::-1], 0.3, seed=1)[1]
+    assert {tasks[::-1][place] for place in again} == {tasks[place] for place in apart}
 
 
 def test_each_side_has_at_least_one_task():
     for held_out in (0.01, 0.99):
-        learned, apart = prm.split_by_task([Episode(task="a"), Episode(task="b")], held_out, seed=0)
+        learned, apart = prm.split_by_task(["a", "b"], held_out, seed=0)
         assert (len(learned), len(apart)) == (1, 1)
 
 

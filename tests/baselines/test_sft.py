@@ -13,7 +13,7 @@ from memenvs import collect, evaluate
 from memenvs.baselines import lessons
 from memenvs.baselines.args import SFTArgs
 from memenvs.baselines.flags import main as learn
-from memenvs.baselines.lessons import demonstrations
+from memenvs.baselines.lessons import Lessons, demonstrations
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.episode_file import EpisodeWriter, encode, read_episodes
 from memenvs.models import HFPolicy, SamplingParams
@@ -128,17 +128,30 @@ def test_failed_episodes_are_left_out_and_replies_alone_are_refused(policy, tmp_
     failed.fail("no answer")
     with EpisodeWriter(file) as writer:
         writer.write(failed)
-    assert len(demonstrations(SFTArgs(teacher=str(file)), 0)) == 1
+    assert len([*demonstrations(SFTArgs(teacher=str(file)), 0)]) == 1
     evaluate("MemSokoban-v0", "gold", tasks="0:1", out=tmp_path / "bare", texts=False)
     (bare,) = read_episodes(tmp_path / "bare" / "episodes.jsonl")
     with pytest.raises(ValueError, match="has only replies"):
         tokenised(policy, bare)
 
 
+def test_a_file_is_read_one_episode_at_a_time(policy, tmp_path):
+    evaluate("MemSokoban-v0", "gold", tasks="0:2", out=tmp_path)
+    file = tmp_path / "episodes.jsonl"
+    with file.open("a") as lines:
+        lines.write("no episode\n")
+    args = SFTArgs(teacher=str(file))
+    learned = iter(Lessons(args, demonstrations(args, 0), policy))
+    assert next(learned).tokens > 0
+    assert next(learned).tokens > 0
+    with pytest.raises(ValueError, match=r"jsonl:3"):
+        next(learned)
+
+
 def test_any_number_of_workers_plays_the_same_demonstrations(monkeypatch):
     monkeypatch.setattr(lessons, "JOB", 3)
     reading = {"env": "MemChunkQA-v0", "env_args": READING, "teacher": "careful", "episodes": 7}
-    here, there = (demonstrations(SFTArgs(**reading, workers=workers), 7) for workers in (1, 2))
+    here, there = ([*demonstrations(SFTArgs(**reading, workers=workers), 7)] for workers in (1, 2))
     assert [episode.number for episode in here] == [episode.number for episode in there]
     assert list(map(encode, here)) == list(map(encode, there))
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` installs it")
-import pyarrow.parquet as pq
+import pyarrow as pa
 import torch
 import transformers
 from tiny_model import CHAT_TEMPLATE, save_tiny_model
@@ -23,7 +23,7 @@ from memenvs import evaluate
 from memenvs.baselines.args import SFTArgs
 from memenvs.baselines.flags import main as learn
 from memenvs.baselines.flags import read_args
-from memenvs.baselines.lessons import read_lessons
+from memenvs.baselines.lessons import Lessons, demonstrations
 from memenvs.baselines.scoring import evaluate_in
 from memenvs.baselines.verl import compose
 from memenvs.commands import main
@@ -93,7 +93,12 @@ def composed(out):
 
 def rows_of(out, config, part="train"):
     """The rows as verl's trainer reads them."""
-    return create_sft_dataset(str(out / f"{part}.parquet"), config.data, None, None)
+    return create_sft_dataset(str(out / f"{part}.arrow"), config.data, None, None)
+
+
+def tasks_of(out, part="train"):
+    """The task of each row."""
+    return pa.ipc.open_file(str(out / f"{part}.arrow")).read_all()["task"].to_pylist()
 
 
 def as_tokens(ids, mask):
@@ -134,8 +139,8 @@ def test_rows_have_the_tokens_and_masks_of_our_learner(write, model_of, flags, t
     args = args_of(out)
     params = SamplingParams(stop=args.stop)
     policy = HFPolicy(str(folder), sampling_params=params, chat_settings=args.chat_settings)
-    learned, _ = read_lessons(args, policy, count_tasks(args.env, args.env_args))
-    samples = [sample for episode in learned for sample in episode.samples]
+    shown = demonstrations(args, count_tasks(args.env, args.env_args))
+    samples = [sample for episode in Lessons(args, shown, policy) for sample in episode.samples]
     rows = rows_of(out, composed(out))
     assert sorted(as_tokens(row["input_ids"], row["loss_mask"]) for row in rows) == sorted(
         as_tokens(sample.ids, sample.response_mask) for sample in samples
@@ -159,7 +164,7 @@ def test_rows_have_the_tokens_and_masks_of_our_learner(write, model_of, flags, t
 
 def test_tasks_are_held_out_whole(write):
     out = write(*READING, *SMALL, "--episodes", "60", "--eval-every", "2")
-    train, val = (pq.read_table(out / f"{part}.parquet")["task"].to_pylist() for part in ("train", "val"))
+    train, val = tasks_of(out), tasks_of(out, "val")
     assert len(val) >= 4
     assert not {*train} & {*val}
     assert composed(out).trainer.test_freq == 2
@@ -174,8 +179,7 @@ def test_a_file_teaches_what_has_succeeded(write, tmp_path):
             episode.metrics = {**episode.metrics, "success": float(number > 0)}
             writer.write(episode)
     out = write("--env", "MemSokoban-v0", "--teacher", str(tmp_path / "traces.jsonl"), *SMALL)
-    learned = pq.read_table(out / "train.parquet")["task"].to_pylist()
-    assert sorted(learned) == sorted(episode.task for episode in right[1:])
+    assert sorted(tasks_of(out)) == sorted(episode.task for episode in right[1:])
 
 
 @pytest.mark.parametrize(
@@ -204,9 +208,9 @@ def test_a_begun_run_keeps_its_episodes(write, tmp_path):
     assert write(*flags) == out
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-1]))
-    before = (out / "train.parquet").read_bytes()
+    before = (out / "train.arrow").read_bytes()
     assert "other episodes" in write(*flags)
-    assert (out / "train.parquet").read_bytes() == before
+    assert (out / "train.arrow").read_bytes() == before
 
 
 def test_a_run_resumes_without_the_learners_name_and_with_its_own_values_alone(write, capsys):

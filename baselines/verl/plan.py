@@ -93,32 +93,27 @@ class BatchPlan(NamedTuple):
         """Most tokens of a forward pass on a GPU, at least those of a row."""
         return max(int(self.args.micro_batch_tokens), self.row)
 
-    def rows_of_step(self, deviations: float) -> float:
-        """The rows of a step's tasks, one episode of each, so many standard deviations above the mean."""
-        groups = self.args.groups
-        usual = groups * np.mean(self.rows) + deviations * math.sqrt(groups) * np.std(self.rows)
-        return float(min(usual, groups * max(self.rows)))
+    @property
+    def episode_rows(self) -> int:
+        """Most rows of an episode; of several a tenth more, for other tasks."""
+        most = max(self.rows)
+        return most if most == 1 else math.ceil(1.1 * most)
 
     @property
     def mini_batch(self) -> int:
         """Rows of an optimizer step divided by `group_size`; a step's rows are a multiple of the GPUs.
 
-        verl fills the last optimizer step up with rows that weigh nothing. So that nearly every step has the
-        recipe's number of them, they hold what a step has three standard deviations above the mean; a single
-        one holds the most rows that a step can have.
+        Where a step has several of them, our agent loop gives every episode as many rows, some of which weigh
+        nothing, so that it has the recipe's number whatever was played. verl fills up a single one.
         """
         args = self.args
         unit = self.all_gpus // math.gcd(self.all_gpus, args.group_size)
-        most = args.groups * max(self.rows) if args.minibatches == 1 else self.rows_of_step(3)
-        return max(1, math.ceil(most / args.minibatches / unit)) * unit
+        return max(1, math.ceil(args.groups * self.episode_rows / args.minibatches / unit)) * unit
 
     @property
     def optimizer_steps(self) -> str:
         """How many a step has, of how many rows each."""
-        fewest, most = (
-            max(1, math.ceil(self.rows_of_step(deviations) / self.mini_batch)) for deviations in (-3, 3)
-        )
-        count = f"{most}" if fewest == most else f"{fewest} to {most}"
+        count = math.ceil(self.args.groups * self.episode_rows / self.mini_batch)
         return f"{count} of {self.mini_batch * self.args.group_size:,} rows"
 
 

@@ -67,6 +67,8 @@ class PlayTraining(Training):
         self.tasks, self.others = choose_tasks(args, self.loop["settings"], tested["settings"])
         self.group, played = play_check(args, self.loop, self.window)
         self.plan, self.steps = BatchPlan.of(args, played, self.window), args.steps
+        if args.minibatches > 1:
+            self.loop["rows"] = self.plan.episode_rows
         self.passes = args.steps / (len(self.tasks) // args.groups)
         self.models = ["actor_rollout_ref.model"]
         if self.loop["comparison"] is None:
@@ -126,7 +128,7 @@ class PlayTraining(Training):
             f"successes {sum(bool(episode.success) for episode in group)}",
             f"rows: {Spread.of(plan.rows)} an episode; optimizer steps of a step: {plan.optimizer_steps}",
             f"tokens of a row: prompt {plan.seen[0]}, limit {plan.prompt:,}; then {plan.seen[1]}, limit "
-            f"{plan.response:,}",
+            f"{plan.response:,}; of a pass: {plan.micro_batch:,}",
             f"methods: {', '.join(self.methods) or 'none'}; scorer: {self.loop['scorer'] or 'none'}{lexical}",
             f"credit: {credit}",
         ]

@@ -24,7 +24,7 @@ from memenvs.adapters.common import open_env, plain, read_draw
 from memenvs.adapters.servers import Sampled, server_policy
 from memenvs.baselines.advantages import record_advantages
 from memenvs.core.asynchronous import in_thread
-from memenvs.core.episode import Episode, Sample, valid
+from memenvs.core.episode import Episode, Floats, Sample, valid
 from memenvs.core.episode_file import EpisodeWriter
 from memenvs.core.optional import check_version, require
 from memenvs.credit import all_equal, place_rewards
@@ -101,6 +101,8 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         overlong: with `comparison`, DAPO's penalty on long episodes (`memenvs.credit.overlong_penalty`): at
             this many tokens it is 1, and it rises from 0 over this many before.
         drop_flat_groups: with `comparison`, leave groups without any advantage out of the loss and its mean.
+        rows: fewest rows of an episode in training; those that it lacks train nothing. Where verl counts rows
+            to split a step into mini-batches, they make their number constant.
         episodes: file to which every episode is appended, with its advantages, for `memenvs view`.
         **kwargs: verl's.
 
@@ -123,6 +125,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         mask_truncated: bool = False,
         overlong: tuple[int, int] | None = None,
         drop_flat_groups: bool = False,
+        rows: int = 1,
         episodes: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -157,7 +160,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
         chat = {"chat_args": self.apply_chat_template_kwargs, **(chat or {})}
         self._tokens = _chat_tokens(self.tokenizer, tuple(ends), json.dumps(plain(chat)))
         self._mask_truncated, self._overlong = mask_truncated, plain(overlong)
-        self._drop_flat_groups = drop_flat_groups
+        self._drop_flat_groups, self._fewest_rows = drop_flat_groups, rows
         self._env, self._settings, self._episodes = env, settings, episodes
         self._max_new_tokens, self._placement = max_new_tokens, placement
         self._methods, self._scorer, self._comparison = plain(methods), plain(scorer), plain(comparison)
@@ -240,8 +243,9 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
             if episode.error:
                 warnings.warn(f"a rollout of seed {episode.seed} failed: {episode.error}", stacklevel=1)
             training = episode.phase == "train"
-            placement = self._placement if training else "turn"
-            rows = rows_of(episode, min(self._tokens.ends), placement, training and self._mask_truncated)
+            end, truncated = min(self._tokens.ends), training and self._mask_truncated
+            placement, fewest = (self._placement, self._fewest_rows) if training else ("turn", 1)
+            rows = rows_of(episode, end, placement, truncated, fewest)
             weights = weights_of(answers, step)
             if scored_by is not None:
                 weights["score_global_steps"] = scored_by
@@ -339,32 +343,38 @@ class TurnOutput(agent_loop.AgentLoopOutput):
 
 
 def rows_of(
-    episode: Episode, end: int, placement: Placement = "turn", mask_truncated: bool = False
+    episode: Episode,
+    end: int,
+    placement: Placement = "turn",
+    mask_truncated: bool = False,
+    fewest: int = 1,
 ) -> list[TurnOutput]:
     """The rows of an episode: with its advantages if it has them, otherwise what its turns earned.
 
-    verl needs a row of every episode. That of one which failed, or sampled nothing, trains nothing.
+    One that failed, or sampled nothing, has none of its own. verl needs a row of every episode.
 
     Args:
         episode: has ended.
-        end: a token to fill such a row with.
+        end: a token to fill rows with that train nothing.
         placement: where rewards are paid.
         mask_truncated: whether replies that reached their limit of tokens are outside the mask.
+        fewest: number of rows that there are at least, with such rows.
     """
-    if not valid([episode]):
-        samples, parts = [Sample.of((np.array([end, end]), None, -1))], [np.zeros(0)]
-    elif len(episode.advantages):
-        samples, parts = episode.samples, episode.split(episode.advantages)
-    else:
-        outcome = sum(episode.outcome_rewards) if placement == "outcome" else None
-        rewards, ends = episode.turn_rewards, episode.turn_ends
-        values = place_rewards(rewards, ends, episode.tokens, placement=placement, outcome=outcome)
-        samples, parts = episode.samples, episode.split(values)
+    parts: list[tuple[Sample, Floats]] = []
+    if valid([episode]):
+        values = episode.advantages
+        if not len(values):
+            outcome = sum(episode.outcome_rewards) if placement == "outcome" else None
+            rewards, ends = episode.turn_rewards, episode.turn_ends
+            values = place_rewards(rewards, ends, episode.tokens, placement=placement, outcome=outcome)
+        parts = [*zip(episode.samples, episode.split(values), strict=True)]
+    empty = Sample.of((np.array([end, end]), None, -1)), np.zeros(0)
+    parts = [empty] * (fewest - len(parts)) + parts  # before them, as verl's `grpo` reads the last row
     total = float(sum(episode.turn_rewards))
     metrics = {**episode.metrics, "return": total}
     metrics |= {"success": float(episode.success), "failed": float(bool(episode.error))}
     rows = []
-    for sample, numbers in zip(samples, parts, strict=True):
+    for sample, numbers in parts:
         mask = sample.response_mask
         start = int(mask.argmax()) if mask.any() else 1
         scores = np.zeros(len(sample.ids))

@@ -264,6 +264,18 @@ class TestCredit:
                 assert f"thought {turn}" in tokenizer.decode(row["responses"])
                 assert "thought " not in tokenizer.decode(row["prompts"])
 
+    def test_every_episode_has_as_many_rows_and_those_that_it_lacks_train_nothing(
+        self, make, tokenizer, searcher
+    ):
+        entry = {**SEARCH, "methods": ["SearchRewards"], "comparison": {"reward": "turn"}, "rows": 4}
+        entry["settings"] = {**SEARCH["settings"], "memory_mode": "rewrite"}
+        worker, _ = make(lambda turn, prompt: "<mem></mem>" + searcher(turn, prompt), entry, fail=(1,))
+        worker.play()
+        assert {len(rows) for rows in worker.rows.values()} == {4}
+        trained = {sum(bool(row["response_mask"].any()) for _, row in rows) for rows in worker.rows.values()}
+        assert len(trained) > 1
+        assert_as_our_learner(worker, tokenizer, entry)
+
     def test_groups_without_advantages_are_left_out_of_the_mask(self, make, golds, reader):
         flat = next(iter(golds))
 

@@ -1,7 +1,7 @@
 """Which credit finds the turn that mattered? What methods pay turns, against what the turns were worth.
 
 python -m research.turn_values runs/values --minutes 45
-python -m research.turn_values runs/values --agents reader --tasks 20 --continuations 8
+python -m research.turn_values runs/values --agents caller --tasks 20 --continuations 8
 
 The shipped agents play tasks of the bundled test world, and play on from every state (`Continuations`). The
 value of a state is how often that succeeds. A turn is worth the value after it less the value before it; the
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EPISODES, EpisodeWriter, read_episodes
-from memenvs.core.files import write_json
+from memenvs.core.files import read_json, write_json
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis
 from memenvs.models import HFPolicy
 from memenvs.rollout.collect import Loop, maker
@@ -44,7 +44,9 @@ from memenvs.wrappers import (
     InfoMem,
     Judge,
     MemPO,
+    QuestionCredit,
     ReMemR1,
+    RepeatedCalls,
     RewardMethod,
     SearchR1,
     SearchRewards,
@@ -64,19 +66,18 @@ GROUP = 4  # episodes of a task
 MOVED = 0.2  # a turn that changes the value by as much or more gained or lost
 HALVES = ("first half", "second half")
 COLUMNS = ("lost, in failures", "gained, in successes", "worst turn found", "rank correlation")
+NOT_PAID: dict[str, Any] = {"numbers": [[None] * 3] * len(COLUMNS)}  # a method that a setting cannot use
 Array = NDArray[np.float64]
 
 
 class Setting(NamedTuple):
-    """An agent, what it plays, the most tokens of a reply, and how many documents its questions need.
-
-    The agent samples at temperature 0.8.
-    """
+    """An agent, what it plays, how it replies, and how many documents its questions need."""
 
     agent: str
     env_args: Mapping[str, Any] = {}
-    reply: int = 96
+    reply: int = 96  # most tokens
     documents: Sequence[int] = (1, 2, 3, 4)
+    temperature: float = 0.8
 
     @property
     def env(self) -> str:
@@ -97,7 +98,8 @@ class Setting(NamedTuple):
 SETTINGS = {
     "reader": Setting("reader"),
     "reader, 8 sections": Setting("reader", {"n_documents": 16}),
-    "caller": Setting("caller", reply=192, documents=(1,)),  # it makes one call
+    # It makes one call. With three passages at temperature 0.8 no call changes what becomes of an episode.
+    "caller": Setting("caller", {"k": 1}, reply=192, documents=(1,), temperature=1.2),
 }
 
 
@@ -120,7 +122,7 @@ def play(setting: Setting, file: Path, tasks: Sequence[int], samples: int, end: 
     if not missing or time.time() > end:
         return
     name, memory = f"smollm2-{setting.agent}", {"max_batch_tokens": 40_000}  # two GB of cache
-    policy = HFPolicy.load(name, temperature=0.8, dtype="bfloat16", **memory)
+    policy = HFPolicy.load(name, temperature=setting.temperature, dtype="bfloat16", **memory)
     halves = [FirstHalf(samples // 2), SecondHalf(samples // 2)]
     make_env = maker(setting.env, setting.arguments)
     loop = Loop(make_env, as_policy(policy, setting.reply), halves, concurrency=512)
@@ -213,6 +215,8 @@ def methods_of(setting: Setting, judge: str) -> dict[str, tuple[RewardMethod, An
         "SearchR1": (SearchR1(), None),
         "ToolRewards": (ToolRewards(), None),
         "OTC": (OTC(), None),
+        "RepeatedCalls": (RepeatedCalls(), None),
+        "QuestionCredit": (QuestionCredit(), model),
         "FormatGate": (FormatGate(), None),
         "judge, stub": (Judge(url=judge, model="stub", rubric="general"), None),
     }
@@ -417,60 +421,65 @@ def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str
 
 
 def table(record: Mapping[str, Any]) -> str:
-    """A setting's table."""
+    """A column for failures and one for successes of each setting, which says how reliable the worth is."""
 
     def cell(value: float | None, low: float, high: float) -> str:
         return "–" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
+    settings = record["settings"]
+    titles = ["method"]
+    for name, of in settings.items():
+        sure = "unknown" if of["reliability"] is None else f"{of['reliability']:.2f}"
+        titles += [f"{name}: {COLUMNS[0]} (reliability {sure})", COLUMNS[1]]
     rows = {
-        name: [
-            *(cell(*one) for one in row["numbers"]),
-            "–" if row["seconds"] is None else f"{row['seconds']:.2f}",
+        method: [
+            cell(*number)
+            for of in settings.values()
+            for number in (of["methods"].get(method) or NOT_PAID)["numbers"][:2]
         ]
-        for name, row in record["methods"].items()
+        for method in {method: None for of in settings.values() for method in of["methods"]}
     }
-    return markdown(("method", *COLUMNS, "seconds an episode"), rows)
+    return markdown(titles, rows)
 
 
 def draw(record: Mapping[str, Any]) -> Any:
-    """How well each method tells the turns of the first setting, in failures and in successes."""
-    title, setting = next(iter(record["settings"].items()))
-    rows = dict(reversed(setting["methods"].items()))
-    figure = new_figure(7.0, 1.2 + 0.24 * len(rows))
-    for place, axis in enumerate(figure.subplots(1, 2, sharey=True)):
-        for y, (_, row) in enumerate(rows.items()):
-            value, low, high = row["numbers"][place]
-            style = line_style(0 if low > 0.5 else 1)
-            axis.plot([low, high], [y, y], color=style["color"], linewidth=1.6)
-            axis.plot(value, y, "o", color=style["color"], markersize=4)
-        axis.axvline(0.5, color="gray", linestyle="dashed", linewidth=1)
-        axis.set_yticks(range(len(rows)), rows, fontsize=8)
-        axis.set_xlim(0.2, 1)
-        axis.set_xlabel(
-            ("turns that lost, in failures", "turns that gained, in successes")[place], fontsize=9
-        )
-        plain_axis(axis, "x")
-    figure.suptitle(f"How well credit tells the turns that mattered (AUC), {title}", fontsize=10)
+    """How well each method tells the turns of each setting, in failures and in successes."""
+    settings = record["settings"]
+    methods = [*{method: None for of in settings.values() for method in of["methods"]}][::-1]
+    figure = new_figure(1.8 + 2.6 * len(settings), 1.4 + 0.24 * len(methods))
+    for column, (title, of) in enumerate(settings.items()):
+        for place in range(2):
+            axis = figure.add_subplot(1, 2 * len(settings), 2 * column + place + 1)
+            for y, method in enumerate(methods):
+                value, low, high = (of["methods"].get(method) or NOT_PAID)["numbers"][place]
+                if value is None:
+                    continue
+                style = line_style(0 if low > 0.5 else 1)
+                axis.plot([low, high], [y, y], color=style["color"], linewidth=1.6)
+                axis.plot(value, y, "o", color=style["color"], markersize=4)
+            axis.axvline(0.5, color="gray", linestyle="dashed", linewidth=1)
+            axis.set_yticks(range(len(methods)), methods if column + place == 0 else [""] * len(methods))
+            axis.tick_params(labelsize=8)
+            axis.set_xlim(0, 1)
+            axis.set_xlabel(COLUMNS[place], fontsize=8)
+            axis.set_title(title if place == 0 else "", fontsize=9, loc="left")
+            plain_axis(axis, "x")
+    figure.suptitle("How well credit tells the turns that mattered (AUC)", fontsize=10)
     return figure
 
 
-def report(folder: Path, samples: int) -> dict[str, Any]:
-    """Score what has been played, and write and print the record."""
-    record: dict[str, Any] = {"continuations": samples, "moved": MOVED, "settings": {}}
-    for name, setting in SETTINGS.items():
-        episodes = kept(folder / name / EPISODES)
-        if not episodes:
-            continue
-        scores = score(setting, episodes, folder / name / "scores.jsonl")
-        record["settings"][name] = of = compared(episodes, scores)
-        sizes = ", ".join(
-            f"{key} {value:.2f}" if isinstance(value, float) else f"{value} {key}"
-            for key, value in of.items()
-            if key != "methods"
-        )
-        print(f"{name}: {sizes}\n\n{table(of)}\n", flush=True)
-    write_json(folder / f"{RECORD}.json", record)
-    return record
+def report(folder: Path, names: Sequence[str], samples: int, out: Path) -> None:
+    """Score what settings have played, print the table, and write the record; other settings stay in it."""
+    file = out / f"{RECORD}.json"
+    record = read_json(file) if file.exists() else {"moved": MOVED, "settings": {}}
+    for name in names:
+        if episodes := kept(folder / name / EPISODES):
+            scores = score(SETTINGS[name], episodes, folder / name / "scores.jsonl")
+            of = {"continuations": samples, **compared(episodes, scores)}
+            record["settings"][name] = of
+            print(f"{name}:", {key: value for key, value in of.items() if key != "methods"})
+    print(f"\n{table(record)}")
+    write_json(file, record)
 
 
 def main() -> None:
@@ -482,23 +491,16 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100, help="of world-test (default 100)")
     parser.add_argument("--continuations", type=int, default=32, help="M, of each state (default 32)")
     parser.add_argument("--minutes", type=float, default=np.inf, help="stop playing after (default: never)")
-    parser.add_argument("--record", action="store_true", help="also write research/results")
+    parser.add_argument("--record", action="store_true", help="write the record to research/results instead")
     args = parser.parse_args()
     import torch
 
     torch.set_num_threads(1)
     end = time.time() + 60 * args.minutes
     for name in args.agents:
-        play(
-            SETTINGS[name],
-            args.folder / name / EPISODES,
-            SETTINGS[name].tasks[: args.tasks],
-            args.continuations,
-            end,
-        )
-    record = report(args.folder, args.continuations)
-    if args.record:
-        write_json(RESULTS / f"{RECORD}.json", record)
+        tasks = SETTINGS[name].tasks[: args.tasks]
+        play(SETTINGS[name], args.folder / name / EPISODES, tasks, args.continuations, end)
+    report(args.folder, args.agents, args.continuations, RESULTS if args.record else args.folder)
 
 
 if __name__ == "__main__":

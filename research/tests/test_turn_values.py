@@ -75,7 +75,11 @@ def test_episodes_are_scored_by_every_method_that_fits_and_compared(tmp_path, mo
     assert record["tasks"] == 3
     assert sum(record["losses"].values()) == record["lost in failures"]
     assert "Continuations, half by half" in record["methods"]
-    assert turn_values.table(record).count("\n") == len(record["methods"]) + 1
+    both = {
+        "settings": {"one": record, "other": {**record, "methods": {"outcome": record["methods"]["outcome"]}}}
+    }
+    assert turn_values.table(both).count("\n") == len(record["methods"]) + 1
+    assert len(turn_values.draw(both).axes) == 4
 
 
 def test_the_judge_without_a_model_scores_replies_that_hold_the_answer():

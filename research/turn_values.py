@@ -64,8 +64,10 @@ RECORD = "turn_values"
 TASKS = "world-test"
 GROUP = 4  # episodes of a task
 MOVED = 0.2  # a turn that changes the value by as much or more gained or lost
+FEW = 10  # of fewer such turns an interval by a bootstrap says nothing
 HALVES = ("first half", "second half")
 COLUMNS = ("lost, in failures", "gained, in successes", "worst turn found", "rank correlation")
+COUNTS = ("lost in failures", "gained in successes")  # of the record, for the first two columns
 NOT_PAID: dict[str, Any] = {"numbers": [[None] * 3] * len(COLUMNS)}  # a method that a setting cannot use
 Array = NDArray[np.float64]
 
@@ -382,12 +384,12 @@ def intervals(turns: Turns, paid: Array, draws: int = 1000) -> list[list[float |
 
 
 def losses(episodes: Sequence[Episode]) -> dict[str, int]:
-    """What the turns that lost value in failures did to the lines of the memory."""
+    """What the turns that lost value in failures did to the lines of the memory, where there is one."""
     counts = {"dropped a line": 0, "added a line, dropped none": 0, "changed nothing": 0}
     for episode in episodes:
         worth = turns_of([episode], HALVES).worth
         for turn, value in zip(episode.turns, worth.tolist(), strict=False):
-            if episode.success or value > -MOVED:
+            if episode.success or value > -MOVED or "memory" not in turn.before["privileged"]:
                 continue
             old, new = (set(info["privileged"]["memory"].splitlines()) for info in (turn.before, turn.info))
             kind = [bool(old - new), bool(new - old), True].index(True)
@@ -420,11 +422,19 @@ def compared(episodes: Sequence[Episode], scores: Mapping[str, Any]) -> dict[str
     }
 
 
+def methods_in(record: Mapping[str, Any]) -> list[str]:
+    """The methods of all settings, in the order of the setting that has most."""
+    most_first = sorted(record["settings"].values(), key=lambda of: -len(of["methods"]))
+    return [*{method: None for of in most_first for method in of["methods"]}]
+
+
 def table(record: Mapping[str, Any]) -> str:
     """A column for failures and one for successes of each setting, which says how reliable the worth is."""
 
-    def cell(value: float | None, low: float, high: float) -> str:
-        return "–" if value is None else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    def cell(count: int, value: float | None, low: float, high: float) -> str:
+        if value is None:
+            return "–"
+        return f"{value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if count >= FEW else "")
 
     settings = record["settings"]
     titles = ["method"]
@@ -433,11 +443,11 @@ def table(record: Mapping[str, Any]) -> str:
         titles += [f"{name}: {COLUMNS[0]} (reliability {sure})", COLUMNS[1]]
     rows = {
         method: [
-            cell(*number)
+            cell(of[COUNTS[place]], *(of["methods"].get(method) or NOT_PAID)["numbers"][place])
             for of in settings.values()
-            for number in (of["methods"].get(method) or NOT_PAID)["numbers"][:2]
+            for place in range(2)
         ]
-        for method in {method: None for of in settings.values() for method in of["methods"]}
+        for method in methods_in(record)
     }
     return markdown(titles, rows)
 
@@ -445,22 +455,26 @@ def table(record: Mapping[str, Any]) -> str:
 def draw(record: Mapping[str, Any]) -> Any:
     """How well each method tells the turns of each setting, in failures and in successes."""
     settings = record["settings"]
-    methods = [*{method: None for of in settings.values() for method in of["methods"]}][::-1]
+    methods = methods_in(record)[::-1]
     figure = new_figure(1.8 + 2.6 * len(settings), 1.4 + 0.24 * len(methods))
-    for column, (title, of) in enumerate(settings.items()):
+    axes = iter(figure.subplots(1, 2 * len(settings), sharey=True))
+    for title, of in settings.items():
         for place in range(2):
-            axis = figure.add_subplot(1, 2 * len(settings), 2 * column + place + 1)
+            axis = next(axes)
             for y, method in enumerate(methods):
                 value, low, high = (of["methods"].get(method) or NOT_PAID)["numbers"][place]
                 if value is None:
                     continue
-                style = line_style(0 if low > 0.5 else 1)
-                axis.plot([low, high], [y, y], color=style["color"], linewidth=1.6)
-                axis.plot(value, y, "o", color=style["color"], markersize=4)
+                known = of[COUNTS[place]] >= FEW
+                color = line_style(0 if known and low > 0.5 else 1)["color"]
+                if known:
+                    axis.plot([low, high], [y, y], color=color, linewidth=1.6)
+                inside = color if known else "white"
+                axis.plot(value, y, "o", color=color, markersize=4, markerfacecolor=inside)
             axis.axvline(0.5, color="gray", linestyle="dashed", linewidth=1)
-            axis.set_yticks(range(len(methods)), methods if column + place == 0 else [""] * len(methods))
+            axis.set_yticks(range(len(methods)), methods)
             axis.tick_params(labelsize=8)
-            axis.set_xlim(0, 1)
+            axis.set_xlim(0, 1.05)
             axis.set_xlabel(COLUMNS[place], fontsize=8)
             axis.set_title(title if place == 0 else "", fontsize=9, loc="left")
             plain_axis(axis, "x")

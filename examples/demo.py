@@ -32,8 +32,8 @@ def main() -> None:
             loss = "   <- this turn lost the answer" if credit < 0 else ""
             print(f"{turn + 1:4}  {credit:+6.1f}  {reply}{loss}")
     print("\nThe outcome alone pays every turn of an attempt the same. IGPO pays a turn for making the right")
-    print("answer more likely; here by shared words. A trained model seldom drops a note. More often it misses")
-    print("a fact or notes it wrongly, which words alone hardly show: ask a model, scorer='hf:MODEL'.")
+    print("answer more likely; here by shared words. A trained model seldom drops a note. More often it")
+    print("misses a fact or notes it wrongly, which words alone hardly show: ask a model, scorer='hf:MODEL'.")
     print("\nYour texts:     memenvs build texts --documents FOLDER --questions FILE --out mine")
     print("Your server:    memenvs evaluate run --env MemChunkQA-v0 --policy openai:http://127.0.0.1:8000/v1")
     print("Your trainer:   docs/trainers.md")

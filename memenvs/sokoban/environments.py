@@ -264,10 +264,21 @@ class SokobanEnv(TextEnv[str, SokobanState]):
         return self.state.history
 
     def _play(self, reply: str) -> dict[str, float]:
-        state, board = self.state, self._board
+        state, weights, board = self.state, self.weights, self._board
         moves = read_moves(reply, self.max_actions)
         pushes = state.moved_box
-        rewards = self._move(moves)
+        outcome = placement = steps = 0.0
+        for action in moves.actions[: self.max_steps - len(state.moves)]:
+            step = board.step(action)
+            state.moves.append(action)
+            state.moved_player += step.moved_player
+            state.moved_box += step.moved_box
+            earned = weights.components(step)
+            outcome, placement, steps = outcome + earned[0], placement + earned[1], steps + earned[2]
+            if step.solved:
+                break
+        state.well_formed += moves.well_formed
+        form = weights.format if moves.well_formed else weights.malformed
         turns = self.max_turns - state.turn - 1
         left = f"{turns} turn{'s' if turns > 1 else ''} left."
         if board.solved:
@@ -281,27 +292,10 @@ class SokobanEnv(TextEnv[str, SokobanState]):
         self._text = board.text()
         self._last_feedback = f"\n{moves.remark}The board is now:\n\n{self._text}\n\n{left}\n"
         state.history += reply + self._last_feedback
-        return rewards
+        return {"outcome": outcome, "placement": placement, "format": form, "step": steps}
 
     def _feedback(self) -> str:
         return self._last_feedback
-
-    def _move(self, moves: Moves) -> dict[str, float]:
-        """Make the moves; the components they earn."""
-        state, weights, board = self.state, self.weights, self._board
-        outcome = placement = steps = 0.0
-        for action in moves.actions[: self.max_steps - len(state.moves)]:
-            step = board.step(action)
-            state.moves.append(action)
-            state.moved_player += step.moved_player
-            state.moved_box += step.moved_box
-            earned = weights.components(step)
-            outcome, placement, steps = outcome + earned[0], placement + earned[1], steps + earned[2]
-            if step.solved:
-                break
-        state.well_formed += moves.well_formed
-        form = weights.format if moves.well_formed else weights.malformed
-        return {"outcome": outcome, "placement": placement, "format": form, "step": steps}
 
     def _metrics(self) -> dict[str, float]:
         state, moves = self.state, max(len(self.state.moves), 1)

@@ -155,19 +155,16 @@ def aggregate(options: AggregateOptions, tokenizer: TextTokenizer) -> Pool:
     """
     entities, split, seed = options.entities, options.split, options.seed
     if entities is None and options.tokens is not None:
-        entities = _entities_for(options.tokens, tokenizer, split, seed)
+        # Its documents fill a little more than that many tokens, judged by a small world.
+        _, pages = _write_world(_SAMPLE, split, seed)
+        texts = [f"Document 99:\n{page.title}\n{page.text}\n\n" for page in pages]
+        a_document = sum(tokenizer.counts(texts)) / _SAMPLE
+        entities = math.ceil(1.05 * options.tokens / a_document) + SMALLEST
+        if entities > LARGEST:
+            most = int(LARGEST / 1.05 * a_document)
+            raise ValueError(
+                f"--tokens {options.tokens} is more than a world fills; ask for at most {most:,}"
+            )
     facts, pages = _write_world(entities or max(options.documents or 0, SMALLEST), split, seed)
     examples = Aggregates(facts, pages, tuple(dict.fromkeys(options.ask))).ask(options.num_tasks, split, seed)
     return Pool(list(examples), [(page.title, page.text) for page in pages])
-
-
-def _entities_for(tokens: int, tokenizer: TextTokenizer, split: Split, seed: int) -> int:
-    """Entities of a world whose documents fill a little more than `tokens`, judged by a small world."""
-    _, pages = _write_world(_SAMPLE, split, seed)
-    texts = [f"Document 99:\n{page.title}\n{page.text}\n\n" for page in pages]
-    a_document = sum(tokenizer.counts(texts)) / _SAMPLE
-    wanted = math.ceil(1.05 * tokens / a_document) + SMALLEST
-    if wanted > LARGEST:
-        most = int(LARGEST / 1.05 * a_document)
-        raise ValueError(f"--tokens {tokens} is more than a world fills; ask for at most {most:,}")
-    return wanted

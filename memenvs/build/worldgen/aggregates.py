@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from memenvs.build.contexts import Example
 from memenvs.build.worldgen.lexicon import COMMON, CONDITIONS, EXTREMES, PLURALS, RELATIONS, SUMS
@@ -112,7 +112,11 @@ class Aggregates:
             return None
         self._asked.add(key)
         meta = {"type": operation, "hops": group.hops, "members": len(group.members)}
-        return self._example(name, question, answers, stated, meta)
+        place = {number: i for i, number in enumerate(dict.fromkeys(number for number, _ in stated))}
+        spans = {(place[number], *self._documents[number].spans[by]) for number, by in stated}
+        pages = [self._documents[number] for number in place]
+        paragraphs = tuple((page.title, page.text) for page in pages)
+        return Example(name, question, answers, paragraphs, tuple(place.values()), tuple(sorted(spans)), meta)
 
     def _compare(
         self, operation: str, relation: str, group: EntityGroup, rolls: Dice
@@ -184,17 +188,3 @@ class Aggregates:
             stated += [self._told[second][int(mean)][1], place] if second else [place]
         words = f"{PLURALS[schema.domain]} {CONDITIONS[relation][1].format(x=x)}"
         return EntityGroup(words, members, stated, hops, (relation, second, end))
-
-    def _example(
-        self,
-        name: str,
-        question: str,
-        answers: tuple[str, ...],
-        stated: Sequence[Stated],
-        meta: dict[str, Any],
-    ) -> Example:
-        place = {number: i for i, number in enumerate(dict.fromkeys(number for number, _ in stated))}
-        spans = {(place[number], *self._documents[number].spans[by]) for number, by in stated}
-        pages = [self._documents[number] for number in place]
-        paragraphs = tuple((page.title, page.text) for page in pages)
-        return Example(name, question, answers, paragraphs, tuple(place.values()), tuple(sorted(spans)), meta)

@@ -143,8 +143,12 @@ class Chains:
         by_last = self._paths[_weighted(tuple(self._paths), rolls)]
         path = rolls.pick(by_last[rolls.pick(tuple(by_last))])
         entity = rolls.pick(self._of[RELATIONS[path[0]].domain])
-        singled_out = rolls.chance(SINGLED_OUT)
-        where = self._conditions(entity, path, rolls) if singled_out else ()
+        where: Where = ()
+        if rolls.chance(SINGLED_OUT):  # by conditions that do not state the first hop, where some are known
+            here = self._facts.entities[entity]
+            options = [keys for keys in SINGLE_OUT[here.kind] if path[0] not in keys]
+            options = [keys for keys in options if all(key in here.values for key in keys)]
+            where = tuple((key, here.values[key]) for key in rolls.pick(options)) if options else ()
         return self._chain(entity, path, where, rolls)
 
     def rest(self, rolls: Dice) -> Iterator[tuple[Chain, Question]]:
@@ -155,13 +159,6 @@ class Chains:
                 asked = self._chain(entity, path, (), rolls)
                 if asked:
                     yield asked
-
-    def _conditions(self, entity: int, path: Path, rolls: Dice) -> Where:
-        """Conditions that might single an entity out and do not state the first hop; none where unknown."""
-        here = self._facts.entities[entity]
-        options = [keys for keys in SINGLE_OUT[here.kind] if path[0] not in keys]
-        options = [keys for keys in options if all(key in here.values for key in keys)]
-        return tuple((key, here.values[key]) for key in rolls.pick(options)) if options else ()
 
     def _chain(self, entity: int, path: Path, where: Where, rolls: Dice) -> tuple[Chain, Question] | None:
         """A chain as a question; None where a step has not exactly one value, or it loops or repeats.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,13 @@ CHAT_TEMPLATE = """{%- for message in messages -%}
 
 
 def save_tiny_model(
-    folder: Path, window: int = 1024, seed: int = 0, *, tied: bool = True, spare_rows: int = 0
+    folder: Path,
+    window: int = 1024,
+    seed: int = 0,
+    *,
+    tied: bool = True,
+    spare_rows: int = 0,
+    tokenizer: Any = None,
 ) -> Path:
     """Save a model of 0.36 M parameters; needs torch and transformers, touches no global random state.
 
@@ -32,11 +39,12 @@ def save_tiny_model(
         seed: of the weights.
         tied: the head has the embeddings' weights.
         spare_rows: of the embeddings and the head, beyond the tokenizer's tokens.
+        tokenizer: of transformers; None: the bundled world's, with a chat template.
     """
     import torch
     import transformers
 
-    tokenizer = transformers.PreTrainedTokenizerFast(
+    tokenizer = tokenizer or transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(bundled("tokenizers/world.json")),
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",

@@ -1,9 +1,9 @@
 """What replies to verl's trainer on a CPU, under the name of vLLM; verl loads it in every process.
 
-The replies are a script's, drawn by the prompt and the step, so that a run can be repeated. Their
-log-probabilities, and the scores, are those of the weights in training. The folder `EPISODES` of the
-environment gets the groups that our agent loop has played. `SHIFT` nats are added to the log-probability of
-a third of the sampled tokens, and a share `FAILS` of the requests fails.
+The replies are a script's, or where `SAMPLES` is set the model's own, drawn by the prompt and the step, so
+that a run can be repeated. Their log-probabilities, and the scores, are those of the weights in training.
+The folder `EPISODES` of the environment gets the groups that our agent loop has played. `SHIFT` nats are
+added to the log-probability of a third of the sampled tokens, and a share `FAILS` of the requests fails.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from memenvs.adapters.verl import EpisodeLoop
+from memenvs.models.lora import PREFIX
 from memenvs.tasks.taskset import open_tasks
 
 NAME = "sampler"
 SHIFT, FAILS = (float(os.environ.get(name, 0)) for name in ("SHIFT", "FAILS"))
+SAMPLES = "SAMPLES" in os.environ
 play_rows = EpisodeLoop._rows
 
 
@@ -47,9 +49,16 @@ class Sampler:
         self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(path)
         self.answers = {task.question: task.answers[0][0] for task in open_tasks()}
+        self.first = {name: weight.clone() for name, weight in self.model.state_dict().items()}
         self.step, self.prompts = 0, Counter()
 
-    async def load(self, weights, step):
+    async def load(self, weights, step, adapter):
+        if adapter:  # of which verl sends nothing else
+            weights, changes, scale = dict(self.first), weights, adapter["lora_alpha"] / adapter["r"]
+            for name, change in changes.items():
+                if ".lora_A." in name:
+                    layer = name.removeprefix(PREFIX).replace(".lora_A", "")
+                    weights[layer] = weights[layer] + scale * changes[name.replace("_A", "_B")] @ change
         missing, unexpected = self.model.load_state_dict(weights, strict=False)
         assert not unexpected
         assert {*missing} <= {"lm_head.weight"}  # which is tied
@@ -61,12 +70,15 @@ class Sampler:
         if not scoring:
             seed = [self.step, self.prompts[tuple(ids)], *ids]  # a group's rollouts begin with one prompt
             self.prompts[tuple(ids)] += 1
-            prompt = self.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
             draws = np.random.default_rng(seed)
-            reply = reply_to(prompt, self.answers, draws)
+            if SAMPLES:
+                replied = self.sample(ids, sampling_params, draws)
+            else:
+                prompt = self.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+                reply = reply_to(prompt, self.answers, draws)
+                replied = self.tokenizer.encode(reply)[: sampling_params["max_tokens"]]
             if draws.random() < FAILS:
                 raise RuntimeError("the sampler fails")
-            replied = self.tokenizer.encode(reply)[: sampling_params["max_tokens"]]
         everything = [*ids, *replied]
         with torch.no_grad():
             logits = self.model(torch.tensor([everything])).logits[0] / sampling_params.get(
@@ -82,6 +94,16 @@ class Sampler:
         ]
         return TokenOutput(token_ids=replied, log_probs=sampled, extra_fields=fields)
 
+    def sample(self, prompt, params, draws):
+        """The ids of a reply of the model's."""
+        replied = []
+        while len(replied) < params["max_tokens"] and not {*replied[-1:]} & {*params["stop_token_ids"]}:
+            with torch.no_grad():
+                logits = self.model(torch.tensor([[*prompt, *replied]])).logits[0, -1].double()
+            chances = (logits / params["temperature"]).softmax(-1).cumsum(-1)
+            replied.append(min(int(torch.searchsorted(chances, draws.random())), len(chances) - 1))
+        return replied
+
     async def nothing(self, *args, **kwargs):
         pass
 
@@ -93,7 +115,8 @@ class SamplerReplica(RolloutReplica):
     """verl's handle of the sampler."""
 
     async def launch_servers(self):
-        sampler = Sampler.options(name=NAME).remote(self.model_config.path)
+        # The servers of all GPUs are one, so that what it has sampled does not depend on their number.
+        sampler = Sampler.options(name=NAME, get_if_exists=True).remote(self.model_config.path)
         self.servers, self._server_handle, self._server_address = [sampler], sampler, NAME
 
 
@@ -106,9 +129,9 @@ class SamplerWeights(BaseRollout):
     async def release(self):
         pass
 
-    async def update_weights(self, weights, wire_format="named_tensors", *, global_steps=None, **others):
+    async def update_weights(self, weights, global_steps=None, peft_config=None, **others):
         whole = {name: weight.detach().float().clone() for name, weight in weights}
-        await ray.get_actor(NAME).load.remote(whole, global_steps or 0)
+        await ray.get_actor(NAME).load.remote(whole, global_steps or 0, peft_config)
 
 
 def keep_group(self, group, *others):

@@ -1,11 +1,14 @@
 """verl's own trainer plays and learns on a CPU, and its steps on the episodes are those of our learner."""
 
+import contextlib
+import json
 import os
 import pickle
-import shutil
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +16,13 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` installs it")
+import easy_sokoban
+import numpy as np
+import psutil
 import torch
+from command_line import evaluate
 from tiny_model import save_tiny_model
+from transformers import AutoTokenizer
 from verl_cpu import FIRST_VALUES
 from verl_stub import overrides
 
@@ -26,7 +34,9 @@ from memenvs.baselines.processes import ProcessGroup
 from memenvs.baselines.scoring import score
 from memenvs.baselines.update import give_advantages
 from memenvs.core.episode import valid
-from memenvs.models import HFPolicy, SamplingParams
+from memenvs.core.episode_file import read_episodes
+from memenvs.models import HFPolicy, LoRA, SamplingParams
+from memenvs.models.lora import PREFIX
 
 STEPS = 3
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -68,8 +78,9 @@ CAPPED = [
 ]
 
 
-def train(run, *more, **environment):
-    """Start verl's trainer with the settings of a run; its groups are left in the folder of episodes."""
+@contextlib.contextmanager
+def trainer(run, *more, **environment):
+    """verl's trainer with the settings of a run; its groups are left in the folder of episodes."""
     variables = {
         "VERL_USE_EXTERNAL_MODULES": "verl_cpu,memenvs.adapters.verl,verl_sampler",
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])]),
@@ -83,10 +94,23 @@ def train(run, *more, **environment):
     run.episodes.mkdir()
     # Ray's folder has sockets, whose paths must be short. In the usual one a run leaves the address of its
     # cluster, to which others would connect.
-    with tempfile.TemporaryDirectory(prefix="ray") as ray:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray,
+        (run.episodes.parent / "output").open("w") as output,
+    ):
         env = {**os.environ, **variables, "RAY_TMPDIR": ray}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+        with subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT) as process:
+            try:
+                yield process
+            finally:
+                process.kill()  # which does nothing to one that has ended
+
+
+def train(run, *more, **others):
+    """Run verl's trainer to its end."""
+    with trainer(run, *more, **others) as process:
+        process.wait(timeout=900)
+    assert process.returncode == 0, (run.episodes.parent / "output").read_text()[-10000:]
 
 
 def groups_of(run, step):
@@ -96,26 +120,37 @@ def groups_of(run, step):
 
 def weights_of(checkpoints, step, model="actor"):
     """The weights of a model in a checkpoint of verl's."""
-    file = checkpoints / f"global_step_{step}" / model / "model_world_size_1_rank_0.pt"
-    saved = torch.load(file, weights_only=False)
-    return {name: getattr(weight, "full_tensor", weight.detach)() for name, weight in saved.items()}
+    files = sorted((checkpoints / f"global_step_{step}" / model).glob("model_world_size_*_rank_*.pt"))
+    shards = [torch.load(file, weights_only=False) for file in files]
+    return {
+        name.removeprefix(PREFIX): torch.cat(
+            [getattr(shard[name], "to_local", shard[name].detach)() for shard in shards]
+        )
+        for name in shards[0]
+    }
 
 
-def start(learner, argv, kind, folder, **environment):
-    """Write a run of ours for verl, and start it with variables of the environment."""
-    model = str(save_tiny_model(folder / "model", window=4096))
-    argv = ["--model", model, "--out", str(folder / "run"), *argv]
+def write(learner, argv, kind, folder, model=None):
+    """Write a run of ours for verl; None: of a random model."""
+    model = model or save_tiny_model(folder / "model", window=4096)
+    argv = ["--model", str(model), "--out", str(folder / "run"), *argv]
     assert learn([learner, *argv, "--engine", "verl", "--dry-run"]) == 0
     args = read_args(kind, argv, "test")
-    run = SimpleNamespace(args=args, out=folder / "run", episodes=folder / "episodes")
+    return SimpleNamespace(args=args, out=folder / "run", episodes=folder / "episodes")
+
+
+def start(*run, **environment):
+    """Write a run, and start it with variables of the environment."""
+    run = write(*run)
     train(run, **environment)
     return run
 
 
 def models_of(args, count):
-    """As many copies of the model that a run began with."""
+    """As many copies of the model that a run began with, the first with the adapter that it trains."""
     settings = {"device": "cpu", "dtype": "float32", "sampling_params": SamplingParams(args.temperature)}
-    return [HFPolicy(args.model, **settings) for _ in range(count)]
+    adapters = [LoRA(args.lora_rank) if args.lora_rank else None] + [None] * (count - 1)
+    return [HFPolicy(args.model, lora=adapter, **settings) for adapter in adapters]
 
 
 def copies(weights):
@@ -140,7 +175,7 @@ def check_steps(run, args, episodes_of):
     """Each step of our learner, on the episodes that verl learned from, gives verl's weights."""
     processes = ProcessGroup("cpu")
     policy, reference = models_of(args, 2)
-    weights = dict(policy.model.named_parameters())
+    weights = {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
     group = {"params": policy.parameters(), "full_lr": args.lr, "warmup": args.lr_warmup}
     optimizer = make_optimizer([group], lr=args.lr, weight_decay=0.0, **args.adamw)
     for step in range(1, args.steps + 1):
@@ -228,14 +263,67 @@ def test_failed_rollouts_flat_groups_and_another_samplers_numbers_count_as_in_ou
     assert min(learned) < args.group_size  # a rollout failed
 
 
-def test_a_run_that_was_killed_takes_the_same_third_step(run, tmp_path):
-    begun = tmp_path / "checkpoints"
-    shutil.copytree(run.out / "checkpoints", begun)
-    shutil.rmtree(begun / f"global_step_{STEPS}")
-    (begun / "latest_checkpointed_iteration.txt").write_text(str(STEPS - 1))
-    resumed = SimpleNamespace(out=run.out, episodes=tmp_path / "episodes")
-    train(resumed, f"trainer.default_local_dir={begun}")
-    assert len(groups_of(resumed, STEPS)) == len([*resumed.episodes.iterdir()])  # and of no other step
-    theirs = weights_of(run.out / "checkpoints", STEPS)
-    for name, weight in weights_of(begun, STEPS).items():
+def check_close(weights, theirs):
+    for name, weight in weights.items():
         torch.testing.assert_close(weight, theirs[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_that_was_killed_takes_the_same_third_step(run, tmp_path):
+    begun, (first, resumed) = tmp_path / "checkpoints", (tmp_path / "first", tmp_path / "resumed")
+    there, latest = f"trainer.default_local_dir={begun}", begun / "latest_checkpointed_iteration.txt"
+    with trainer(SimpleNamespace(out=run.out, episodes=first), there) as process:
+        while not latest.exists() or latest.read_text() != str(STEPS - 1):
+            assert process.poll() is None
+            time.sleep(0.05)
+        driver = psutil.Process(process.pid)
+        for killed in [*driver.children(recursive=True), driver]:  # with Ray's
+            killed.kill()
+    assert not (begun / f"global_step_{STEPS}").exists()
+    resumed = SimpleNamespace(out=run.out, episodes=resumed)
+    train(resumed, there)
+    assert len(groups_of(resumed, STEPS)) == len([*resumed.episodes.iterdir()])  # and of no other step
+    check_close(weights_of(begun, STEPS), weights_of(run.out / "checkpoints", STEPS))
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """Twenty steps with an adapter, of a model that writes any move and samples for itself."""
+    folder = tmp_path_factory.mktemp("easy")
+    env_args = easy_sokoban.save_levels(folder)
+    tokenizer = AutoTokenizer.from_pretrained(easy_sokoban.save_model(folder / "tokens", env_args))
+    tokenizer.add_tokens("<|im_end|>")  # which verl wants of a Qwen3
+    model = save_tiny_model(folder / "model", tokenizer=tokenizer)
+    game = ["--env", "MemSokoban-v0", "--env-args", json.dumps(env_args), "--max-new-tokens", "5"]
+    lessons = "--teacher easy_sokoban:any_move --learn-from all --episodes 256 --epochs 6 --lr 3e-3".split()
+    form = ["--model", str(model), "--out", str(folder / "form"), "--lr-warmup", "5", *lessons, *game]
+    assert learn(["sft", *form]) == 0
+    easy = "--groups 4 --group-size 8 --steps 20 --save-every 1 --keep 20 --gpus 1".split()
+    easy += "--lora-rank 8 --lr 1e-2 --kl-coef 0.01 --adamw eps=1e-4".split()
+    model = folder / "form" / "last" / "policy"
+    return start("grpo", [*game, *easy], grpo.GRPOArgs, folder, model, SAMPLES="1")
+
+
+def success(episodes):
+    return np.mean([episode.success for episode in episodes])
+
+
+def test_success_rises_in_twenty_steps_which_are_our_learners(learned):
+    curve = []
+
+    def episodes_of(groups):
+        episodes = [episode for group in groups for episode in group]
+        curve.append(success(episodes))
+        return episodes
+
+    check_steps(learned, learned.args, episodes_of)
+    assert np.mean(curve[:2]) < np.mean(curve[-3:]) - 0.25
+
+
+def test_a_checkpoint_is_merged_and_evaluated(learned, capfd):
+    assert learn(["grpo", "--out", str(learned.out), "--merge", "20"]) == 0
+    _, command = capfd.readouterr().out.replace("\\\n", " ").split("memenvs evaluate run ")
+    model = learned.out / "models" / "step-20"
+    served = f"openai:http://127.0.0.1:8000 --tokens {model}"  # by vLLM
+    assert evaluate(shlex.split(command.replace(served, f"hf:{model}"))) == 0
+    episodes = read_episodes(learned.out / "evaluation" / "episodes.jsonl")
+    assert success([*episodes]) > 0.8  # any move solves one board in four

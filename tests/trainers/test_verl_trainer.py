@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 import torch
 from command_line import evaluate
+from ray.cluster_utils import Cluster
 from tiny_model import save_tiny_model
 from transformers import AutoTokenizer
 from verl_cpu import FIRST_VALUES
@@ -55,12 +56,10 @@ SMALL = [
     "data.dataloader_num_workers=0",
     "reward.num_workers=1",
     "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
-    "ray_kwargs.ray_init.num_cpus=16",  # of actors, almost all of which wait
-    "+ray_kwargs.ray_init.address=local",  # a cluster of its own
-    "+ray_kwargs.ray_init.num_gpus=1",
-    "+ray_kwargs.ray_init.include_dashboard=False",
-    "+ray_kwargs.ray_init.object_store_memory=300000000",
 ]
+NODE = {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False, "object_store_memory": 300_000_000}
+"""A machine of Ray's, with room for actors, almost all of which wait."""
+ALONE = [f"++ray_kwargs.ray_init.{name}={value}" for name, value in {"address": "local", **NODE}.items()]
 RUN = [
     *("--steps", str(STEPS), "--save-every", "1", "--keep", str(STEPS), "--gpus", "1"),
     *("--env", "MemSearchQA-v0", "--max-new-tokens", "64", "--groups", "2", "--group-size", "4"),
@@ -79,8 +78,11 @@ CAPPED = [
 
 
 @contextlib.contextmanager
-def trainer(run, *more, **environment):
-    """verl's trainer with the settings of a run; its groups are left in the folder of episodes."""
+def trainer(run, *more, cluster=None, **environment):
+    """verl's trainer with the settings of a run, as a process; its groups are left in the folder of episodes.
+
+    It has a Ray cluster of its own, or that of an address.
+    """
     variables = {
         "VERL_USE_EXTERNAL_MODULES": "verl_cpu,memenvs.adapters.verl,verl_sampler",
         "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(SUPPORT.parents[1])]),
@@ -90,6 +92,7 @@ def trainer(run, *more, **environment):
     }
     of_workers = "++ray_kwargs.ray_init.runtime_env.env_vars"
     settings = [*SMALL, *(f"{of_workers}.{name}='{value}'" for name, value in variables.items())]
+    settings += [f"+ray_kwargs.ray_init.address={cluster}"] if cluster else ALONE
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides(run.out), *settings, *more]
     run.episodes.mkdir()
     # Ray's folder has sockets, whose paths must be short. In the usual one a run leaves the address of its
@@ -283,6 +286,30 @@ def test_a_run_that_was_killed_takes_the_same_third_step(run, tmp_path):
     train(resumed, there)
     assert len(groups_of(resumed, STEPS)) == len([*resumed.episodes.iterdir()])  # and of no other step
     check_close(weights_of(begun, STEPS), weights_of(run.out / "checkpoints", STEPS))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The same run, sharded over two machines of a Ray cluster."""
+    run = write("grpo", [*MEMPO, "--nodes", "2"], grpo.GRPOArgs, tmp_path_factory.mktemp("two"))
+    with (
+        tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as ray,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("RAY_TMPDIR", ray)
+        cluster = Cluster(True, head_node_args={**NODE, "temp_dir": ray})
+        try:
+            cluster.add_node(**NODE)
+            train(run, cluster=cluster.address)
+        finally:
+            cluster.shutdown()
+    return run
+
+
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_two_machines_of_a_cluster_take_the_steps_of_one(step, run, two):
+    assert len([*two.out.rglob(f"global_step_{step}/actor/model_world_size_2_rank_*.pt")]) == 2
+    check_close(weights_of(two.out / "checkpoints", step), weights_of(run.out / "checkpoints", step))
 
 
 @pytest.fixture(scope="module")

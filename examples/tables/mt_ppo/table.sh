@@ -1,4 +1,4 @@
-# MT-PPO, Table 2. The numbers are those of 6.2 and D.1.3; Search-R1 asks for greedy replies when it evaluates.
+# MT-PPO, Table 2. The numbers are those of 6.2 and D.1.3; evaluation is greedy, as Search-R1 asks.
 MODEL=${MODEL:-Qwen/Qwen2.5-7B} ENGINE=${ENGINE-verl}
 . "$(dirname "$0")/../common.sh"
 : "${RETRIEVER:?is the address of a search server, such as http://127.0.0.1:8000}"

@@ -67,7 +67,8 @@ class BatchPlan(NamedTuple):
         turns = max(len(sequence) for sequence in sequences)
         response = turns * args.max_new_tokens + math.ceil(1.1 * (turns - 1) * max(feedback, default=0))
         prompt = 256 + 256 * math.ceil(1.1 * max(prompts) / 256)
-        if window is not None:
+        if window is not None:  # room for a reply before room for longer prompts
+            prompt = min(prompt, max(window - args.max_new_tokens, *prompts))
             response = min(response, max(window - prompt, 1))
         followed = [
             sum(len(turn.reply.ids) for turn in sequence) + sum(len(turn.reply.read) for turn in sequence[1:])

@@ -3,12 +3,14 @@
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from memenvs.baselines.args import LEARNERS, GRPOArgs
 from memenvs.baselines.verl.plan import BatchPlan
 from memenvs.baselines.verl.settings import PLACES, absolute, where
 from memenvs.core.arguments import env_parameters
+from memenvs.core.episode import Episode, Reply, Turn
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers" / "verl.md"
 
@@ -52,6 +54,17 @@ def test_a_step_has_the_recipe_s_optimizer_steps_whatever_its_rows_are(rows, min
     """Of 32 tasks: an episode has at most as many rows as seen, and a tenth more for other tasks."""
     plan = BatchPlan(GRPOArgs(groups=32, group_size=8, gpus=8, minibatches=4), rows, prompt=100, response=100)
     assert (plan.mini_batch, plan.optimizer_steps) == (mini_batch, steps)
+
+
+@pytest.mark.parametrize(
+    ("read", "limits"), [(60, (512, 1_024)), (7_000, (7_168, 1_024)), (8_000, (8_000, 192))]
+)
+def test_a_reply_has_room_in_the_window_before_longer_prompts_have(read, limits):
+    reply = Reply("", ids=np.zeros(5, np.int64), read=np.zeros(read, np.int64))
+    episode = Episode(turns=[Turn("", {"turn": 0}, reply)])
+    args = GRPOArgs(max_new_tokens=1_024)
+    plan = BatchPlan.of(args, [episode], window=8_192)
+    assert (plan.prompt, plan.response) == limits
 
 
 def test_files_become_absolute_and_choices_metrics_and_bundled_names_stay(tmp_path, monkeypatch):

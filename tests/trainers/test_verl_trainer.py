@@ -266,6 +266,16 @@ def test_failed_rollouts_flat_groups_and_another_samplers_numbers_count_as_in_ou
     assert min(learned) < args.group_size  # a rollout failed
 
 
+def test_a_step_has_the_recipes_optimizer_steps_whatever_its_rows_are(tmp_path):
+    more = ["--groups", "4", "--minibatches", "2", "--steps", "2", "--keep", "2"]
+    run = start("grpo", [*MEMPO, *more], grpo.GRPOArgs, tmp_path)
+    for step in (1, 2):
+        (file,) = run.out.glob(f"checkpoints/global_step_{step}/actor/optim_*.pt")
+        taken = {int(weight["step"]) for weight in torch.load(file, weights_only=False)["state"].values()}
+        assert taken == {2 * step}
+    assert len({len(e.samples) for step in (1, 2) for group in groups_of(run, step) for e in group}) > 1
+
+
 def check_close(weights, theirs):
     for name, weight in weights.items():
         torch.testing.assert_close(weight, theirs[name], rtol=1e-5, atol=1e-6)

@@ -129,24 +129,25 @@ def _of_each(infos: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class BoardCNN(BaseFeaturesExtractor):
-    """Two convolutions of 3x3 and a hidden layer: (B, 7, H, W) planes to (B, 256) features.
+    """Two convolutions of 3x3 and a hidden layer: (B, 7, H, W) planes to (B, 8 * filters) features.
 
     Stable-Baselines3's own CNN begins with a filter of 8x8, which is larger than a board.
 
     Args:
         observation_space: the space of the planes.
+        filters: number of filters of the first convolution; the second has twice as many.
     """
 
-    def __init__(self, observation_space: gym.spaces.Box) -> None:
-        super().__init__(observation_space, 256)
+    def __init__(self, observation_space: gym.spaces.Box, filters: int = 32) -> None:
+        super().__init__(observation_space, 8 * filters)
         channels, height, width = observation_space.shape
         self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(channels, 32, 3, padding=1),
+            torch.nn.Conv2d(channels, filters, 3, padding=1),
             torch.nn.ReLU(),
-            torch.nn.Conv2d(32, 64, 3),
+            torch.nn.Conv2d(filters, 2 * filters, 3),
             torch.nn.ReLU(),
             torch.nn.Flatten(),
-            torch.nn.Linear(64 * (height - 2) * (width - 2), 256),
+            torch.nn.Linear(2 * filters * (height - 2) * (width - 2), 8 * filters),
             torch.nn.ReLU(),
         )
 

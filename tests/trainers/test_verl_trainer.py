@@ -112,7 +112,7 @@ def trainer(run, *more, cluster=None, **environment):
 def train(run, *more, **others):
     """Run verl's trainer to its end."""
     with trainer(run, *more, **others) as process:
-        process.wait(timeout=900)
+        process.wait(timeout=1800)
     assert process.returncode == 0, (run.episodes.parent / "output").read_text()[-10000:]
 
 
@@ -307,7 +307,7 @@ def two(tmp_path_factory):
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_TMPDIR", ray)
-        cluster = Cluster(True, head_node_args={**NODE, "temp_dir": ray})
+        cluster = Cluster(True, head_node_args=NODE)
         try:
             cluster.add_node(**NODE)
             train(run, cluster=cluster.address)

@@ -1,7 +1,7 @@
 """A teacher's episodes to learn from, of a file or played by any number of processes.
 
     args = SFTArgs(env="MemSokoban-v0", teacher="gold")
-    Lessons(args, demonstrations(args, n_tasks), policy)
+    TeacherEpisodes(args, demonstrations(args, n_tasks), policy)
 
 Nothing here needs torch, which each process would import for seconds.
 """
@@ -42,10 +42,10 @@ ROW = pa.schema(
 """A training sequence in a file, with the mask of what is learned in it."""
 
 
-class Lessons:
+class TeacherEpisodes:
     """The episodes of a teacher that are learned from, one at a time, so that their texts need no memory.
 
-        for episode in (lessons := Lessons(args, demonstrations(args, n_tasks), policy)):
+        for episode in (lessons := TeacherEpisodes(args, demonstrations(args, n_tasks), policy)):
             …
         notes = lessons.notes()
 

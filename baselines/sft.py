@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 
 from memenvs.baselines.args import SFTArgs
-from memenvs.baselines.lessons import Lessons, demonstrations, draw_lessons
+from memenvs.baselines.lessons import TeacherEpisodes, demonstrations, draw_lessons
 from memenvs.baselines.rollout import PlayRun
 from memenvs.baselines.scoring import evaluate_in
 from memenvs.baselines.train import shuffled_batches
@@ -39,7 +39,7 @@ class SFTRun(PlayRun):
             episodes: Iterable[Episode] = self.play(self.make_loop(self.make_env), *drawn, 1)
         else:
             episodes = demonstrations(args, self.n_tasks)
-        lessons = Lessons(args, episodes, self.policy)
+        lessons = TeacherEpisodes(args, episodes, self.policy)
         self.samples = [sample for episode in lessons for sample in episode.samples]
         notes = lessons.notes()
         if self.processes.is_main:

@@ -47,11 +47,11 @@ SEARCH = {
 }
 
 
-class Endpoint(ThreadingHTTPServer):
+class ModelServer(ThreadingHTTPServer):
     """`POST /v1/chat/completions` of the model; requests that wait together are sampled together."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), ChatHandler)
         self.tokens = load_chat_tokens(MODEL)
         self.waiting: queue.Queue[tuple[str, int, Future[str]]] = queue.Queue()
         threading.Thread(target=self._sample, daemon=True).start()
@@ -91,8 +91,10 @@ class Endpoint(ThreadingHTTPServer):
                 future.set_result(reply.text)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Endpoint
+class ChatHandler(BaseHTTPRequestHandler):
+    """Answers a request by the server's model."""
+
+    server: ModelServer
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -163,7 +165,7 @@ def main(out: str) -> None:
     """Write the file of messages."""
     tasks = open_tasks("world-test")
     retriever = load_retriever(f"lexical:{tasks.path}")
-    client = OpenAI(base_url=f"http://127.0.0.1:{Endpoint().server_port}/v1", api_key="none", timeout=3600)
+    client = OpenAI(base_url=f"http://127.0.0.1:{ModelServer().server_port}/v1", api_key="none", timeout=3600)
     with ThreadPoolExecutor(len(TASKS) * ATTEMPTS) as pool:
         lines = pool.map(
             lambda pair: attempt(client, retriever, tasks[pair[0]], pair[1]),

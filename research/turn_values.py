@@ -465,11 +465,11 @@ def draw(record: Mapping[str, Any]) -> Any:
                 value, low, high = (of["methods"].get(method) or NOT_PAID)["numbers"][place]
                 if value is None:
                     continue
-                known = of[COUNTS[place]] >= FEW
-                color = line_style(0 if known and low > 0.5 else 1)["color"]
-                if known:
+                is_shown = of[COUNTS[place]] >= FEW
+                color = line_style(0 if is_shown and low > 0.5 else 1)["color"]
+                if is_shown:
                     axis.plot([low, high], [y, y], color=color, linewidth=1.6)
-                inside = color if known else "white"
+                inside = color if is_shown else "white"
                 axis.plot(value, y, "o", color=color, markersize=4, markerfacecolor=inside)
             axis.axvline(0.5, color="gray", linestyle="dashed", linewidth=1)
             axis.set_yticks(range(len(methods)), methods)

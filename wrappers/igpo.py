@@ -42,6 +42,17 @@ class GainMethod(RewardMethod):
             for info in (turn.info, turn.before)
         ]
 
+    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
+        """The turn's gain; 0.0 where nothing is asked, NaN where the target is empty."""
+        if not scores:
+            return 0.0
+        after, before = mean_logprobs(scores)
+        return self.gain(after, before)
+
+    def gain(self, after: float, before: float) -> float:
+        """What a turn gains, by the answer's mean log-probability after it and before it, nats a token."""
+        raise NotImplementedError
+
 
 @checked
 @dataclass
@@ -80,11 +91,8 @@ class IGPO(GainMethod):
     uses = ()
     adds_advantages = False
 
-    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """r_t; 0.0 where nothing is asked, NaN where the target is empty."""
-        if not scores:
-            return 0.0
-        after, before = mean_logprobs(scores)
+    def gain(self, after: float, before: float) -> float:
+        """r_t."""
         return math.exp(after) - math.exp(before) if self.measure == "probability" else after - before
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:

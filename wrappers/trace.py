@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memenvs.core.data import Count, NonNegative, Positive, checked
-from memenvs.core.episode import Credit, Episode, Floats, Turn
+from memenvs.core.episode import Credit, Episode, Floats
 from memenvs.credit import mean_ahead, trace
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
 from memenvs.wrappers.igpo import GainMethod
 from memenvs.wrappers.infomem import Target
-from memenvs.wrappers.method import mean_logprobs
-from memenvs.wrappers.scorers import TokenScores
 
 
 @checked
@@ -58,11 +56,8 @@ class TRACE(GainMethod):
     uses = ()
     adds_advantages = False
 
-    def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
-        """g_t in nats; 0.0 where nothing is asked, NaN where the target is empty."""
-        if not scores:
-            return 0.0
-        after, before = mean_logprobs(scores)
+    def gain(self, after: float, before: float) -> float:
+        """g_t."""
         return math.log((self.epsilon - before) / (self.epsilon - after))
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from memenvs.baselines.args import SFTArgs
 from memenvs.baselines.costs import LEARNING, RunWork, StepWork
-from memenvs.baselines.lessons import ROW, Lessons, demonstrations, write_rows
+from memenvs.baselines.lessons import ROW, TeacherEpisodes, demonstrations, write_rows
 from memenvs.baselines.train import split_by_task
 from memenvs.baselines.verl.plan import BatchPlan, Spread, Training
 from memenvs.baselines.verl.settings import absolute, settings_of
@@ -47,7 +47,7 @@ class SFTTraining(Training):
         n_tasks = count_tasks(args.env, absolute(args.env_args, env_parameters(args.env)))
         super().__init__(args)
         reader = ChatPolicy(chat_tokens(args.model, args.chat_settings), args.stop, self.window)
-        lessons = Lessons(args, demonstrations(args, n_tasks), reader)
+        lessons = TeacherEpisodes(args, demonstrations(args, n_tasks), reader)
         batches, tasks = write_rows(lessons, self.folder)
         self.notes, self.turns = lessons.notes(), lessons.turns / lessons.learned
         counts = [batch.num_rows for batch in batches]

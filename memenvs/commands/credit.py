@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from memenvs.core.address import without_secrets
 from memenvs.core.data import Count
-from memenvs.core.terminal import RED, RESET, Page, show
+from memenvs.core.terminal import RED, RESET, CommandResult, show
 from memenvs.logs.credit import Ranking, check, contents, credited, runnable
 from memenvs.logs.files import LogFiles
 from memenvs.logs.write import written
@@ -43,7 +43,7 @@ def credit(
     weight: float | None = None,
     top: Count = 3,
     show_text: bool = False,
-) -> Page:
+) -> CommandResult:
     """Give credit to every turn of conversations that another agent had, and show which turns mattered.
 
     FILES are logs, globs or folders: OpenAI chat messages as JSON Lines, ATIF, sessions of Claude Code and
@@ -95,7 +95,7 @@ def credit(
     if ranking.failed:
         failed = f"{RED}{len(ranking.failed)} conversations failed{RESET}"
         show(f"memenvs credit: {failed}, such as {ranking.failed[0]}\n", sys.stderr)
-    return Page(f"{page}\n{ranking}", ranking.to_json, len(ranking.failed))
+    return CommandResult(f"{page}\n{ranking}", ranking.to_json, len(ranking.failed))
 
 
 def _spelled(method: RewardMethod) -> str:

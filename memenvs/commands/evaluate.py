@@ -11,7 +11,7 @@ from typing import Any
 
 from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
-from memenvs.core.terminal import RED, RESET, Page, show
+from memenvs.core.terminal import RED, RESET, CommandResult, show
 from memenvs.evaluation.compare import CompareOptions
 from memenvs.evaluation.run import EvaluationSettings, evaluate
 from memenvs.evaluation.suite import (
@@ -73,7 +73,7 @@ def run(
 
 def suite(
     suite: str, /, *, options: SuiteOptions, models: ModelOptions, format: TableFormat = "markdown"
-) -> Page:
+) -> CommandResult:
     """Play a fixed suite of tasks and print its scores as a row of a table, with 95% intervals.
 
     world needs no download, small is world for a machine with two cores, hotpotqa needs its official file.
@@ -95,7 +95,7 @@ def suite(
     file = options.out / RESULT
     show(f"{file} is a row of the leaderboard; its page says how to send this file\n", sys.stderr)
     failed = sum(score.failed for score in result.scores.values())
-    return Page(suite_table([result], format), lambda: asdict(result), failed)
+    return CommandResult(suite_table([result], format), lambda: asdict(result), failed)
 
 
 def compare(
@@ -105,7 +105,7 @@ def compare(
     options: CompareOptions,
     out: Path | None = None,
     format: TableFormat = "markdown",
-) -> Page:
+) -> CommandResult:
     """Compare policies task by task: differences with bootstrap intervals, a table, a plot.
 
     RUNS are folders that `evaluate run --out` wrote; the first is the baseline. Folders of `evaluate suite`
@@ -128,4 +128,4 @@ def compare(
         data[part] = compared.to_json()
         if out:
             compared.write(out / folder_of(part))
-    return Page("\n".join(pages), lambda: data.get("", data))
+    return CommandResult("\n".join(pages), lambda: data.get("", data))

@@ -27,7 +27,7 @@ from memenvs.core.arguments import (
 from memenvs.core.errors import near_names, unknown_name
 from memenvs.core.files import CARD, TASKS, read_json
 from memenvs.core.optional import import_object
-from memenvs.core.terminal import Page, terminal_width
+from memenvs.core.terminal import CommandResult, terminal_width
 from memenvs.data import bundled, bundled_names
 from memenvs.models.packaged import AGENT, MODELS, shipped_agents
 from memenvs.rollout.names import POLICIES
@@ -93,7 +93,7 @@ class Entry(NamedTuple):
         return " ".join(self.text.strip().partition("\n\n")[0].split())
 
 
-def show(name: str = "", /) -> Page:
+def show(name: str = "", /) -> CommandResult:
     """List what is chosen by name: all names, a group with arguments and defaults, or one entry.
 
     Examples:
@@ -106,13 +106,14 @@ def show(name: str = "", /) -> Page:
             such as MemChunkQA-v0, TAMTRL or em, which is shown with its whole documentation.
     """
     if not name:
-        return Page(overview(), lambda: [*map(_plain, entries())])
+        return CommandResult(overview(), lambda: [*map(_plain, entries())])
     if groups := [word for word, (kind, _) in _GROUPS.items() if name.lower() in (word, kind, f"{kind}s")]:
         kind, _ = _GROUPS[groups[0]]
-        return Page(summaries(groups[0]), lambda: [_plain(one) for one in entries() if one.kind == kind])
+        shown = (entry for entry in entries() if entry.kind == kind)
+        return CommandResult(summaries(groups[0]), lambda: [*map(_plain, shown)])
     try:
         named = [entry for entry in entries() if entry.name.lower() == name.lower()] or [_environment(name)]
-        return Page("\n".join(map(whole, named)), lambda: [*map(_plain, named)])
+        return CommandResult("\n".join(map(whole, named)), lambda: [*map(_plain, named)])
     except gym.error.NameNotFound:
         near = near_names(name, (entry.name for entry in entries()))
         raise ValueError(unknown_name("no entry and no group", name, [*near, *_GROUPS])) from None

@@ -29,7 +29,7 @@ _COLOUR = re.compile(r"(\x1b\[(?:[0-2]|3[1-3])m)")  # ours
 
 
 @dataclass(frozen=True)
-class Page:
+class CommandResult:
     """What a command found.
 
     Attributes:

@@ -12,7 +12,7 @@ import numpy as np
 from memenvs.core.arguments import env_parameters
 from memenvs.core.data import checked
 from memenvs.core.errors import unknown_name
-from memenvs.core.terminal import Page
+from memenvs.core.terminal import CommandResult
 from memenvs.evaluation.log import EvaluatedRun, read_runs
 from memenvs.evaluation.summary import markdown_table, metric_interval, show_number
 from memenvs.tasks.taskset import open_questions
@@ -21,7 +21,7 @@ _MOST_VALUES, _RANGES = 8, 4  # a number with more values is cut into ranges
 
 
 @checked
-def scores_by(field: str, run: str | Path, /, *, metrics: Sequence[str] | None = None) -> Page:
+def scores_by(field: str, run: str | Path, /, *, metrics: Sequence[str] | None = None) -> CommandResult:
     """Show the scores of a run by a field of its tasks, as a table with 95% intervals.
 
     A number with many values is cut into ranges with about as many tasks in each.
@@ -55,7 +55,7 @@ def scores_by(field: str, run: str | Path, /, *, metrics: Sequence[str] | None =
         data.append(
             {field: label, "tasks": len(tasks)} | {name: score._asdict() for name, score in scores.items()}
         )
-    return Page("\n".join(markdown_table([field, "tasks", *names], rows)) + "\n", lambda: data)
+    return CommandResult("\n".join(markdown_table([field, "tasks", *names], rows)) + "\n", lambda: data)
 
 
 def _values(run: EvaluatedRun, field: str) -> dict[int, Any]:

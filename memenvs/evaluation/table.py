@@ -11,7 +11,7 @@ import msgspec
 
 from memenvs.core.data import checked
 from memenvs.core.files import names_apart, path_in_errors, write_text
-from memenvs.core.terminal import Page
+from memenvs.core.terminal import CommandResult
 from memenvs.evaluation.log import RESULTS, EvaluatedRun, check_alike, read_run
 from memenvs.evaluation.summary import (
     COUNTS,
@@ -82,7 +82,7 @@ def main_table(
     allow: Sequence[str] = (),
     format: TableFormat = "markdown",
     out: str | Path | None = None,
-) -> Page:
+) -> CommandResult:
     """Show evaluated runs as a paper's table, with a row for each method.
 
     SHAPE is memagent, which has a column for each task set, or infomem, mempo, mempo_tokens, mempo_multi_hop,
@@ -153,7 +153,7 @@ def main_table(
     if out:
         with path_in_errors(out):
             write_text(Path(out), page)
-    return Page(page, lambda: {"caption": notes[0], "rows": data})
+    return CommandResult(page, lambda: {"caption": notes[0], "rows": data})
 
 
 def _published_lines(shape: Shape, columns: int) -> list[list[str]]:

@@ -181,20 +181,20 @@ def _pay(
     compare: str | None,
 ) -> list[tuple[LogConversation, Episode]]:
     assign_credit([episode for _, episode in batch], methods, scorer)
-    known = []
+    rewarded = []
     for conversation, episode in batch:
         if conversation.reward is None:
             del episode.metrics[OUTCOME]  # which is not known
         elif not episode.error:
-            known.append(episode)
+            rewarded.append(episode)
         for method in methods:
             if lacking := conversation.lacks.intersection(map(MAY_LACK.get, method.needs)):
                 reason = f"the conversation lacks {min(lacking)}"
                 for number, turn in enumerate(episode.turns):
                     turn.credits[method.name] = [Credit(number, math.nan, reason=reason)]
     if compare:
-        advantages = COMPARISONS[compare].advantages(known, ComparisonSettings())
-        for episode, values in zip(known, advantages, strict=True):
+        advantages = COMPARISONS[compare].advantages(rewarded, ComparisonSettings())
+        for episode, values in zip(rewarded, advantages, strict=True):
             for turn, value in zip(episode.turns, values.tolist(), strict=True):
                 turn.signals[ADVANTAGE] = value  # no credit, which the turn's reward would hold a second time
     return batch

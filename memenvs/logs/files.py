@@ -167,10 +167,10 @@ class LogFiles:
                 setattr(conversation, name, str(value))
         evidence = self._field(record, "evidence", conversation.evidence) or ()
         conversation.evidence = (evidence,) if isinstance(evidence, str) else tuple(map(str, evidence))
-        asked = " ".join(conversation.question.split())
-        pair = self._answers.get(conversation.group) or self._answers.get(asked)
+        question = " ".join(conversation.question.split())
+        pair = self._answers.get(conversation.group) or self._answers.get(question)
         if pair is None:  # the question may be inside a longer prompt
-            inside = [known for known in self._answers.values() if known[0] in asked]
+            inside = [pair for pair in self._answers.values() if pair[0] in question]
             pair = max(inside, key=lambda pair: len(pair[0]), default=None)
         if pair:
             conversation.question, conversation.answers = pair

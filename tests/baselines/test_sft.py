@@ -13,7 +13,7 @@ from memenvs import collect, evaluate
 from memenvs.baselines import lessons
 from memenvs.baselines.args import SFTArgs
 from memenvs.baselines.flags import main as learn
-from memenvs.baselines.lessons import Lessons, demonstrations
+from memenvs.baselines.lessons import TeacherEpisodes, demonstrations
 from memenvs.core.episode import Episode, Reply, Turn
 from memenvs.core.episode_file import EpisodeWriter, encode, read_episodes
 from memenvs.models import HFPolicy, SamplingParams
@@ -141,7 +141,7 @@ def test_a_file_is_read_one_episode_at_a_time(policy, tmp_path):
     with file.open("a") as lines:
         lines.write("no episode\n")
     args = SFTArgs(teacher=str(file))
-    learned = iter(Lessons(args, demonstrations(args, 0), policy))
+    learned = iter(TeacherEpisodes(args, demonstrations(args, 0), policy))
     assert next(learned).tokens > 0
     assert next(learned).tokens > 0
     with pytest.raises(ValueError, match=r"jsonl:3"):

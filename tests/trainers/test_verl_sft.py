@@ -23,7 +23,7 @@ from memenvs import evaluate
 from memenvs.baselines.args import SFTArgs
 from memenvs.baselines.flags import main as learn
 from memenvs.baselines.flags import read_args
-from memenvs.baselines.lessons import Lessons, demonstrations
+from memenvs.baselines.lessons import TeacherEpisodes, demonstrations
 from memenvs.baselines.scoring import evaluate_in
 from memenvs.baselines.verl import compose
 from memenvs.commands import main
@@ -140,7 +140,7 @@ def test_rows_have_the_tokens_and_masks_of_our_learner(write, model_of, flags, t
     params = SamplingParams(stop=args.stop)
     policy = HFPolicy(str(folder), sampling_params=params, chat_settings=args.chat_settings)
     shown = demonstrations(args, count_tasks(args.env, args.env_args))
-    samples = [sample for episode in Lessons(args, shown, policy) for sample in episode.samples]
+    samples = [sample for episode in TeacherEpisodes(args, shown, policy) for sample in episode.samples]
     rows = rows_of(out, composed(out))
     assert sorted(as_tokens(row["input_ids"], row["loss_mask"]) for row in rows) == sorted(
         as_tokens(sample.ids, sample.response_mask) for sample in samples

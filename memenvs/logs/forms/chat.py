@@ -11,16 +11,16 @@ from memenvs.logs.forms.form import LogForm, Record, credited_beside, messages_o
 
 
 def _read(record: Record) -> Iterator[LogConversation]:
-    asked: Any = record.get("prompt") or []
+    opening: Any = record.get("prompt") or []
     written: Any = record.get("completion", record.get("messages"))
-    if isinstance(asked, str):
-        asked = [{"role": "user", "content": asked}]
+    if isinstance(opening, str):
+        opening = [{"role": "user", "content": opening}]
     if isinstance(written, str):
         written = [{"role": "assistant", "content": written}]
     if "completion" not in record:
-        asked = [{"role": "system", "content": text}] if (text := text_of(record.get("system"))) else []
+        opening = [{"role": "system", "content": text}] if (text := text_of(record.get("system"))) else []
     yield LogConversation(
-        [part for message in asked for part in messages_of(message)]
+        [part for message in opening for part in messages_of(message)]
         + [part for number, message in enumerate(written) for part in messages_of(message, number)],
         model=str(record.get("model") or ""),
     )

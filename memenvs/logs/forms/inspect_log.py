@@ -83,20 +83,20 @@ def _messages(sample: Record) -> Iterator[Message]:
             yield from messages_of(message, str(message.get("id") or number))
         return
     pool = (sample.get("events_data") or {}).get("messages") or []
-    known: list[Any] = []
+    read_before: list[Any] = []
     for number, event in enumerate(calls):
         if event.get("span_id") != span:
             continue
         ranges = event.get("input_refs") or ()
         read = [*event["input"], *(message for start, end in ranges for message in pool[start:end])]
         ids = [message.get("id") for message in read]
-        fresh = ids[: len(known)] != known
-        for message in read if fresh else read[len(known) :]:
+        fresh = ids[: len(read_before)] != read_before
+        for message in read if fresh else read[len(read_before) :]:
             yield from messages_of(message, fresh=fresh)
             fresh = False
         reply = _reply(event)
         yield from messages_of(reply, str(reply.get("id") or number))
-        known = [*ids, reply.get("id")]
+        read_before = [*ids, reply.get("id")]
 
 
 def _reply(event: Record) -> Any:

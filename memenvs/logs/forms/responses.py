@@ -75,7 +75,7 @@ def _read_rollout(record: Record) -> Iterator[LogConversation]:
 
 def _read_session(rows: Sequence[Record]) -> Iterator[LogConversation]:
     payloads = [(row.get("type"), row.get("payload") or {}) for row in rows]
-    asked = {
+    request = {
         "instructions": next((p.get("instructions") for kind, p in payloads if kind == "session_meta"), None)
     }
     models = [payload.get("model") for kind, payload in payloads if kind == "turn_context"]
@@ -84,7 +84,7 @@ def _read_session(rows: Sequence[Record]) -> Iterator[LogConversation]:
         for kind, payload in payloads
         if kind in ("response_item", "compacted")
     ]
-    yield _conversation(asked, items, next(filter(None, reversed(models)), ""))
+    yield _conversation(request, items, next(filter(None, reversed(models)), ""))
 
 
 RESPONSES = LogForm(

@@ -124,7 +124,7 @@ def play(setting: Setting, file: Path, tasks: Sequence[int], samples: int, end: 
     if not missing or time.time() > end:
         return
     name, memory = f"smollm2-{setting.agent}", {"max_batch_tokens": 40_000}  # two GB of cache
-    policy = HFPolicy.load(name, temperature=setting.temperature, dtype="bfloat16", **memory)
+    policy = HFPolicy.load(name, temperature=setting.temperature, dtype="auto", **memory)
     halves = [FirstHalf(samples // 2), SecondHalf(samples // 2)]
     make_env = maker(setting.env, setting.arguments)
     loop = Loop(make_env, as_policy(policy, setting.reply), halves, concurrency=512)
@@ -234,7 +234,7 @@ def methods_of(setting: Setting, judge: str) -> dict[str, tuple[RewardMethod, An
 
 def scorer_of(name: str) -> Any:
     """The lexical scorer, or an agent's model in its chat template."""
-    template = None if name == "lexical" else HFPolicy.load(name, dtype="bfloat16").template
+    template = None if name == "lexical" else HFPolicy.load(name).template
     scorer: Any = make_scorer(name if name == "lexical" else f"hf:{name}", template)
     return scorer
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memenvs.wrappers.repeated_calls import RepeatedCalls
     from memenvs.wrappers.search_r1 import SearchR1
     from memenvs.wrappers.search_rewards import SearchRewards
+    from memenvs.wrappers.select_records import SelectRecords
     from memenvs.wrappers.stepsearch import StepSearch
     from memenvs.wrappers.tamtrl import TAMTRL
     from memenvs.wrappers.tool_rewards import ToolRewards
@@ -59,6 +60,7 @@ __all__ = [
     "RewardWrapper",
     "SearchR1",
     "SearchRewards",
+    "SelectRecords",
     "StepSearch",
     "ToolRewards",
     "Turn",
@@ -73,6 +75,7 @@ _MODULES = {name: place.partition(":")[0] for name, place in METHODS.items()} | 
     "CompactContext": "memenvs.wrappers.compact",
     "RewardMethod": "memenvs.wrappers.method",
     "RewardWrapper": "memenvs.wrappers.wrapper",
+    "SelectRecords": "memenvs.wrappers.select_records",
 }
 __getattr__ = lazy_names(__name__, **{name: (module, "") for name, module in _MODULES.items()})
 

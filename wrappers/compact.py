@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
@@ -27,7 +27,7 @@ from memenvs.envs.search_qa import SUMMARIZE
 from memenvs.tasks.tokens import GENERAL, load_tokenizer
 
 SUMMARY = Template(
-    "\n\nYour summary of the conversation so far:\n\n<summary>\n{summary}\n</summary>\n", required=["summary"]
+    "\n\nYour summary of the conversation so far:\n\n<summary>\n{memory}\n</summary>\n", required=["memory"]
 )
 """What follows the first prompt in one that continues from a summary."""
 COMPACT = Template(
@@ -78,10 +78,10 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         summaries. The metric `summaries` counts them.
 
     Privileged:
-        The environment's, except that the memory is the summary: `memory` and `memory_span`;
-        `prompt_with_memory` and `prompt_without_memory`, the first prompt with the summary and with an empty
-        one; `teacher_prompt` and `teacher_prompt_global`, what the agent reads with the evidence in it. So
-        TAMTRL, InfoMem and MemPO pay for summaries.
+        The environment's, except that the memory is the summary: `memory`; `memory_span` and `written`, if
+        the last reply was one; `prompt_with_memory` and `prompt_without_memory`, the first prompt with it and
+        with an empty one; `teacher_prompt` and `teacher_prompt_global`, what the agent reads with the
+        evidence in it. So TAMTRL, InfoMem and MemPO pay for summaries.
 
     Source of `by="agent"`: SelfCompact (arXiv 2606.23525), of which we know only the idea.
 
@@ -97,6 +97,8 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     """
 
     context = "rewrite"
+    count_name: ClassVar[str] = "summaries"  # the metric that counts fresh prompts
+    block: ClassVar[Template] = SUMMARY  # how a fresh prompt shows the memory
 
     @checked
     def __init__(
@@ -121,13 +123,14 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def __deepcopy__(self, memo: dict[int, Any]) -> CompactContext:
         """A copy that shares the tokenizer."""
         copied = object.__new__(type(self))
-        memo |= {id(self): copied, id(self._mode): self._mode}
+        tokenizer = self._mode.tokenizer
+        memo |= {id(self): copied, id(tokenizer): tokenizer}
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return copied
 
     @property
     def actions(self) -> Sequence[str]:
-        """All replies of the episode, summaries included, for `memenvs.get_state`."""
+        """All replies of the episode, those to requests included, for `memenvs.get_state`."""
         return list(self._now.actions)
 
     def reset(
@@ -136,9 +139,9 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """Start an episode."""
         prompt, info = self.env.reset(seed=seed, options=options)
         if "credits" in info:
-            raise ValueError("a RewardWrapper is inside CompactContext; put it around, to pay for summaries")
-        if self.by == "agent":
-            prompt += COMPACT.fill(limit=self._mode.limit, at=self.at)
+            name = type(self).__name__
+            raise ValueError(f"a RewardWrapper is inside {name}; put it around, to pay for the memory")
+        prompt += self._rule()
         self._now = _Reading(prompt, prompt, self._count(prompt))
         self._info = info
         return prompt, self._seen(info["context"], "")
@@ -150,32 +153,62 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         start, end = self._summary_in(reply)
         if end >= 0:
             self._note(reply, 0.0)
-            written = self._mode.write_block(now.memory, reply[start:end]).shift(start)
-            now.memory.wrote(reply, written)
+            self._replace_turns(reply, start, end)
             now.summaries += 1
-            now.prompt = now.first + SUMMARY.fill(summary=now.memory.text)
             now.since = now.request = ""
+            now.prompt = now.first + self.block.fill(memory=now.memory.text) + self._notice()
             now.tokens = self._count(now.prompt)
             parts = [part for part in ("rewards", "events") if part in self._info]
             self._info = {**self._info, **{part: dict.fromkeys(self._info[part], 0.0) for part in parts}}
             return now.prompt, 0.0, False, False, self._seen("rewrite", "")
-        observation, reward, terminated, truncated, self._info = self.env.step(action)
+        played = self._for_env(reply) if isinstance(action, str) else action
+        observation, reward, terminated, truncated, self._info = self.env.step(played)
         self._note(reply, float(reward))
-        now.memory.wrote()
+        self._end_turn(reply)
         now.request = ""
         feedback = self._info["feedback"]
         if self._info["context"] == "rewrite":
-            now.first = now.prompt = observation
-            now.since, now.tokens = "", self._count(observation)
+            now.first = now.prompt = observation + self._rule()
+            now.since, now.tokens = "", self._count(now.prompt)
         else:
             now.tokens += self._count(reply + feedback)
-            if not (terminated or truncated):
-                feedback += COST.fill(tokens=now.tokens, at=self.at) if self.by == "agent" else ""
-                now.request = SUMMARIZE.fill(limit=self._mode.limit) if now.tokens >= self.at else ""
-            feedback += now.request
             now.since += reply + feedback
+            if not (terminated or truncated):
+                now.request = self._request() if now.tokens >= self.at else ""
+                added = self._notice() + now.request
+                now.tokens += self._count(added)
+                now.since += added
+                feedback += added
         info = self._seen(self._info["context"], feedback, over=terminated or truncated)
         return now.prompt + now.since, float(reward), terminated, truncated, info
+
+    # What SelectRecords does in its own way.
+
+    def _rule(self) -> str:
+        """What follows the first prompt."""
+        return COMPACT.fill(limit=self._mode.limit, at=self.at) if self.by == "agent" else ""
+
+    def _for_env(self, reply: str) -> str:
+        """The part of a reply that the environment sees."""
+        return reply
+
+    def _end_turn(self, reply: str) -> None:
+        """Take note of a reply that the environment has seen."""
+        self._now.memory.wrote()
+
+    def _notice(self) -> str:
+        """What follows the feedback of a turn, or a fresh prompt."""
+        now = self._now
+        return COST.fill(tokens=now.tokens, at=self.at) if self.by == "agent" and now.since else ""
+
+    def _request(self) -> str:
+        """What asks for a summary."""
+        return SUMMARIZE.fill(limit=self._mode.limit)
+
+    def _replace_turns(self, reply: str, start: int, end: int) -> None:
+        """Write the memory by the reply to a request, whose summary is at [start, end)."""
+        memory = self._now.memory
+        memory.wrote(reply, self._mode.write_block(memory, reply[start:end]).shift(start))
 
     def _count(self, text: str) -> int:
         return sum(self._mode.tokenizer.counts([text]))
@@ -200,7 +233,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def _seen(self, context: str, feedback: str, over: bool = False) -> Info:
         """The info with what the agent reads in place of what the environment shows."""
         now, info = self._now, self._info
-        metrics = {**info["metrics"], "summaries": float(now.summaries) if over else 0.0}
+        metrics = {**info["metrics"], self.count_name: float(now.summaries) if over else 0.0}
         if over and "prompt_tokens" in metrics:
             metrics |= {"prompt_tokens": float(sum(now.tokens_read))}
             metrics |= {"prompt_tokens_peak": float(max(now.tokens_read))}
@@ -218,23 +251,24 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         inner, now = self._info["privileged"], self._now
         if not inner:
             return LazyFields({})
-        first, summary, shown, request = now.first, now.memory.text, now.prompt + now.since, now.request
-        span, reply = now.memory.span, now.actions[-1] if now.actions else ""
+        first, memory, shown, request = now.first, now.memory.text, now.prompt + now.since, now.request
+        span, block, reply = now.memory.span, self.block, now.actions[-1] if now.actions else ""
 
         def with_evidence(name: str) -> str:
-            # The environment's own prompt so far, which the evidence follows, has no summary.
+            # The environment's own prompt so far, which the evidence follows, has no memory.
             evidence = str(inner[name]).removeprefix(str(inner["prompt_with_history"]))
             return shown.removesuffix(request) + evidence + request
 
         fields = scoring_fields(
             reply,
             over,
-            summary,
-            lambda: first + SUMMARY.fill(summary=summary),
-            lambda: first + SUMMARY.fill(summary=""),
+            memory,
+            lambda: first + block.fill(memory=memory),
+            lambda: first + block.fill(memory=""),
             lambda: with_evidence("teacher_prompt"),
             lambda: with_evidence("teacher_prompt_global"),
         )
-        fields |= {"memory_span": span and list(span), "reply": lambda: inner["reply"]}
+        fields |= {"memory_span": span and list(span), "written": now.memory.written}
+        fields["reply"] = lambda: inner["reply"]
         del fields["prompt_with_history"]
         return LazyFields({**{name: lambda name=name: inner[name] for name in inner}, **fields})

@@ -62,6 +62,7 @@ class Memory:
     # The memory, where it consists of entries or notes.
     entries: list[MemoryEntry] = field(default_factory=list)
     count: int = 0  # entries written so far, including those that are gone
+    kept: list[int] = field(default_factory=list)  # numbers of the entries in `text`, where not all are
     notice: str = ""  # which part of the last reply was not carried out, and why
     replies: list[str] = field(default_factory=list)  # every reply, in the mode where they stay in the prompt
     # Where the last reply wrote to the memory, [start, end) in characters; None if it wrote nothing.

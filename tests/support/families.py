@@ -25,12 +25,21 @@ COMPACTED = [
 """Replies to task 2 of "compact": after two searches it asks for a summary, which begins a fresh prompt."""
 
 WRAPPED = {"tasks": "world-test", "k": 1, "max_turns": 3, "max_information": 60}
-gym.register(
-    "CompactWrapped-v0",
-    "memenvs.envs.search_qa:SearchQAEnv",
-    additional_wrappers=(WrapperSpec("CompactContext", "memenvs.wrappers:CompactContext", {"at": 1}),),
-)
-"""A search whose wrapper asks for a summary after every turn; `WRAPPED` are arguments of it."""
+for env_id, wrapper in (("CompactWrapped-v0", "CompactContext"), ("SelectWrapped-v0", "SelectRecords")):
+    gym.register(
+        env_id,
+        "memenvs.envs.search_qa:SearchQAEnv",
+        additional_wrappers=(WrapperSpec(wrapper, f"memenvs.wrappers:{wrapper}", {"at": 1}),),
+    )
+REQUESTS = {
+    "CompactWrapped-v0": ("Write a summary", "It is Arl.", "<summary>\nIt is Arl.\n</summary>"),
+    "SelectWrapped-v0": (
+        *("another time", "<record>Arl</record><select>1</select>"),
+        "<records>\n[1] Arl | <search>town</search>\n</records>",
+    ),
+}
+"""By the ids of searches whose wrapper asks for a memory after every turn: a part of the request, a reply to
+it, and what the next prompt shows then."""
 
 
 class Played(NamedTuple):

@@ -13,7 +13,7 @@ from memenvs.wrappers import TAMTRL, RewardMethod
 pytest.importorskip("trl", reason="TRL is not installed; `make test-trainers` installs it")
 import datasets
 import torch
-from families import WRAPPED
+from families import REQUESTS, WRAPPED
 from scripted_trl import END, ByTurn, Plain, make_trainer, weights
 from tiny_model import save_tiny_model
 
@@ -373,22 +373,24 @@ class SpellsOut(ByTurn):
 class TestCompaction:
     SEARCH, ANSWER = "<think></think><search>town</search>", "<think></think><answer>no</answer>"
 
-    def test_a_row_ends_with_the_summary_that_begins_the_next_one(self, make):
-        script = ((self.SEARCH,) * 2, ("It is Arl.", "Unknown."), (self.ANSWER,) * 2)
+    @pytest.mark.parametrize("env_id", REQUESTS)
+    def test_a_row_ends_with_the_memory_that_begins_the_next_one(self, make, env_id):
+        request, memory, shown = REQUESTS[env_id]
+        script = ((self.SEARCH,) * 2, (memory, "Unknown."), (self.ANSWER,) * 2)
         options = {"max_completion_length": 80, "max_steps": 1}
-        trainer = make(SpellsOut, "CompactWrapped-v0", env_args=WRAPPED, script=script, options=options)
+        trainer = make(SpellsOut, env_id, env_args=WRAPPED, script=script, options=options)
         trainer.train()
         batch = trainer.batches[0]
-        for member, summary in enumerate(script[1]):
+        for member, reply in enumerate(script[1]):
             first, second = 2 * member, 2 * member + 1
             search, asked, noted = trainer.said(batch, first)
-            assert (search, noted) == ((True, self.SEARCH + END), (True, summary + END))
-            assert "Write a summary" in asked[1]
+            assert (search, noted) == ((True, self.SEARCH + END), (True, reply + END))
+            assert request in asked[1]
             assert trainer.said(batch, second) == [(True, self.ANSWER + END)]
             prompt = trainer.text(batch["prompt_ids"][second])
-            assert f"<summary>\n{summary}\n</summary>" in prompt
+            assert (shown in prompt) == (reply == memory)
             assert self.SEARCH not in prompt
-            for row, replies in ((first, (self.SEARCH, summary)), (second, (self.ANSWER,))):
+            for row, replies in ((first, (self.SEARCH, reply)), (second, (self.ANSWER,))):
                 sampled = batch["completion_ids"][row][trainer.loss_mask(batch)[row]].tolist()
                 assert sampled == [token for text in replies for token in trainer.spelled(text)]
 

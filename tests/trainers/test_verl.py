@@ -20,7 +20,7 @@ pytest.importorskip("verl", reason="verl is not installed; `make test-trainers` 
 import ray
 import torch
 import transfer_queue as tq
-from families import WRAPPED
+from families import REQUESTS, WRAPPED
 from omegaconf import OmegaConf
 from replay import Replay
 from torch.nn.utils.rnn import pad_sequence
@@ -220,15 +220,19 @@ class TestCredit:
             # A move earns 0.4, so V falls from 1.2 by 0.4 a turn, and the turn without a move lost as much.
             np.testing.assert_allclose(advantages, np.repeat([0, -0.4, 0], lengths), atol=1e-6)
 
-    def test_every_token_over_a_compaction_has_the_advantage_of_our_learner(self, make, tokenizer, searcher):
+    @pytest.mark.parametrize("env_id", REQUESTS)
+    def test_every_token_over_a_compaction_has_the_advantage_of_our_learner(
+        self, make, tokenizer, searcher, env_id
+    ):
         rng = random.Random(5)
 
         def say(turn, prompt):
-            if prompt.rpartition(END)[0].endswith("of this conversation.\n"):
-                return " ".join(rng.choices("ada moth houston compiler london".split(), k=rng.randint(1, 9)))
+            if prompt.rpartition(END)[0].endswith(("of this conversation.\n", "another time.\n")):
+                words = " ".join(rng.choices("ada moth houston compiler london".split(), k=rng.randint(1, 9)))
+                return f"<record>{words}</record><select>1</select>"
             return searcher(turn // 2, prompt)
 
-        entry = {"env": "CompactWrapped-v0", "settings": WRAPPED, **SCORED}
+        entry = {"env": env_id, "settings": WRAPPED, **SCORED}
         worker, _ = make(say, entry)
         worker.play()
         assert max(len(rows) for rows in worker.rows.values()) > 1
@@ -528,19 +532,21 @@ class TestRows:
         assert "memory one" in prompts[1]
         assert "memory one" not in prompts[2]
 
-    def test_a_row_ends_with_the_summary_that_begins_the_next_one(self, make, tokenizer):
+    @pytest.mark.parametrize("env_id", REQUESTS)
+    def test_a_row_ends_with_the_memory_that_begins_the_next_one(self, make, tokenizer, env_id):
+        request, memory, shown = REQUESTS[env_id]
         search, answer = "<think></think><search>town</search>", "<think></think><answer>x</answer>"
         # a token for each character, as the tokenizer would not encode the text
         replies = [
             [token for part in (*text, END) for token in tokenizer.encode(part)]
-            for text in (search, "It is Arl.", answer)
+            for text in (search, memory, answer)
         ]
-        first, second = self.play(make, replies, {"env": "CompactWrapped-v0", "settings": WRAPPED})[0]
+        first, second = self.play(make, replies, {"env": env_id, "settings": WRAPPED})[0]
         sampled = [row["responses"][row["response_mask"].bool()].tolist() for row in (first, second)]
         assert sampled == [replies[0] + replies[1], replies[2]]
-        assert "Write a summary" in tokenizer.decode(first["responses"])
+        assert request in tokenizer.decode(first["responses"])
         prompt = tokenizer.decode(second["prompts"])
-        assert "<summary>\nIt is Arl.\n</summary>" in prompt
+        assert shown in prompt
         assert search not in prompt
 
     def test_reward_methods_pay_turns(self, make):

@@ -17,9 +17,14 @@ from memenvs.wrappers import CompactContext, RewardWrapper
 
 SEARCH, SUM = "<think></think><search>a town</search>", "The town is Arl."
 COMPACTED = {
-    "CompactSearch-v0": ("envs.search_qa:SearchQAEnv", {"at": 700}),
-    "CompactTool-v0": ("envs.tool_qa:ToolQAEnv", {"at": 300, "by": "agent"}),
-    "CompactSokoban-v0": ("sokoban.environments:SokobanEnv", {"at": 400}),
+    "CompactSearch-v0": ("envs.search_qa:SearchQAEnv", "CompactContext", {"at": 700}, {}),
+    "CompactTool-v0": ("envs.tool_qa:ToolQAEnv", "CompactContext", {"at": 300, "by": "agent"}, {}),
+    "CompactSokoban-v0": ("sokoban.environments:SokobanEnv", "CompactContext", {"at": 400}, {}),
+    "SelectSearch-v0": ("envs.search_qa:SearchQAEnv", "SelectRecords", {"at": 700, "recent": 1}, {}),
+    "SelectReading-v0": (
+        *("envs.chunk_qa:ChunkQAEnv", "SelectRecords", {"at": 500}),
+        {"tasks": "world-test", "memory_mode": "react", "chunk_size": 300, "n_documents": 4},
+    ),
 }
 INSIDE = (
     "test_methods_that_ask_for_log_probabilities_run",
@@ -31,9 +36,9 @@ INSIDE = (
 )
 for name in INSIDE:
     globals().pop(name, None)
-for env_id, (entry_point, settings) in COMPACTED.items():
-    wrapper = WrapperSpec("CompactContext", "memenvs.wrappers:CompactContext", settings)
-    gym.register(env_id, f"memenvs.{entry_point}", additional_wrappers=(wrapper,))
+for env_id, (entry_point, name, settings, arguments) in COMPACTED.items():
+    wrapper = WrapperSpec(name, f"memenvs.wrappers:{name}", settings)
+    gym.register(env_id, f"memenvs.{entry_point}", additional_wrappers=(wrapper,), kwargs=arguments)
 
 
 def pytest_generate_tests(metafunc):
@@ -100,6 +105,17 @@ def test_tokens_are_counted_as_the_environment_counts_them():
     assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.01)
 
 
+def test_requests_and_what_shows_the_cost_are_counted_too():
+    env = search(by="agent")
+    observation, _ = env.reset(seed=1)
+    counts = []
+    for reply in (SEARCH, SUM, SEARCH, SUM, "<think></think><answer>x</answer>"):
+        counts.append(load_tokenizer().count(observation))
+        observation, *_, info = env.step(reply)
+    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.01)
+    assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.01)
+
+
 def test_a_summary_is_truncated_to_its_limit():
     env = search(max_summary=8)
     env.reset(seed=1)
@@ -157,6 +173,10 @@ def test_credit_reaches_the_summary(method):
     summary = next(k for k, turn in enumerate(episode.turns) if turn.info["context"] == "rewrite")
     measured = episode.measured[name]
     assert (len(episode.turns) - 1 if method == "InfoMem" else summary) in measured
+    if method == "TAMTRL":  # the other turns wrote nothing
+        assert set(measured) == {
+            k for k, turn in enumerate(episode.turns) if turn.info["context"] == "rewrite"
+        }
 
 
 def test_tokens_are_joined_again_behind_a_summary():

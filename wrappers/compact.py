@@ -11,14 +11,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import (
-    MAX_REPLY_CHARS,
-    Info,
-    check_text_observations,
-    env_name,
-    scoring_fields,
-    text_env_of,
-)
+from memenvs.core.env import MAX_REPLY_CHARS, Info, check_text_observations, env_name, text_env_of
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, first_pair, thought_end
@@ -252,23 +245,22 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         if not inner:
             return LazyFields({})
         first, memory, shown, request = now.first, now.memory.text, now.prompt + now.since, now.request
-        span, block, reply = now.memory.span, self.block, now.actions[-1] if now.actions else ""
+        span, block = now.memory.span, self.block
 
         def with_evidence(name: str) -> str:
             # The environment's own prompt so far, which the evidence follows, has no memory.
             evidence = str(inner[name]).removeprefix(str(inner["prompt_with_history"]))
             return shown.removesuffix(request) + evidence + request
 
-        fields = scoring_fields(
-            reply,
-            over,
-            memory,
-            lambda: first + block.fill(memory=memory),
-            lambda: first + block.fill(memory=""),
-            lambda: with_evidence("teacher_prompt"),
-            lambda: with_evidence("teacher_prompt_global"),
+        teachers = ("teacher_prompt", "teacher_prompt_global")
+        return LazyFields(
+            {
+                **{name: lambda name=name: inner[name] for name in inner},
+                "memory": memory,
+                "memory_span": span and list(span),
+                "written": now.memory.written,
+                "prompt_with_memory": lambda: first + block.fill(memory=memory),
+                "prompt_without_memory": lambda: first + block.fill(memory=""),
+                **{name: "" if over else lambda name=name: with_evidence(name) for name in teachers},
+            }
         )
-        fields |= {"memory_span": span and list(span), "written": now.memory.written}
-        fields["reply"] = lambda: inner["reply"]
-        del fields["prompt_with_history"]
-        return LazyFields({**{name: lambda name=name: inner[name] for name in inner}, **fields})

@@ -25,6 +25,7 @@ from memenvs.baselines.args import SFTArgs
 from memenvs.core.env import Agent
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import read_lines
+from memenvs.core.errors import counted
 from memenvs.core.processes import map_jobs
 from memenvs.models.chat import ChatPolicy
 from memenvs.models.policy import tokenised
@@ -160,7 +161,7 @@ def demonstrations(args: SFTArgs, n_tasks: int) -> Iterator[Episode]:
     if len(errors) == len(draws):
         raise ValueError(f"every episode of the teacher {args.teacher!r} failed: {errors[0]}")
     if errors:
-        sys.stderr.write(f"{len(errors):,} episodes failed and are left out, the first by {errors[0]}\n")
+        sys.stderr.write(f"{counted(len(errors), 'episode')} failed and left out, the first by {errors[0]}\n")
 
 
 def _demonstrate(args: SFTArgs, job: tuple[int, list[tuple[int, int]]]) -> Iterator[Episode]:

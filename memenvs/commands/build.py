@@ -20,7 +20,7 @@ from memenvs.build.write import EXPORTS, Export, check_replaceable, write_task_s
 from memenvs.core.address import without_secrets
 from memenvs.core.arguments import Parameter, parse, shell_form
 from memenvs.core.data import Count, Whole, check, checked
-from memenvs.core.errors import USER_ERRORS, unknown_name
+from memenvs.core.errors import USER_ERRORS, counted, unknown_name
 from memenvs.core.files import CARD, path_in_errors, resolved
 from memenvs.core.inputs import input_files
 from memenvs.core.processes import Workers
@@ -148,17 +148,17 @@ def _task_set(
         env_args["tokenizer"] = tokenizer
     size = sum(facts["bytes"] for facts in written.card.files.values()) / 1e6
     left_out = counts.get("left_out", 0)
-    unscored = f"; {left_out:,} questions left out that have no answer to score" if left_out else ""
+    unscored = f"; {counted(left_out, 'question')} left out that have no answer to score" if left_out else ""
     lengths = "questions without documents"
     if most := counts["max_documents"]:
         tokens = counts["mean_tokens"]
         lengths = (
-            f"up to {most:,} documents a task; {tokens:,} tokens a task by {counter.name!r}, at most "
-            f"{counts['max_tokens']:,}; {counts['mean_chars'] / tokens:.2f} characters a token"
+            f"up to {counted(most, 'document')} a task; {tokens:,} tokens a task by {counter.name!r}, "
+            f"at most {counts['max_tokens']:,}; {counts['mean_chars'] / tokens:.2f} characters a token"
         )
     return "\n".join(
         [
-            f"{counts['tasks']:,} tasks over {counts['documents']:,} documents in {out} "
+            f"{counted(counts['tasks'], 'task')} over {counted(counts['documents'], 'document')} in {out} "
             f"({size:.1f} MB){unscored}",
             lengths,
             *(f"also {EXPORTS[form][0]}" for form in export),
@@ -232,7 +232,7 @@ def sokoban(
     level_set.save(out)
     kept = split if out.suffix == ".npz" else "train"  # text keeps no splits
     lines = [
-        f"{len(level_set):,} levels in {out} ({out.stat().st_size / 1e6:.2f} MB): solutions of "
+        f"{counted(len(level_set), 'level')} in {out} ({out.stat().st_size / 1e6:.2f} MB): solutions of "
         f"{level_set.lengths.mean():.1f} moves on average, {level_set.lengths.max()} at most"
     ]
     if source is not None:
@@ -287,7 +287,7 @@ def index(
         show(f"{without_secrets(model.model)} with {model.instructions()}\n")  # before hours of encoding
     source = task_set_corpus(open_tasks(corpus)) if a_set else corpus
     card = build_index(source, out, index, model, workers, vectors)
-    lines = [f"{out}: {card.index} over {card.count:,} passages, {card.dimension} dimensions"]
+    lines = [f"{out}: {card.index} over {counted(card.count, 'passage')}, {card.dimension} dimensions"]
     if measured := card.recall:
         lines += [
             f"recall@{measured['k']} against flat: {measured['recall']:.4f} over {measured['queries']} titles"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from memenvs.core.address import without_secrets
 from memenvs.core.data import Count
+from memenvs.core.errors import counted
 from memenvs.core.terminal import RED, RESET, CommandResult, show
 from memenvs.logs.credit import Ranking, check, contents, credited, runnable
 from memenvs.logs.files import LogFiles
@@ -93,7 +94,7 @@ def credit(
     for conversation, episode in pairs:
         ranking.add(conversation, episode)
     if ranking.failed:
-        failed = f"{RED}{len(ranking.failed)} conversations failed{RESET}"
+        failed = f"{RED}{counted(len(ranking.failed), 'conversation')} failed{RESET}"
         show(f"memenvs credit: {failed}, such as {ranking.failed[0]}\n", sys.stderr)
     return CommandResult(f"{page}\n{ranking}", ranking.to_json, len(ranking.failed))
 

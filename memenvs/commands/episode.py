@@ -17,7 +17,7 @@ from memenvs.commands.options import EnvOptions, PolicyOptions
 from memenvs.core.env import Agent, Info, TextEnv
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EpisodeWriter
-from memenvs.core.errors import error_line, printable
+from memenvs.core.errors import counted, error_line, printable
 from memenvs.core.terminal import BOLD, DIM, RESET, show, terminal_width
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines
@@ -274,6 +274,6 @@ def _summary(episode: Episode, stopped: bool) -> str:
     """The return and the metrics of an episode, or where it stopped."""
     total = sum(episode.turn_rewards)
     if stopped:
-        return f"\nstopped after {len(episode.turns)} turns; return so far {total:g}"
+        return f"\nstopped after {counted(len(episode.turns), 'turn')}; return so far {total:g}"
     metrics = ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items() if name != "return")
     return f"return {total:g}; {metrics}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from memenvs.commands import build
 from memenvs.commands.options import EnvOptions, PolicyOptions
+from memenvs.core.errors import counted
 from memenvs.core.terminal import RED, RESET, CommandResult, show
 from memenvs.evaluation.compare import CompareOptions
 from memenvs.evaluation.run import EvaluationSettings, evaluate
@@ -66,7 +67,7 @@ def run(
         again = "the same command plays them again"
         if not evaluation.out:
             again = "with --out you could play them again"
-        failed = f"{RED}{summary.failed} episodes failed{RESET}"
+        failed = f"{RED}{counted(summary.failed, 'episode')} failed{RESET}"
         show(f"memenvs evaluate run: {failed} and are left out of all means; {again}\n", sys.stderr)
     return summary
 

@@ -24,7 +24,7 @@ from memenvs.core.arguments import (
     parameters_of,
     shell_form,
 )
-from memenvs.core.errors import near_names, unknown_name
+from memenvs.core.errors import counted, near_names, unknown_name
 from memenvs.core.files import CARD, TASKS, read_json
 from memenvs.core.optional import import_object
 from memenvs.core.terminal import CommandResult, terminal_width
@@ -254,8 +254,9 @@ def _about(folder: Path) -> str:
     card = Card.read(folder / CARD)
     counts = card.counts
     return (
-        f"{counts['tasks']:,} tasks over {counts['documents']:,} documents, up to {counts['max_tokens']:,} "
-        f"tokens a task (tokenizer {card.tokenizer['name']}); for {card.environment}, by {card.metric}."
+        f"{counted(counts['tasks'], 'task')} over {counted(counts['documents'], 'document')}, "
+        f"up to {counts['max_tokens']:,} tokens a task (tokenizer {card.tokenizer['name']}); "
+        f"for {card.environment}, by {card.metric}."
     )
 
 

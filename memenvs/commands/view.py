@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from memenvs.core.data import Count, checked
 from memenvs.core.episode_file import read_episodes
+from memenvs.core.errors import counted
 from memenvs.core.terminal import show
 from memenvs.view.curves import write_curves
 from memenvs.view.report import find_files, write_report
@@ -86,7 +87,7 @@ def view(
         to = Path(out) if out else Path(tempfile.mkdtemp(prefix="memenvs-view-")) / "report"
         count = write_report(paths, to)
         page = to if to.is_file() else to / "report.html"
-        show(f"{page}: {count} episode{'s' if count != 1 else ''}\n", wrap=False)
+        show(f"{page}: {counted(count, 'episode')}\n", wrap=False)
         displays = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
         if not out and (sys.platform in ("darwin", "win32") or os.environ.keys() & displays):
             webbrowser.open(page.as_uri())

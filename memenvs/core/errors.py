@@ -51,6 +51,15 @@ def printable(text: str) -> str:
     return _CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, each of which a regular noun names.
+
+    >>> counted(1, "task"), counted(2000, "task")
+    ('1 task', '2,000 tasks')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def one_line(error: object) -> str:
     r"""What an error says, in one line that a terminal can show (`printable`).
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.core.data import checked
-from memenvs.core.errors import one_line, unknown_name
+from memenvs.core.errors import counted, one_line, unknown_name
 from memenvs.core.files import resolved
 from memenvs.credit import ATOL, RTOL, Array
 from memenvs.evaluation.log import EvaluatedRun, check_alike, read_runs
@@ -122,7 +122,7 @@ class PairedComparison:
                 rows.append(["", row.run, show_number(row.mean), *change, counts])
         for run in self.runs:
             model = f" ({run.setting['model']})" if run.setting.get("model") else ""
-            counts = f"{run.finished:,} episodes finished, {run.failed:,} failed"
+            counts = f"{counted(run.finished, 'episode')} finished, {run.failed:,} failed"
             notes.append(f"- {run.name}: policy {policy_label(run.setting['policy'])}{model}; {counts}")
         columns = ["metric", "run", "mean", "difference", "95% interval", "win/tie/loss"]
         return table_text(columns, rows, notes, form)
@@ -174,7 +174,7 @@ class PairedComparison:
                 axis.plot([low, high], [y, y], color=COLOURS[0], linewidth=1.6, solid_capstyle="butt")
                 axis.plot([mean], [y], "o", color=COLOURS[0], markersize=4.5)
                 axis.text(1.02, y, row.difference.text("+"), **beside)
-        title = f"Differences from {self.runs[0].name}, 95% intervals, {self.tasks:,} tasks"
+        title = f"Differences from {self.runs[0].name}, 95% intervals, {counted(self.tasks, 'task')}"
         figure.suptitle(title, fontsize=10, parse_math=False)
         return figure
 
@@ -270,8 +270,8 @@ def compare(runs: Sequence[str | Path], **options: Any) -> PairedComparison:
     without = f" ({left_out:,} left out that not every run finished)" if left_out else ""
     caption = (
         f"Differences from {base.name} on {base.setting['env']}{f' ({arguments})' if arguments else ''}, "
-        f"paired by task: average@{samples} over {tasks_in_all:,} tasks{without}. 95% intervals over tasks. "
-        "Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
+        f"paired by task: average@{samples} over {counted(tasks_in_all, 'task')}{without}. "
+        "95% intervals over tasks. Win, tie, loss: tasks where the mean of a metric is higher, equal, lower."
     )
     return PairedComparison(tuple(compared), tuple(rows), tasks_in_all, " ".join([caption, *allowed]))
 

@@ -23,6 +23,7 @@ from memenvs.core.data import Count, NonNegative, Seed, checked
 from memenvs.core.env import env_name, text_env_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import with_spans
+from memenvs.core.errors import counted
 from memenvs.core.files import json_sha256, path_in_errors
 from memenvs.core.processes import Workers, map_jobs
 from memenvs.core.progress import Progress
@@ -188,7 +189,7 @@ def _play_missing(
     progress = Progress(len(pairs), "episodes", done=done, leave=True)
     # Loads the model, whose errors come before the line below.
     episodes = play(missing, progress) if missing else None
-    say(f"{len(pairs)} episodes: {done} already done, {len(missing)} to play")
+    say(f"{counted(len(pairs), 'episode')}: {done} already done, {len(missing)} to play")
     if episodes is None:
         return
     try:

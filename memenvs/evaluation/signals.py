@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked
 from memenvs.core.episode_file import EPISODES, read_lines
-from memenvs.core.errors import unknown_name
+from memenvs.core.errors import counted, unknown_name
 from memenvs.evaluation.compare import MATCHED
 from memenvs.evaluation.log import EvaluatedRun, check_alike, pair_of, read_runs
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis, write_page
@@ -239,9 +239,9 @@ def signal_figures(
             ends = float(edges[k]), float(edges[k + 1])
             by_value.append(RangeSignal(name, *ends, turns, turns / len(of_run), score))
     caption = (
-        f"Signals of {method} in {', '.join(measured)}: {len(values):,} turns of "
-        f"{sum(len(scores) for scores, _ in measured.values()):,} episodes. Shares by step are of a run's "
-        "episodes, shares by value of its turns with a signal."
+        f"Signals of {method} in {', '.join(measured)}: {counted(len(values), 'turn')} of "
+        f"{counted(sum(len(scores) for scores, _ in measured.values()), 'episode')}. Shares by step are "
+        "of a run's episodes, shares by value of its turns with a signal."
     )
     left_out = [f"Failed episodes of {run.name}, left out: {run.failed}." for run in read if run.failed]
     whole = " ".join([caption, *left_out, *allowed])

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from memenvs.core.episode import Episode
-from memenvs.core.errors import one_line
+from memenvs.core.errors import counted, one_line
 from memenvs.evaluation.log import pair_of, task_means
 
 NORMAL = 1.959964  # standard deviations around the mean that hold 95% of a normal distribution
@@ -120,8 +120,8 @@ class Summary:
         """A Markdown table, a metric a row, under its title."""
         n = self.samples
         lines = [
-            f"{one_line(self.title)}: average@{n} over {self.tasks:,} tasks; "
-            f"{self.finished:,} episodes finished, {self.failed:,} failed",
+            f"{one_line(self.title)}: average@{n} over {counted(self.tasks, 'task')}; "
+            f"{counted(self.finished, 'episode')} finished, {self.failed:,} failed",
             "",
         ]
         rows = [
@@ -137,7 +137,11 @@ class Summary:
                 f"The return is over {paid:,} of {self.finished:,} episodes: the others lack a score.",
             ]
         if self.reasons:
-            lines += ["", "Failed:", *(f"- {times} times: {why}" for why, times in self.reasons.items())]
+            lines += [
+                "",
+                "Failed:",
+                *(f"- {counted(times, 'time')}: {why}" for why, times in self.reasons.items()),
+            ]
         if self.cost.get("prompt_tokens") is not None:
             costs = [
                 text.format(value) for name, text in _COSTS.items() if (value := self.cost[name]) is not None

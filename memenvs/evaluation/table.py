@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from memenvs.core.data import checked
+from memenvs.core.errors import counted
 from memenvs.core.files import names_apart, path_in_errors, write_text
 from memenvs.core.terminal import CommandResult
 from memenvs.evaluation.log import RESULTS, EvaluatedRun, check_alike, read_run
@@ -244,6 +245,6 @@ def _caption(runs: Sequence[EvaluatedRun], columns: Mapping[str, Sequence[Part]]
     lines = [f"{unit}, average@{samples} ({metrics})."]
     if teachers := [run.name for run in runs if run.setting["policy"] in TEACHERS]:
         lines.append(f"The policy sees privileged information in {', '.join(teachers)}.")
-    if failed := [f"{run.failed:,} episodes of {run.name}" for run in runs if run.failed]:
+    if failed := [f"{counted(run.failed, 'episode')} of {run.name}" for run in runs if run.failed]:
         lines.append(f"Failed, and in no mean: {', '.join(failed)}.")
     return " ".join(lines)

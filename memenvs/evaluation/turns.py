@@ -14,6 +14,7 @@ import numpy as np
 from memenvs.core.env import privileged_of
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EPISODES, read_lines
+from memenvs.core.errors import counted
 from memenvs.envs.passages import holds_answer
 from memenvs.evaluation.log import EvaluatedRun, pair_of
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis
@@ -195,7 +196,9 @@ def turn_table(rows: Sequence[TurnRow], folders: dict[str, Any]) -> list[str]:
         if worst and worst.costly:
             place = f"turn {worst.turn}" + (f" to {worst.last}" if worst.last > worst.turn else "")
             command = f"`memenvs view {folder} --terminal --episode {worst.costly[0]}`"
-            opened.append(f"- {run}: {place} cost {len(worst.costly):,} episodes, the first: {command}")
+            opened.append(
+                f"- {run}: {place} cost {counted(len(worst.costly), 'episode')}, the first: {command}"
+            )
     return [*lines, *([""] if opened else []), *opened]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.core.episode import OUTCOME, Credit, Episode, Turn
-from memenvs.core.errors import printable
+from memenvs.core.errors import counted, printable
 from memenvs.evaluation.summary import markdown_table, show_number
 from memenvs.logs.conversation import MAY_LACK, LogConversation
 from memenvs.logs.files import LogFiles, episodes_of
@@ -72,12 +72,14 @@ class Contents:
         forms = ", ".join(f"{name} {count:,}" for name, count in self.forms.items())
         has = [self.conversations - self.lacking[what] for what in ("an answer", "a reward")]
         text = (
-            f"{_count(self.conversations, 'conversation')} ({forms}) about "
-            f"{_count(len(self.tasks), 'question')}, "
-            f"{_count(self.turns, 'turn')}; {has[0]:,} with an answer, {has[1]:,} with a reward.\n"
+            f"{counted(self.conversations, 'conversation')} ({forms}) about "
+            f"{counted(len(self.tasks), 'question')}, "
+            f"{counted(self.turns, 'turn')}; {has[0]:,} with an answer, {has[1]:,} with a reward.\n"
         )
         skipped = "".join(f"- {line}\n" for line in self.broken[:5])
-        return text + (f"\n{len(self.broken):,} records skipped:\n\n{skipped}" if self.broken else "")
+        return text + (
+            f"\n{counted(len(self.broken), 'record')} skipped:\n\n{skipped}" if self.broken else ""
+        )
 
     def unmet(self, method: RewardMethod) -> list[str]:
         """What a method needs that no conversation has; empty if it can run."""
@@ -285,7 +287,3 @@ def excerpt(text: str, limit: int = 300) -> str:
     """A text in one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

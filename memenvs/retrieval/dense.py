@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.errors import counted
 from memenvs.core.files import check_written, read_json, reserve, whole_file, write_json
 from memenvs.core.optional import require
 from memenvs.core.processes import map_on_ray
@@ -245,7 +246,7 @@ def encode_corpus(
                     reserve(file, fresh.stat().st_size)
         vectors = np.lib.format.open_memmap(partial, "r+")
         if done:
-            say(f"{len(corpus):,} passages: {done:,} kept, {len(corpus) - done:,} to encode")
+            say(f"{counted(len(corpus), 'passage')}: {done:,} kept, {len(corpus) - done:,} to encode")
         with Progress(len(corpus), "passages", done=done, leave=True) as progress:
             chunks = list(_chunks(corpus.lengths(), done))
             texts = ([corpus.passage(row).contents for row in rows.tolist()] for rows in chunks)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from memenvs.core.data import shown
+from memenvs.core.errors import counted
 
 Answer = str | int | float | None  # some files have numbers as answers, or null where there is none
 Tell = Callable[[str], None]
@@ -116,7 +117,7 @@ def _of_cell(text: str, where: str, tell: Tell) -> Iterator[Answer]:
         yield text
         return
     if numbers:
-        tell(f"{shown(text)} is read as {len(listed)} answer{'s' if len(listed) > 1 else ''}")
+        tell(f"{shown(text)} is read as {counted(len(listed), 'answer')}")
     yield from _answers(listed, where, tell)
 
 

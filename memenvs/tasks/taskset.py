@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from memenvs.core.data import convert, decode
-from memenvs.core.errors import one_line, unknown_name
+from memenvs.core.errors import counted, one_line, unknown_name
 from memenvs.core.files import (
     CARD,
     DOCUMENTS,
@@ -151,8 +151,8 @@ class TaskSet(Sequence[Task]):
     def __repr__(self) -> str:
         card = self.card
         return (
-            f"TaskSet({str(self.path)!r}: {len(self):,} tasks of {card.source}, "
-            f"{self.n_documents:,} documents, for {card.environment} by {self.metric})"
+            f"TaskSet({str(self.path)!r}: {counted(len(self), 'task')} of {card.source}, "
+            f"{counted(self.n_documents, 'document')}, for {card.environment} by {self.metric})"
         )
 
     @property

@@ -189,7 +189,7 @@ def test_questions_that_cannot_be_scored_are_left_out_and_counted(built, capsys)
     nothing = {**with_id(RECORDS["memagent"], 8), "answers": [" "]}
     tasks = built("memagent", RECORDS["memagent"], nothing)
     assert (len(tasks), tasks.card.counts["left_out"]) == (1, 1)
-    assert "1 questions left out that have no answer to score" in capsys.readouterr().out
+    assert "1 question left out that have no answer to score" in capsys.readouterr().out
 
 
 def test_the_first_tasks_are_those_of_the_file(built):

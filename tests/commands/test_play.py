@@ -130,7 +130,7 @@ def test_a_person_is_shown_no_evidence_that_the_agent_is_not(typed, capsys):
     shown = capsys.readouterr().out
     assert "evidence" not in shown
     assert "\n<memory>\na memory\n</memory>\n" in shown  # of the second prompt
-    assert "stopped after 1 turns" in shown
+    assert "stopped after 1 turn" in shown
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_episode_that_its_person_stops_is_kept_as_far_as_it_came(
     (episode,) = read_episodes(tmp_path / "e.jsonl")
     assert (episode.end, episode.turn_rewards, episode.metrics) == ("", [pytest.approx(0.2)], {})
     shown = capsys.readouterr()
-    assert "stopped after 1 turns; return so far 0.2\n" in shown.out
+    assert "stopped after 1 turn; return so far 0.2\n" in shown.out
     assert shown.err == ""
 
 
@@ -257,7 +257,7 @@ def test_a_model_that_is_interrupted_ends_with_130_and_keeps_its_turns(tmp_path,
     assert main(["MemSokoban-v0", "--seed", "3", "--save", str(tmp_path / "e.jsonl")]) == 130
     (episode,) = read_episodes(tmp_path / "e.jsonl")
     assert len(episode.replies) == 1
-    assert "stopped after 1 turns" in capsys.readouterr().out
+    assert "stopped after 1 turn" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -284,5 +284,5 @@ def test_the_name_of_a_run_breaks_no_page_and_controls_no_terminal(tmp_path):
     comparison.write(tmp_path / "page")
     page = (tmp_path / "page" / "comparison.md").read_text()
     assert "|  | a\\n\\| b\\x1b[2J | 0.000 |" in page
-    assert "- a\\n| b\\x1b[2J: policy openai (m \ufffd]0;title\ufffd); 1 episodes finished" in page
+    assert "- a\\n| b\\x1b[2J: policy openai (m \ufffd]0;title\ufffd); 1 episode finished" in page
     assert "\x1b" not in page + comparison.latex()

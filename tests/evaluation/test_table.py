@@ -107,7 +107,7 @@ def test_a_table_may_be_latex(tmp_path):
 def test_a_table_says_what_it_measured_and_what_failed(tmp_path):
     write_run(tmp_path / "base" / "a", {0: [1.0, None], 1: [0.0, 1.0]}, metrics=lambda task: {"return": 1.0})
     table = shown("memagent", [tmp_path / "base"])
-    assert "Percent, average@2 (return: a). Failed, and in no mean: 1 episodes of base/a." in table
+    assert "Percent, average@2 (return: a). Failed, and in no mean: 1 episode of base/a." in table
     assert body(table)[2] == ["base", *["100.00 (1 failed)"] * 2]  # the column and the average
 
 

@@ -44,6 +44,7 @@ class _Reading:
     request: str = ""  # the end of `since` that asks for a summary
     memory: Memory = field(default_factory=Memory)
     summaries: int = 0
+    over: bool = False
     actions: list[str] = field(default_factory=list)
     turn_rewards: list[float] = field(default_factory=list)
     tokens_read: list[int] = field(default_factory=list)  # of each observation that has its reply
@@ -142,8 +143,10 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Play a reply, or continue from the summary that it is."""
         now = self._now
-        reply = clean_text(action, MAX_REPLY_CHARS) if isinstance(action, str) else ""
-        start, end = self._summary_in(reply)
+        # The environment refuses what is not a text, or comes after the end.
+        playable = isinstance(action, str) and not now.over
+        reply = clean_text(action, MAX_REPLY_CHARS) if playable else ""
+        start, end = self._summary_in(reply) if playable else (0, -1)
         if end >= 0:
             self._note(reply, 0.0)
             self._replace_turns(reply, start, end)
@@ -154,11 +157,11 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             parts = [part for part in ("rewards", "events") if part in self._info]
             self._info = {**self._info, **{part: dict.fromkeys(self._info[part], 0.0) for part in parts}}
             return now.prompt, 0.0, False, False, self._seen("rewrite", "")
-        played = self._for_env(reply) if isinstance(action, str) else action
+        played = self._for_env(reply) if playable else action
         observation, reward, terminated, truncated, self._info = self.env.step(played)
         self._note(reply, float(reward))
         self._end_turn(reply)
-        now.request = ""
+        now.request, now.over = "", terminated or truncated
         feedback = self._info["feedback"]
         if self._info["context"] == "rewrite":
             now.first = now.prompt = observation + self._rule()
@@ -166,13 +169,16 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         else:
             now.tokens += self._count(reply + feedback)
             now.since += reply + feedback
-            if not (terminated or truncated):
-                now.request = self._request() if now.tokens >= self.at else ""
-                added = self._notice() + now.request
+            if not now.over:
+                added = self._notice()
                 now.tokens += self._count(added)
+                if now.tokens >= self.at:
+                    now.request = self._request()
+                    now.tokens += self._count(now.request)
+                added += now.request
                 now.since += added
                 feedback += added
-        info = self._seen(self._info["context"], feedback, over=terminated or truncated)
+        info = self._seen(self._info["context"], feedback)
         return now.prompt + now.since, float(reward), terminated, truncated, info
 
     # What SelectRecords does in its own way.
@@ -223,11 +229,11 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             return 0, -1
         return pair.start + len("<compact>"), pair.end - len("</compact>")
 
-    def _seen(self, context: str, feedback: str, over: bool = False) -> Info:
+    def _seen(self, context: str, feedback: str) -> Info:
         """The info with what the agent reads in place of what the environment shows."""
         now, info = self._now, self._info
-        metrics = {**info["metrics"], self.count_name: float(now.summaries) if over else 0.0}
-        if over and "prompt_tokens" in metrics:
+        metrics = {**info["metrics"], self.count_name: float(now.summaries) if now.over else 0.0}
+        if now.over and "prompt_tokens" in metrics:
             metrics |= {"prompt_tokens": float(sum(now.tokens_read))}
             metrics |= {"prompt_tokens_peak": float(max(now.tokens_read))}
         return {
@@ -237,10 +243,10 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             "feedback": feedback,
             "turn_rewards": list(now.turn_rewards),
             "metrics": metrics,
-            "privileged": self._privileged(over),
+            "privileged": self._privileged(),
         }
 
-    def _privileged(self, over: bool) -> LazyFields:
+    def _privileged(self) -> LazyFields:
         inner, now = self._info["privileged"], self._now
         if not inner:
             return LazyFields({})
@@ -261,6 +267,6 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
                 "written": now.memory.written,
                 "prompt_with_memory": lambda: first + block.fill(memory=memory),
                 "prompt_without_memory": lambda: first + block.fill(memory=""),
-                **{name: "" if over else lambda name=name: with_evidence(name) for name in teachers},
+                **{name: "" if now.over else lambda name=name: with_evidence(name) for name in teachers},
             }
         )

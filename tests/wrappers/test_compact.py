@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 import memenvs
 from memenvs import collect
+from memenvs.envs.search_qa import SUMMARIZE
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
 from memenvs.testing import play
@@ -95,14 +96,37 @@ def test_a_context_below_the_limit_is_left_alone():
     assert [step[:4] for step in steps[0]] == [step[:4] for step in steps[1]]
 
 
-def test_tokens_are_counted_as_the_environment_counts_them():
-    env = search(at=100_000)
+@pytest.mark.parametrize("by", ["limit", "agent"])
+def test_everything_that_the_agent_reads_counts_as_context(by):
+    at, request = 800, SUMMARIZE.fill(limit=256)
+    env = search(at=at, by=by)
     observation, _ = env.reset(seed=1)
-    counts = []
-    for reply in (SEARCH, SEARCH, "<think></think><answer>x</answer>"):
+    counts, replies = [], []
+    for _ in range(20):
+        asked = observation.endswith(request)
         counts.append(load_tokenizer().count(observation))
-        observation, *_, info = env.step(reply)
-    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.01)
+        unasked = load_tokenizer().count(observation.removesuffix(request))
+        assert asked == (replies != [] and replies[-1] != SUM and unasked >= at)
+        replies.append(SUM if asked else SEARCH)
+        observation, _, terminated, truncated, info = env.step(replies[-1])
+        if terminated or truncated:
+            break
+    assert SUM in replies
+    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.002)
+    assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.002)
+
+
+def test_a_summary_that_is_no_text_or_follows_the_end_is_refused():
+    env = search(by="agent")
+    env.reset(seed=1)
+    env.step(SEARCH)
+    with pytest.raises(TypeError, match="an action is a str"):
+        env.step(None)
+    env.step(SUM)
+    _, _, terminated, *_ = env.step("<think></think><answer>x</answer>")
+    assert terminated
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(f"<compact>{SUM}</compact>")
 
 
 def test_requests_and_what_shows_the_cost_are_counted_too():

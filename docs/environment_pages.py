@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def _scores(name: str) -> list[str]:
             "",
         ]
         results = ranked("small", parts)
-        lines += suite_table(results).splitlines()
+        lines += html.escape(suite_table(results), quote=False).splitlines()
         if reasons(*by_kind(results)):
             lines += [
                 "",

@@ -6,16 +6,27 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from memenvs.core.files import write_text
-from memenvs.evaluation.suite import SUITES, VERSION, SuitePart, SuiteResult, read_suite, suite_table
+from memenvs.evaluation.suite import (
+    SUITES,
+    VERSION,
+    SuitePart,
+    SuiteResult,
+    check_reading,
+    read_suite,
+    suite_table,
+)
 from memenvs.evaluation.summary import markdown_table
 from memenvs.rollout.names import POLICIES, TEACHERS
 
 DOCS = Path(__file__).parent
+ROUNDING = 1e-9
 
 PAGE = """\
 # Leaderboard
@@ -115,20 +126,61 @@ def ran(results: Sequence[SuiteResult]) -> list[str]:
     return markdown_table(head, rows)
 
 
+def check(result: SuiteResult) -> None:
+    """Refuse a result that is no row of the page.
+
+    Raises:
+        ValueError: it is of another suite or version, not whole, or says what no run of the suite can.
+    """
+    if result.suite not in ABOUT:
+        raise ValueError(f"suite {result.suite!r} is not on the page, which shows {', '.join(ABOUT)}")
+    parts = SUITES[result.suite]
+    missing = [part.name for part in parts if part.name not in result.scores]
+    if missing or result.version != VERSION:
+        wrong = f"no {', '.join(missing)}" if missing else f"version {result.version}"
+        raise ValueError(f"{wrong}; play the whole suite of version {VERSION}")
+    if others := result.scores.keys() - {part.name for part in parts}:
+        raise ValueError(f"{result.suite} has no part {', '.join(sorted(others))}; take them out")
+    for part in parts:
+        score = result.scores[part.name]
+        if score.failed:
+            raise ValueError(f"failed episodes in {part.name}; play them again")
+        if (score.metric, score.tasks) != (part.metric, part.tasks):
+            raise ValueError(
+                f"{part.name} must have {part.metric} of {part.tasks} tasks, got {score.metric} of "
+                f"{score.tasks}; play the suite again"
+            )
+        ends = (0.0, score.low, score.mean, score.high, 1.0)
+        if not all(below <= above + ROUNDING for below, above in itertools.pairwise(ends)):
+            raise ValueError(
+                f"{part.name} must have a share and its interval, got {score.mean} [{score.low}, "
+                f"{score.high}]; play the suite again"
+            )
+    check_reading(result.reading, parts)
+
+
 def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
-    """The results in some parts of a suite, those with the highest sum of scores first."""
-    results = []
+    """The results in some parts of a suite, those with the highest sum of scores first.
+
+    Raises:
+        ValueError: a file is damaged, is no row of the page, or repeats another.
+    """
+    rows: dict[Path, SuiteResult] = {}
     for path in sorted((DOCS / "leaderboard").glob("*.json")):
         result = read_suite(path)
-        if result.suite == suite:
-            missing = [part.name for part in parts if part.name not in result.scores]
-            if missing or result.version != VERSION:
-                lacks = f"lacks {', '.join(missing)}" if missing else f"is of version {result.version}"
-                raise ValueError(f"{path} {lacks}; play the whole suite of version {VERSION}")
-            if failed := [name for name, score in result.scores.items() if score.failed]:
-                raise ValueError(f"{path} has failed episodes in {', '.join(failed)}; play them again")
-            scores = {part.name: result.scores[part.name] for part in parts}
-            results.append(dataclasses.replace(result, scores=scores))
+        try:
+            check(result)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        for other, row in rows.items():
+            if dataclasses.replace(row, note=result.note, date=result.date) == result:
+                raise ValueError(f"{path} repeats the row of {other.name}; remove one of them")
+        rows[path] = result
+    results = [
+        dataclasses.replace(row, scores={part.name: row.scores[part.name] for part in parts})
+        for row in rows.values()
+        if row.suite == suite
+    ]
     return sorted(results, key=lambda row: (-sum(score.mean for score in row.scores.values()), row.policy))
 
 
@@ -175,7 +227,7 @@ def section(suite: str, parts: Sequence[SuitePart]) -> list[str]:
         lines += ["", *bullets]
     for more in (sizes(parts), ran(rows)):
         lines += ["", *more]
-    return lines
+    return [html.escape(line, quote=False) for line in lines]  # a row's texts are its sender's
 
 
 def page() -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 import memenvs
 from memenvs.core.arguments import check_arguments, env_parameters
-from memenvs.core.data import Count, checked, convert
+from memenvs.core.data import Count, Whole, checked, convert
 from memenvs.core.errors import unknown_name
 from memenvs.core.files import cache_folder, read_json, sha256, write_json
 from memenvs.core.terminal import say
@@ -83,8 +83,8 @@ class PartScore:
     mean: float
     low: float
     high: float
-    tasks: int
-    failed: int
+    tasks: Count
+    failed: Whole
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class SuiteResult:
     suite: str
     version: int
     policy: str
-    samples: int
+    samples: Count
     date: str
     memenvs: str
     scores: dict[str, PartScore]
@@ -158,8 +158,7 @@ def play_suite(
     if suite not in SUITES:
         raise ValueError(unknown_name("no suite", suite, SUITES))
     parts = SUITES[suite]
-    chunked = [part for part in parts if "chunk_size" in part.env_args]
-    _check_reading(how.reading, chunked)
+    check_reading(how.reading, parts)
     version = f"{suite}-{VERSION}"
     if how.source is not None:
         version += f"-{sha256(how.source)[:12]}"
@@ -169,7 +168,7 @@ def play_suite(
     cache = cache_folder() / "suites"
     scores: dict[str, PartScore] = {}
     for part in parts:
-        env_args = part.env_args | (how.reading if part in chunked else {})
+        env_args = part.env_args | (how.reading if "chunk_size" in part.env_args else {})
         if part.build:
             folder = cache / f"{version}-{folder_of(part.name)}"
             words = [str(how.source) if word == "SOURCE" else word for word in part.build.split()]
@@ -214,12 +213,18 @@ def _result(
     )
 
 
-def _check_reading(reading: Mapping[str, Any], chunked: Sequence[SuitePart]) -> None:
-    """Refuse what a policy may not choose about how it reads the parts whose text comes in chunks."""
+def check_reading(reading: Mapping[str, Any], parts: Sequence[SuitePart]) -> None:
+    """Refuse what a policy may not choose about how it reads the parts whose text comes in chunks.
+
+    Raises:
+        ValueError: `reading` has other arguments or higher limits.
+    """
     if others := reading.keys() - {*READING}:
         fixed = ", ".join(sorted(others))
         raise ValueError(f"the suite fixes {fixed}; a policy chooses {', '.join(READING)}")
-    for part in chunked:
+    for part in parts:
+        if "chunk_size" not in part.env_args:
+            continue
         parameters = env_parameters(part.env) or ()
         check_arguments(part.env, reading, parameters)
         most = {p.name: p.default for p in parameters} | part.env_args

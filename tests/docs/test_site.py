@@ -1,9 +1,10 @@
 """The parts of the documentation site: links, docstrings, pages, pictures; and the citation file."""
 
 import base64
-import dataclasses
 import importlib.util
+import math
 import re
+import shutil
 import sys
 import zlib
 from pathlib import Path
@@ -16,7 +17,7 @@ from browser import chromium
 import memenvs
 from memenvs.core.arguments import env_parameters
 from memenvs.core.episode_file import read_episodes
-from memenvs.core.files import write_json
+from memenvs.core.files import read_json, write_json
 from memenvs.evaluation.suite import PartScore, SuiteResult, read_suite
 
 ROOT = Path(__file__).parents[2]
@@ -184,16 +185,55 @@ def test_a_policy_without_a_model_scores_above_a_model_only_with_a_reason():
         board.reasons([model], [row("random_text", reading=0.6, search=0.0)])
 
 
-def test_a_row_with_failed_episodes_is_refused(tmp_path, monkeypatch):
+@pytest.fixture
+def send(tmp_path, monkeypatch):
+    """Put a row of the suite `small` beside the others, changed in its scores in `search` or elsewhere."""
     board = load("leaderboard.py")
     monkeypatch.setattr(board, "DOCS", tmp_path)
-    result = read_suite(DOCS / "leaderboard" / "lexical.json")
-    failed = dataclasses.replace(result.scores["search"], failed=1)
-    result = dataclasses.replace(result, scores={**result.scores, "search": failed})
-    (tmp_path / "leaderboard").mkdir()
-    write_json(tmp_path / "leaderboard" / "mine.json", dataclasses.asdict(result))
-    with pytest.raises(ValueError, match="failed episodes in search"):
-        board.ranked("small", board.SUITES["small"])
+    shutil.copytree(DOCS / "leaderboard", tmp_path / "leaderboard")
+
+    def send(part="search", score=None, **changes):
+        other = read_json(DOCS / "leaderboard" / "lexical.json")
+        row = other | {"policy": "mine"} | changes
+        row["scores"] = row["scores"] | {part: other["scores"]["search"] | (score or {})}
+        write_json(tmp_path / "leaderboard" / "mine.json", row)
+        return board.page()
+
+    return send
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"score": {"failed": 1}}, "failed episodes in search"),
+        ({"score": {"tasks": 5}}, "search must have em of 20 tasks, got em of 5"),
+        ({"score": {"metric": "f1"}}, "search must have em of 20 tasks, got f1 of 20"),
+        ({"score": {"mean": 2.0}}, "search must have a share"),
+        ({"score": {"mean": math.nan}}, "search must have a share"),
+        ({"score": {"low": 0.2}}, "search must have a share"),
+        ({"score": {"high": math.inf}}, "search must have a share"),
+        ({"part": "riddles"}, "small has no part riddles"),
+        ({"scores": {}}, "no reading 2k, needles 2k, tool call, Sokoban"),
+        ({"suite": "smal"}, "suite 'smal' is not on the page"),
+        ({"suite": "hotpotqa"}, "suite 'hotpotqa' is not on the page"),
+        ({"version": 1}, "version 1; play the whole suite"),
+        ({"samples": 0}, "samples must be a whole number, at least 1"),
+        ({"reading": {"chunk_size": 100_000}}, "chunk_size must be at most"),
+        ({"policy": "lexical", "note": "another"}, "repeats the row of lexical.json"),
+    ],
+)
+def test_what_no_run_of_a_suite_on_the_page_can_be_is_refused(changes, said, send):
+    with pytest.raises(ValueError, match=r"mine\.json") as refused:
+        send(**changes)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_texts_of_a_row_are_no_html(send):
+    page = send(policy="hf:<b>mine</b>", note="<script>alert(1)</script>")
+    assert "&lt;script&gt;" in page
+    assert "<script" not in page
+    assert "<b>" not in page
 
 
 def test_a_built_page_with_a_dead_link_or_a_foreign_script_is_found(tmp_path):

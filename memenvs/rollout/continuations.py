@@ -110,15 +110,17 @@ class Continuing:
         """The states of a group, whose continuations now wait."""
         states: dict[tuple[int, str, str], State] = {}
         replies, draws = 0, sum(self._counts.values())
-        for episode in group if draws else ():
+        # Last those that were over before the loop began, which have no states of their own to play on from.
+        for episode in sorted(group, key=lambda episode: id(episode) not in self._saved) if draws else ():
             saved = self._saved.pop(id(episode), [])
             for number, turn in enumerate([] if episode.error else episode.turns):
                 board = str(privileged_of(turn.before).get("state", ""))
                 key = number, observation_text(turn.observation), board
-                if key not in states:
+                if key not in states and saved:
                     states[key] = State(saved[number])
                     replies += draws * (len(episode.turns) - number)
-                states[key].turns.append(turn)
+                if key in states:
+                    states[key].turns.append(turn)
         for i, state in enumerate(states.values()):
             for method, (name, count) in enumerate(self._counts.items()):
                 state.played[name] = [copied(state.start.episode) for _ in range(count)]

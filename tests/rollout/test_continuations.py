@@ -180,6 +180,22 @@ def test_a_loop_plays_on_again_after_an_interrupted_play():
         assert episode.signals["continuations"] == pytest.approx(values)
 
 
+def test_an_episode_that_was_over_before_has_the_values_of_states_that_others_reach():
+    over = Loop(Climb, climber).play_all([[Episode(seed=5, group=5)]])[0]
+    rest = [Episode(seed=5, group=5, member=member) for member in (1, 2, 3)]
+    Loop(Climb, climber, [Continuations(4)], errors="raise").play_all([[over, *rest]])
+    values = {}
+    for episode, expected in zip(rest, replayed_values(rest, 4), strict=True):
+        assert episode.signals["continuations"] == pytest.approx(expected)
+        values |= {
+            (number, turn.observation): value
+            for number, (turn, value) in enumerate(zip(episode.turns, expected, strict=True))
+        }
+    known = [values.get((number, turn.observation), np.nan) for number, turn in enumerate(over.turns)]
+    assert np.isfinite(known[0])
+    assert over.signals["continuations"] == pytest.approx(known, nan_ok=True)
+
+
 def test_a_deterministic_policy_changes_no_value():
     (episode,) = collect(Climb, lambda observation, info: "up", [0], methods=["Continuations"])
     assert episode.signals["continuations"] == pytest.approx([1.3, 1.2, 1.1])

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from memenvs.core.files import read_json, write_text
-from memenvs.credit import Array
+from memenvs.credit import Array, all_equal
 from memenvs.evaluation.summary import Interval, markdown_table
 from research.credit_bench.methods import METHODS
 from research.credit_bench.report import read_cells
@@ -207,8 +207,8 @@ ROWS = {
 
 
 def p_value(lead: Array) -> float:
-    """Two-sided p of a mean of 0: by all sign flips from `FLIPS` seeds on, below by a t test."""
-    if len(lead) < FLIPS:
+    """Two-sided p of a mean of 0: by all sign flips from `FLIPS` seeds on, below by a t test if they vary."""
+    if len(lead) < FLIPS and not all_equal(lead):
         return float(stats.ttest_1samp(lead, 0).pvalue)
     flipped = stats.permutation_test((lead,), np.mean, permutation_type="samples", n_resamples=2 ** len(lead))
     return float(flipped.pvalue)
@@ -230,13 +230,19 @@ def holm(values: Sequence[float]) -> list[float]:
     return corrected
 
 
+def untested(row: Row, first: Array, second: Array) -> str:
+    """Why a row has no verdict; empty if the numbers of its methods can be tested."""
+    if row.reason or not (len(first) and len(second)):
+        return row.reason or UNRECORDED
+    if not np.isfinite([*first, *second]).all():
+        return "a seed has no finite number"
+    return "" if max(len(first), len(second)) > 1 else "it has one seed"
+
+
 def table(rows: Sequence[Row]) -> list[str]:
     """The lines of a Markdown table of rows that are corrected together."""
     pairs = [[ENDPOINTS[row.endpoint].read(name) for name in (row.first, row.second)] for row in rows]
-    reasons = [
-        row.reason or ("" if all(map(len, pair)) else UNRECORDED)
-        for row, pair in zip(rows, pairs, strict=True)
-    ]
+    reasons = [untested(row, *pair) for row, pair in zip(rows, pairs, strict=True)]
     gaps = [first - second for (first, second), reason in zip(pairs, reasons, strict=True) if not reason]
     values = [p_value(gap) for gap in gaps]
     tested = iter(zip(gaps, values, holm(values), strict=True))

@@ -23,6 +23,11 @@ def test_ten_seeds_are_compared_by_all_their_sign_flips():
     assert p_value(np.abs(differences)) == 2 / 1024
 
 
+def test_seeds_that_do_not_vary_are_compared_by_sign_flips():
+    assert p_value(np.zeros(5)) == 1.0
+    assert p_value(np.array([0.3 - 0.2, 0.4 - 0.3, 0.5 - 0.4])) == 2 / 2**3  # 0.1 but for rounding
+
+
 def test_an_interval_is_students():
     mean, low, high = interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     assert (mean, high - mean) == pytest.approx((3, 2.776445 * np.sqrt(0.5)))
@@ -36,16 +41,29 @@ def test_holm_corrects_the_smallest_most_and_keeps_the_order():
 
 def test_a_claim_holds_by_its_sign_is_reversed_or_is_undecided(monkeypatch):
     seeds = {"quick": [10, 11, 12, 13, 14], "slow": [20.5, 21, 22, 23, 24], "similar": [11, 10, 13, 12, 14]}
-    seeds["lost"] = []
+    seeds |= {"lost": [], "broken": [np.nan, 11, 12, 13, 14], "same": seeds["quick"]}
     fewer = Endpoint(lambda name: np.array(seeds[name], float), sign=-1, digits=0)
     monkeypatch.setattr(verdicts, "ENDPOINTS", {"steps": fewer})
     pairs = [("quick", "slow"), ("slow", "quick"), ("quick", "similar"), ("quick", "lost")]
+    pairs += [("quick", "same"), ("broken", "slow")]
     rows = [
         *(Row("faster", "steps", *pair) for pair in pairs),
         Row("faster", "steps", "quick", "slow", "why"),
     ]
     words = [line.strip("| ").split(" | ")[-1].partition(":")[0] for line in table(rows)[2:]]
-    assert words == ["holds", "does not hold", "undecided", "no verdict", "no verdict"]
+    decided = ["holds", "does not hold", "undecided", "no verdict", "undecided"]
+    assert words == [*decided, "no verdict", "no verdict"]
+
+
+@pytest.mark.parametrize("numbers", [[1.0], [np.nan] * 12, [np.inf, *range(11)]])
+def test_numbers_that_cannot_be_tested_have_no_verdict_and_correct_no_other_row(numbers, monkeypatch):
+    seeds = {"odd": numbers, "low": [1, 2, 3, 4, 5.5], "high": [2, 4, 5, 6, 7]}
+    monkeypatch.setattr(verdicts, "ENDPOINTS", {"em": Endpoint(lambda name: np.array(seeds[name], float))})
+    tested = Row("higher", "em", "high", "low")
+    odd = Row("higher", "em", "odd", "odd")
+    alone, (*_, line, last) = table([tested]), table([tested, odd])
+    assert line == alone[-1]
+    assert "no verdict: " in last
 
 
 def test_the_page_has_the_tables_of_the_script():

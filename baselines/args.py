@@ -551,8 +551,9 @@ class GRPOArgs(EngineArgs, RewardArgs):
     def check(self) -> None:
         """Check what a group compares too."""
         from memenvs.baselines.advantages import read_comparison
-        from memenvs.rollout.tree import check_cost
+        from memenvs.rollout.tree import check_cost, check_immediate
         from memenvs.wrappers import RewardMethod
+        from memenvs.wrappers.registry import make_methods, read_methods
 
         super().check()
         comparison, how = read_comparison(self.reward, **self.reward_args)
@@ -582,6 +583,8 @@ class GRPOArgs(EngineArgs, RewardArgs):
                         "leave tree_turns out"
                     )
             check_cost(self.groups, self.group_size, self.tree_turns)
+            if self.methods:
+                check_immediate(make_methods(read_methods(self.methods)))
 
 
 LEARNERS: Mapping[str, type[TrainArgs]] = {

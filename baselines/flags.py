@@ -21,7 +21,7 @@ from memenvs.core.files import ARGS, read_json
 from memenvs.core.optional import require
 from memenvs.core.terminal import report_error
 from memenvs.core.trackers import TrackerError
-from memenvs.models.packaged import pinned, split_revision
+from memenvs.models.packaged import MODELS, pinned, shipped_agents, split_revision
 
 A = TypeVar("A", bound=TrainArgs)
 R = TypeVar("R")
@@ -127,7 +127,11 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
             merged[name] = {**getattr(defaults, name), **value}
     args = replace(args, **merged)
     if args.revision and args.model:
-        args = replace(args, model=f"{split_revision(args.model)[0]}@{args.revision}", revision="")
+        name = split_revision(args.model)[0]
+        model = f"{name}@{args.revision}"
+        if Path(name).exists() or name in (*MODELS, *shipped_agents()) or not split_revision(model)[1]:
+            raise ValueError(f"--revision is for a model of the hub, got model {name!r}; leave it out")
+        args = replace(args, model=model, revision="")
     args = replace(args, model=pinned(args.model))
     if run_file is not None and not recipe and not args.model:
         run_flags(run_file)

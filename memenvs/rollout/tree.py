@@ -105,6 +105,16 @@ def check_cost(trees: int, branches: int, turns: int, budget: int = 10_000) -> N
         )
 
 
+def check_immediate(methods: Sequence[RewardMethod]) -> None:
+    """Raise a `ValueError` if a method pays in hindsight."""
+    for method in methods:
+        if method.group or not method.immediate:
+            raise ValueError(
+                f"{method.name} pays in hindsight, which a tree cannot branch on; use methods that pay at "
+                "their turn, or flat rollouts"
+            )
+
+
 def collect_trees(
     make_env: MakeEnv,
     policy: Policy,
@@ -140,12 +150,7 @@ def collect_trees(
         ValueError: the trees would cost more than the budget, or a method pays in hindsight.
     """
     check_cost(len(plan), branches, turns, budget)
-    for method in methods:
-        if method.group or not method.immediate:
-            raise ValueError(
-                f"{method.name} pays in hindsight, which a tree cannot branch on; use methods that pay at "
-                "their turn, or flat rollouts"
-            )
+    check_immediate(methods)
     timer = timer or Timer()
     with timer("environment"):
         roots = [_root(make_env(), episode, methods, scorer) for episode in plan]

@@ -36,6 +36,8 @@ def refusal(learner, flags, tmp_path, capsys):
         ("grpo", "--reward infomem --reward-args betta=1", "betta"),
         ("grpo", "--tree-turns 1", "tree_turns"),
         ("grpo", "--reward turn --tree-turns 9", "budget"),
+        ("grpo", "--reward turn --tree-turns 1 --methods Continuations", "continuations pays in hindsight"),
+        ("grpo", "--reward turn --tree-turns 1 --methods GiGPO", "gigpo pays in hindsight"),
         ("grpo", "--reward merged --reward-args normalize=components scale=none", "scale"),
         ("grpo", "--group-size 1", "group_size"),
         ("grpo", "--overlong 8 9", "overlong"),

@@ -361,6 +361,14 @@ def test_the_flag_of_a_revision_names_the_commit(model, hub):
     assert (args.model, args.revision) == (f"someone/tiny@{hub['v1']}", "")
 
 
+@pytest.mark.parametrize("model", ["someone", "someone/tiny", "/nowhere/tiny", "smollm2", "smollm2-reader"])
+def test_a_revision_is_of_no_folder_or_packaged_model(model, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where a folder has the name of a model of the hub
+    (tmp_path / "someone" / "tiny").mkdir(parents=True)
+    with pytest.raises(ValueError, match=f"--revision is for a model of the hub, got model '{model}'"):
+        read_args(SFTArgs, ["--model", model, "--revision", "v1", "--env", "MemSokoban-v0"], "train sft")
+
+
 def test_a_folder_with_an_at_is_a_folder(tiny_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = shutil.copytree(tiny_model, tmp_path / "model@v1")

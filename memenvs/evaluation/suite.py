@@ -152,18 +152,20 @@ def play_suite(
         build: runs `memenvs build` with arguments and returns its exit status.
 
     Raises:
-        ValueError: there is no such suite, its file is missing, tasks could not be built, or `reading` has
-            other arguments or higher limits.
+        ValueError: there is no such suite, its file is missing or it needs none, tasks could not be built, or
+            `reading` has other arguments or higher limits.
     """
     if suite not in SUITES:
         raise ValueError(unknown_name("no suite", suite, SUITES))
     parts = SUITES[suite]
     check_reading(how.reading, parts)
     version = f"{suite}-{VERSION}"
-    if how.source is not None:
+    if any("SOURCE" in part.build for part in parts):
+        if how.source is None:
+            raise ValueError(f"suite {suite} needs its official file; give --source FILE")
         version += f"-{sha256(how.source)[:12]}"
-    elif any("SOURCE" in part.build for part in parts):
-        raise ValueError(f"suite {suite} needs its official file; give --source FILE")
+    elif how.source is not None:
+        raise ValueError(f"suite {suite} needs no file, got --source {how.source}; leave it out")
     setting = choose_policy(how.policy, models).setting
     cache = cache_folder() / "suites"
     scores: dict[str, PartScore] = {}
@@ -269,7 +271,7 @@ def compare_parts(runs: Sequence[str | Path], **options: Any) -> dict[str, Paire
         `metrics` names others.
 
     Raises:
-        ValueError: results of different suites, and as `compare`.
+        ValueError: results of different suites or with different parts, and as `compare`.
     """
     if not all((Path(run) / RESULT).exists() for run in runs):
         return {"": compare(runs, **options)}
@@ -280,6 +282,8 @@ def compare_parts(runs: Sequence[str | Path], **options: Any) -> dict[str, Paire
                 f"results of {first.suite} of version {first.version} and {result.suite} of version "
                 f"{result.version} cannot be compared; play one suite by all policies"
             )
+        if lacking := first.scores.keys() ^ result.scores.keys():
+            raise ValueError(f"one result lacks {', '.join(sorted(lacking))}; play the suite again")
     comparisons = {}
     for part, score in first.scores.items():
         folders = [Path(run) / folder_of(part) for run in runs]

@@ -9,7 +9,7 @@ from command_line import compare, run
 
 from memenvs.core.files import write_json
 from memenvs.evaluation import suite as suites
-from memenvs.evaluation.suite import SUITES, SuitePart, SuiteResult, compare_parts, read_suite
+from memenvs.evaluation.suite import SUITES, PartScore, SuitePart, SuiteResult, compare_parts, read_suite
 
 main = functools.partial(run, "evaluate suite")
 NEEDLES = "niah --tokens 600 --num-tasks 3 --seed 1 --split test"
@@ -121,11 +121,23 @@ def test_results_of_different_suites_are_refused(tmp_path, capsys):
     assert "version 2" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("lacking", ["a", "b"])
+def test_a_result_that_lacks_a_part_is_refused(lacking, tmp_path, capsys):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        parts = {"search": PartScore("em", 0.5, 0.3, 0.7, 20, 0)} if name != lacking else {}
+        result = SuiteResult("small", 2, "gold", 1, "2026-01-01", "0.1.0", parts)
+        write_json(tmp_path / name / "suite.json", asdict(result))
+    assert compare([tmp_path / "a", tmp_path / "b"]) == 2
+    assert "one result lacks search" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["hotpotqa", "--policy", "gold"], "give --source FILE"),
         (["small"], "--policy"),
+        (["small", "--policy", "gold", "--source", "tasks.json"], "needs no file, got --source tasks.json"),
         (["large", "--policy", "gold"], "large"),
     ],
 )

@@ -31,6 +31,7 @@ from memenvs.rollout.policy import Policy, Request, agent_policy, replies_to
 from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban.grid import SokobanGridEnv
 from memenvs.wrappers import RewardWrapper
+from memenvs.wrappers.credit import check_methods
 from memenvs.wrappers.registry import make_methods, read_methods
 
 MOVES = ("up", "down", "left", "right")
@@ -79,7 +80,9 @@ def play_episode(
     if is_person:
         show(f"{_GRID_KEYS if is_grid else _TYPING} Ctrl-D ends the episode.\n\n")
     try:
-        request: Request | None = begin(env, episode, np.random.default_rng(seed))
+        first = begin(env, episode, np.random.default_rng(seed))
+        check_methods(loop.methods, loop.scorer, first.info, plays_on=True)
+        request: Request | None = first
         while True:
             if request is not None:
                 loop.continuing.save(request)

@@ -73,6 +73,9 @@ _OF_TOKENS = {
     "chat_template_kwargs": "give --chat-args",
 }
 """Fields of a request that `--tokens` sets itself, and what a user does instead."""
+_NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0}
+_NEUTRAL |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""Fields of a request with which a server samples from the model's own distribution, as `hf:` does."""
 
 
 class PolicySpec(NamedTuple):
@@ -382,8 +385,14 @@ def _token_endpoint(
 
     name = str(options.tokens)
     tokens = load_chat_tokens(name, options.chat_args, options.split_special_tokens)
-    stop = list(options.stop or saved_settings(name).get("stop", ()))
+    saved = saved_settings(name)
+    stop = list(options.stop or saved.get("stop", ()))
     fields = {name: value for name, value in body.items() if name not in _OF_TOKENS}
+    # If a field is left out, vLLM and SGLang use the value in the model's generation config.
+    for field, neutral in _NEUTRAL.items():
+        if fields.get(field) is None and field not in options.body:
+            value = saved.get(field)
+            fields[field] = neutral if value is None else value
     endpoint = TokenEndpoint(client, tokens, fields, stop)
     endpoint.opening = [(message["role"], message["content"]) for message in opening.get("opening", ())]
 

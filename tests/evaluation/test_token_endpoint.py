@@ -13,7 +13,7 @@ from tiny_model import CHAT_TEMPLATE
 
 from memenvs import collect
 from memenvs.core.servers import OpenAIClient
-from memenvs.models import ChatSettings, HFPolicy, Reply
+from memenvs.models import ChatSettings, HFPolicy, Reply, SamplingParams
 from memenvs.models.endpoint import served_window
 from memenvs.models.settings import ModelOptions
 from memenvs.rollout.policies import choose_policy
@@ -85,6 +85,16 @@ def test_a_served_model_reads_the_tokens_that_it_was_trained_on(trained, gives_i
     assert [turn.reply.ids.tolist() for turn in episode.turns] == [of_reply.tolist() for of_reply in ids]
     assert set(stub.paths) == {"/v1/completions"}
     assert stub.bodies[0]["stop_token_ids"] == [policy.tokenizer.eos_token_id]
+
+
+def test_a_server_samples_as_the_model_was_saved_whatever_its_generation_config_says(tiny_model, tmp_path):
+    saved = SamplingParams(top_k=20)
+    HFPolicy(str(tiny_model), device="cpu", sampling_params=saved).save(tmp_path / "policy")
+    with Completions(zip(REPLIES, [{}, {}], strict=True)) as stub:
+        play(stub, str(tmp_path / "policy"), min_p=0.1, body={"repetition_penalty": None})
+    wanted = {"top_p": 1.0, "top_k": 20, "min_p": 0.1}
+    assert [{name: body[name] for name in wanted} for body in stub.bodies] == [wanted] * 2
+    assert not any("repetition_penalty" in body for body in stub.bodies)
 
 
 def test_a_run_without_the_form_that_is_asked_for_is_warned_of(trained, caplog):

@@ -7,8 +7,10 @@ import json
 
 import pytest
 from command_line import evaluate as main
+from tiny_model import save_tiny_model
+from vllm_server import vllm_server
 
-from memenvs.core.episode_file import decode
+from memenvs.core.episode_file import decode, read_episodes
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="no vLLM here: `make test-vllm`"),
@@ -85,3 +87,32 @@ def test_a_prompt_beyond_the_window_fails_its_episode_in_the_servers_words(run):
     assert (code, results["finished"], results["failed"]) == (1, 0, 1)
     assert "HTTP 400" in episode.error
     assert "1024" in episode.error
+
+
+def test_a_checkpoint_that_verl_has_merged_replies_served_as_it_does_here(tmp_path):
+    """verl's merger writes bfloat16, leaves an adapter beside its base, and keeps the generation config."""
+    import peft
+    import torch
+    import transformers
+
+    from memenvs.baselines.verl import merge_adapter
+
+    folder = save_tiny_model(tmp_path / "step-1")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    model.generation_config.update(do_sample=True, repetition_penalty=1.5, top_k=20, temperature=0.6)
+    model.save_pretrained(folder)
+    torch.manual_seed(0)
+    lora = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    peft.get_peft_model(model, lora).save_pretrained(folder / "lora_adapter")
+    merge_adapter(folder)
+    arguments = (*SOKOBAN, "--task", "0:4", "--temperature", "0", "--max-new-tokens", "12", "--out")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert main(["--policy", f"hf:{folder}", "--dtype", "float32", *arguments, str(here)]) == 0
+    with vllm_server(folder, tmp_path / "log") as url:
+        assert main(["--policy", f"openai:{url}", "--tokens", str(folder), *arguments, str(there)]) == 0
+    wanted, served = (
+        {episode.number: texts(episode) for episode in read_episodes(out / "episodes.jsonl")}
+        for out in (here, there)
+    )
+    assert all(any(replies) for replies in wanted.values())
+    assert served == wanted

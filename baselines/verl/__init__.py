@@ -72,10 +72,11 @@ def start(args: Any, learner: str) -> int:
     plain: dict[str, Any] = {}  # for a machine without flash-attn, which is verl's default
     for model in run.models:
         plain[f"+{model}.override_config.attn_implementation"] = "sdpa"
-        plain[f"{model}.use_remove_padding"] = False  # which needs flash-attn
+        plain[f"{model}.use_remove_padding"] = False  # sdpa takes longer for packed rows
     flash = importlib.util.find_spec("flash_attn") is not None
     fallback = f"attention=({shlex.join(overrides(plain))})"
-    attention = "flash-attn" if flash else "PyTorch's (sdpa) unless flash-attn is installed"
+    padded = "PyTorch's (sdpa, rows padded to the longest of a pass) unless flash-attn is installed"
+    attention = "flash-attn" if flash else padded
     if "critic.model" in run.models:  # verl's `load_valuehead_model` names flash_attention_2
         fallback = "{ echo 'verl loads a critic with flash-attn only, which is not installed' >&2; exit 1; }"
         attention = "flash-attn, without which verl loads no critic"

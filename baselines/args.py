@@ -557,11 +557,14 @@ class GRPOArgs(EngineArgs, RewardArgs):
 
         super().check()
         comparison, how = read_comparison(self.reward, **self.reward_args)
-        alone = how.estimator == "reinforce" and not isinstance(comparison, RewardMethod)
+        if isinstance(comparison, RewardMethod):
+            alone = comparison.continuations > 0
+        else:
+            alone = how.estimator == "reinforce"
         if self.group_size < 2 and not alone:
             raise ValueError(
                 f"group_size must be at least 2, since the episodes of a group are compared, got "
-                f"{self.group_size}; only estimator=reinforce takes 1, and only without a reward method"
+                f"{self.group_size}; only continuations, and estimator=reinforce without a method, take 1"
             )
         if self.dynamic_sampling and self.group_size < 2:
             raise ValueError("dynamic_sampling needs a group_size of at least 2, got 1; leave it out")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import get_type_hints
 
 import numpy as np
@@ -62,6 +63,15 @@ def test_a_step_with_each_method_is_finite(env, options, reward, scored, measure
     assert (f"signals/{reward}" in line) is measured
     assert f"rewards/{reward}" in line
     assert line["failed"] == 0
+
+
+def test_continuations_compare_no_episodes_and_need_no_group(tiny_model, tmp_path):
+    args = arguments(
+        grpo, tiny_model, tmp_path / "run", "MemSokoban-v0", {"max_turns": 2}, reward="continuations"
+    )
+    _, line = train(grpo, replace(args, group_size=1))
+    assert math.isfinite(line["policy_loss"])
+    assert "signals/continuations" in line
 
 
 def test_the_scorer_is_the_policy_as_it_is_now(tiny_model, tmp_path):

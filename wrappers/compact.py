@@ -160,7 +160,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         played = self._for_env(reply) if playable else action
         observation, reward, terminated, truncated, self._info = self.env.step(played)
         self._note(reply, float(reward))
-        self._end_turn(reply)
+        self._end_turn(reply, played)
         now.request, now.over = "", terminated or truncated
         feedback = self._info["feedback"]
         if self._info["context"] == "rewrite":
@@ -191,8 +191,8 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """The part of a reply that the environment sees."""
         return reply
 
-    def _end_turn(self, reply: str) -> None:
-        """Take note of a reply that the environment has seen."""
+    def _end_turn(self, reply: str, played: str) -> None:
+        """Take note of a reply, of which the environment has seen `played`."""
         self._now.memory.wrote()
 
     def _notice(self) -> str:
@@ -250,13 +250,13 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         inner, now = self._info["privileged"], self._now
         if not inner:
             return LazyFields({})
-        first, memory, shown, request = now.first, now.memory.text, now.prompt + now.since, now.request
-        span, block = now.memory.span, self.block
+        first, memory, observation = now.first, now.memory.text, now.prompt + now.since
+        request, span, block = now.request, now.memory.span, self.block
 
         def with_evidence(name: str) -> str:
             # The environment's own prompt so far, which the evidence follows, has no memory.
             evidence = str(inner[name]).removeprefix(str(inner["prompt_with_history"]))
-            return shown.removesuffix(request) + evidence + request
+            return observation.removesuffix(request) + evidence + request
 
         teachers = ("teacher_prompt", "teacher_prompt_global")
         return LazyFields(

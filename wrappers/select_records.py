@@ -111,10 +111,10 @@ class SelectRecords(CompactContext):
     def _for_env(self, reply: str) -> str:
         return without(reply, _record_in(reply))
 
-    def _end_turn(self, reply: str) -> None:
+    def _end_turn(self, reply: str, played: str) -> None:
         memory, number = self._now.memory, len(self._now.actions)
         memory.wrote(reply, self._write_record(reply))
-        action = self._for_env(reply)[thought_end(reply) :]
+        action = played[thought_end(reply) :]
         action = " ".join(without(action, first_pair(action, "reasoning")).split())
         action, _ = self._mode.tokenizer.truncate(action, self._record.limit)
         memory.entries.append(MemoryEntry(number, UNWRITTEN, action))
@@ -134,10 +134,10 @@ class SelectRecords(CompactContext):
         text, cut = self._mode.tokenizer.truncate(pair.text if pair else "", self._mode.limit)
         # Python refuses to read thousands of digits, and nine are more than any number has.
         numbers = [int(digits[:9]) for digits in re.findall(r"\d+", text)]
-        known = {entry.number for entry in memory.entries}
-        selected = [number for number in dict.fromkeys(numbers) if number in known]
-        self._keep([*sorted(known, reverse=True)[: self.recent], *selected])
-        unknown = sum(number not in known for number in numbers)
+        recorded = {entry.number for entry in memory.entries}
+        selected = [number for number in dict.fromkeys(numbers) if number in recorded]
+        self._keep([*sorted(recorded, reverse=True)[: self.recent], *selected])
+        unknown = sum(number not in recorded for number in numbers)
         faults = [
             (unknown, "unknown"),
             (len(numbers) - unknown - len(selected), "repeated"),

@@ -148,6 +148,7 @@ def _task_set(
         env_args["tokenizer"] = tokenizer
     size = sum(facts["bytes"] for facts in written.card.files.values()) / 1e6
     left_out = counts.get("left_out", 0)
+    held_out = f"{counted(holdout, 'more task')} in {_held_out(out)}, set aside to evaluate on"
     unscored = f"; {counted(left_out, 'question')} left out that have no answer to score" if left_out else ""
     lengths = "questions without documents"
     if most := counts["max_documents"]:
@@ -162,7 +163,7 @@ def _task_set(
             f"({size:.1f} MB){unscored}",
             lengths,
             *(f"also {EXPORTS[form][0]}" for form in export),
-            *([f"{holdout:,} more tasks in {_held_out(out)}, set aside to evaluate on"] if holdout else []),
+            *([held_out] if holdout else []),
             f"play one: {_play_command(written.card.environment, **env_args)}",
         ]
     )

@@ -68,7 +68,7 @@ def run(
         if not evaluation.out:
             again = "with --out you could play them again"
         failed = f"{RED}{counted(summary.failed, 'episode')} failed{RESET}"
-        show(f"memenvs evaluate run: {failed} and are left out of all means; {again}\n", sys.stderr)
+        show(f"memenvs evaluate run: {failed} and left out of all means; {again}\n", sys.stderr)
     return summary
 
 

@@ -21,7 +21,7 @@ from memenvs.core.files import ARGS, read_json
 from memenvs.core.optional import require
 from memenvs.core.terminal import report_error
 from memenvs.core.trackers import TrackerError
-from memenvs.models.packaged import MODELS, pinned, shipped_agents, split_revision
+from memenvs.models.packaged import MODELS, pinned, shipped_agents, split_revision, with_revision
 
 A = TypeVar("A", bound=TrainArgs)
 R = TypeVar("R")
@@ -128,8 +128,8 @@ def read_args(kind: type[A], argv: Sequence[str], prog: str) -> A:
     args = replace(args, **merged)
     if args.revision and args.model:
         name = split_revision(args.model)[0]
-        model = f"{name}@{args.revision}"
-        if Path(name).exists() or name in (*MODELS, *shipped_agents()) or not split_revision(model)[1]:
+        model = with_revision(name, args.revision)
+        if name in (*MODELS, *shipped_agents()) or not split_revision(model)[1]:
             raise ValueError(f"--revision is for a model of the hub, got model {name!r}; leave it out")
         args = replace(args, model=model, revision="")
     args = replace(args, model=pinned(args.model))

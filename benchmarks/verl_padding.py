@@ -36,8 +36,8 @@ def episodes(draws: np.random.Generator) -> list[Episode]:
         read, ids = draws.integers(5, 500, PROMPT), draws.integers(5, 500, REPLY)
         reply = Reply("", ids, draws.normal(-3, 0.1, REPLY), read=read, tokens=REPLY)
         turn = Turn("", info, reply, info, end="terminated")
-        played.append(Episode(group=group, member=member, turns=[turn], metrics={"success": 0.0}))
-        played[-1].end = "terminated"
+        metrics = {"success": 0.0}
+        played.append(Episode(group=group, member=member, turns=[turn], end="terminated", metrics=metrics))
     give_advantages(played, [draws.normal(size=REPLY) for _ in played])
     return played
 

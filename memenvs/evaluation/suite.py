@@ -58,6 +58,11 @@ class SuitePart:
     build: str = ""
     env_args: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_chunked(self) -> bool:
+        """Whether its text comes in chunks."""
+        return "chunk_size" in self.env_args
+
 
 SUITES = msgspec.json.decode(
     Path(__file__).with_name("suites.json").read_bytes(), type=dict[str, list[SuitePart]]
@@ -170,7 +175,7 @@ def play_suite(
     cache = cache_folder() / "suites"
     scores: dict[str, PartScore] = {}
     for part in parts:
-        env_args = part.env_args | (how.reading if "chunk_size" in part.env_args else {})
+        env_args = part.env_args | (how.reading if part.is_chunked else {})
         if part.build:
             folder = cache / f"{version}-{folder_of(part.name)}"
             words = [str(how.source) if word == "SOURCE" else word for word in part.build.split()]
@@ -225,7 +230,7 @@ def check_reading(reading: Mapping[str, Any], parts: Sequence[SuitePart]) -> Non
         fixed = ", ".join(sorted(others))
         raise ValueError(f"the suite fixes {fixed}; a policy chooses {', '.join(READING)}")
     for part in parts:
-        if "chunk_size" not in part.env_args:
+        if not part.is_chunked:
             continue
         parameters = env_parameters(part.env) or ()
         check_arguments(part.env, reading, parameters)

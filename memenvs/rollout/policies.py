@@ -73,8 +73,14 @@ _OF_TOKENS = {
     "chat_template_kwargs": "give --chat-args",
 }
 """Fields of a request that `--tokens` sets itself, and what a user does instead."""
-_NEUTRAL = {"top_p": 1.0, "top_k": -1, "min_p": 0.0}
-_NEUTRAL |= {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+_NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 """Fields of a request with which a server samples from the model's own distribution, as `hf:` does."""
 
 

@@ -5,7 +5,7 @@ Each run trains a reader by one method on questions about one generated world, a
     python -m research.reproduce.reader runs/short --model runs/reader/warm/last/policy
     python -m research.reproduce.reader runs/long --plan long --add
 
-`short` trains the warmed-up reader of `research.agent` for 12 steps; `long` trains the shipped reader for 60,
+`short` trains the warmed-up reader of `research.agent` for 12 steps; `long` trains the shipped reader for 30,
 by the plan in `research/long_reader.md`. A run is added to `research/results/` when it ends: what the
 memories took and kept, and what turns were paid.
 """
@@ -31,8 +31,8 @@ from research.harness import LearnerJob, flags
 from research.lessons import holds, values_of
 
 WORLDS = {
-    "train": "--split train --seed 2 --tokenizer world --num-tasks 4000 --entities 3000 --documents 20",
-    "test": "--split test --seed 0 --tokenizer world --num-tasks 128 --entities 1000 --documents 20",
+    "train": "--split train --seed 2 --tokenizer world --entities 3000 --documents 20",
+    "test": "--split test --seed 0 --tokenizer world --entities 1000 --documents 20",
 }
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "outcome only": ("outcome", {}),
@@ -48,7 +48,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 class TrainingPlan(NamedTuple):
     """What is trained, and how it is tested; `env_args` differ from the shipped reader's.
 
-    All seeds of a round's methods are run before the next round. Evaluations are `every` steps apart.
+    All seeds of a round's methods are run before the next round. Evaluations are `every` steps apart, on
+    `questions` of the test world.
     """
 
     file: str
@@ -58,6 +59,7 @@ class TrainingPlan(NamedTuple):
     steps: int
     every: int
     seeds: int
+    questions: int
 
 
 PLANS = {
@@ -70,16 +72,18 @@ PLANS = {
         steps=12,
         every=12,
         seeds=5,
+        questions=128,
     ),
     "long": TrainingPlan(
         "long_reader",
         {"n_documents": 10, "chunk_size": 400},
         [["outcome only", "TAMTRL"], ["IGPO"], ["InfoMem"]],
-        # Runs move between machines, and a processor without bfloat16 takes 40 times as long for it.
-        "--dtype float32 --max-new-tokens 96 --num-envs 16 --groups 2 --group-size 8 --lr 2e-4 --lr-warmup 4",
-        steps=60,
-        every=20,
+        "--dtype bfloat16 --max-new-tokens 96 --num-envs 16 --groups 2 --group-size 8 --lr 2e-4 "
+        "--lr-warmup 4",
+        steps=30,
+        every=30,
         seeds=6,
+        questions=128,
     ),
 }
 KINDS = (
@@ -92,10 +96,8 @@ KINDS = (
     "a fact is lost",
 )
 """What a reading turn did with the facts that its chunk shows and the memory lacks."""
-EVALUATED = 128
 REPEATED = 0.75  # share of the question's words in a memory that counts as repeating it
-SHARED = f"--env MemChunkQA-v0 --micro-batch-tokens 1024 --temperature 0.8 \
---save-episodes {EVALUATED} --keep 1"
+SHARED = "--env MemChunkQA-v0 --micro-batch-tokens 1024 --temperature 0.8 --keep 1"
 
 Needed = Mapping[str, Sequence[tuple[str, str]]]
 """The facts that each question needs."""
@@ -106,13 +108,13 @@ _WORDS = re.compile(r"\w+")
 def jobs(plan: TrainingPlan, folder: Path, start: Path, seeds: int, steps: int) -> list[LearnerJob]:
     """A run for each method and seed, and the evaluation of the reader that they start from."""
     worlds = {name: str(folder / name) for name in WORLDS}
-    for name, world in WORLDS.items():
+    for (name, world), tasks in zip(WORLDS.items(), (4000, plan.questions), strict=True):
         if not (folder / name / "card.json").exists():
-            build(["world", *world.split(), "--out", worlds[name]])
+            build(["world", *world.split(), *flags(num_tasks=tasks, out=worlds[name])])
     shared = [*SHARED.split(), *plan.flags.split(), *harness.steps_flags(steps, every=plan.every)]
     env_args = {**READING, **plan.env_args, "tasks": worlds["train"]}
     shared += flags(save_every=5, env_args=env_args, eval_env_args={"tasks": worlds["test"]})
-    shared += flags(eval_episodes=EVALUATED)
+    shared += flags(eval_episodes=plan.questions, save_episodes=plan.questions)
     unchanged = {name: [*words, *flags(lr_warmup=0)] for name, words in harness.UNCHANGED.items()}
     planned = harness.seeded_jobs(folder, start, unchanged, 1, shared)
     for names in plan.rounds:
@@ -350,11 +352,7 @@ def main() -> int:
         record.setdefault("costs", {}).setdefault(job.method, {})[str(job.seed)] = costs(job)
         write_json(file, record)
 
-    missing = [
-        job
-        for job in planned
-        if job.method in harness.UNCHANGED or job.seed not in seeds_of(record, job.method)
-    ]
+    missing = [job for job in planned if job.seed not in seeds_of(record, job.method)]
     harness.run_all(missing, args.parallel, add)
     print(table(record["methods"]), turns_table(record["turns"]), sep="\n\n")
     return 0

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memenvs.commands.build import main as build
+from memenvs.core.episode import Episode
+from memenvs.core.episode_file import EPISODES, read_episodes
 from memenvs.core.files import read_json, write_json
 from memenvs.tasks.taskset import open_tasks
 from research import harness
@@ -127,21 +129,21 @@ def jobs(plan: TrainingPlan, folder: Path, start: Path, seeds: int, steps: int) 
     return planned
 
 
-def episodes(job: LearnerJob) -> dict[str, dict[int, list[dict[str, Any]]]]:
-    """A run's recorded training and evaluation episodes, by step."""
-    by_phase: dict[str, dict[int, list[dict[str, Any]]]] = {"train": {}, "eval": {}}
-    for line in (job.out / "episodes.jsonl").read_text().splitlines():
-        episode = json.loads(line)
-        by_phase[episode["phase"]].setdefault(episode["step"], []).append(episode)
-    return {phase: dict(sorted(by_step.items())) for phase, by_step in by_phase.items()}
+def episodes(job: LearnerJob, phase: str) -> dict[int, list[Episode]]:
+    """A run's recorded episodes of a phase, by step."""
+    by_step: dict[int, list[Episode]] = {}
+    for episode in read_episodes(job.out / EPISODES):
+        if episode.phase == phase:
+            by_step.setdefault(episode.step or 0, []).append(episode)
+    return dict(sorted(by_step.items()))
 
 
 def evaluations(job: LearnerJob, needed: Needed) -> list[dict[str, Any]]:
     """The results of each evaluation of a run, in order of steps; see `measure`."""
-    return [{"step": step, **measure(played, needed)} for step, played in episodes(job)["eval"].items()]
+    return [{"step": step, **measure(played, needed)} for step, played in episodes(job, "eval").items()]
 
 
-def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, Any]:
+def measure(played: Sequence[Episode], needed: Needed) -> dict[str, Any]:
     """Mean metrics of episodes, and what their memories hold.
 
     Returns:
@@ -151,16 +153,15 @@ def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, An
         those in memory (`kept`).
     """
     found: dict[str, Any] = {
-        name: float(np.mean([one["metrics"][name] for one in played]))
-        for name in ("em", "f1", "prompt_tokens")
+        name: float(np.mean([one.metrics[name] for one in played])) for name in ("em", "f1", "prompt_tokens")
     }
-    found["reply_tokens"] = float(np.mean([sum(len(r["ids"]) for r in one["tokens"]) for one in played]))
-    last = [holds(one["turns"][-2]["memory"], fact) for one in played for fact in needed[one["question"]]]
+    found["reply_tokens"] = float(np.mean([sum(len(r.ids) for r in one.replies) for one in played]))
+    last = [holds(_memories(one)[-1], fact) for one in played for fact in needed[_question(one)]]
     found["noted"] = float(np.mean(last))
-    words = [_query_words(one["turns"][-2]["memory"], one["question"]) for one in played]
+    words = [_query_words(_memories(one)[-1], _question(one)) for one in played]
     found |= {"repeats": float(np.mean([share >= REPEATED for share in words]))}
     found |= {"query_words": float(np.mean(words))}
-    turns = [list(_facts(one, needed[one["question"]])) for one in played]
+    turns = [list(_facts(one, needed[_question(one)])) for one in played]
     for number, name in enumerate(("taken", "kept")):
         by_turn = [
             [mark for one in turns if k < len(one) for mark in one[k][number]]
@@ -170,26 +171,33 @@ def measure(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, An
     return found
 
 
+def _question(episode: Episode) -> str:
+    return str(episode.turns[0].before["privileged"]["question"])
+
+
+def _memories(episode: Episode) -> list[str]:
+    """The memory after each reading turn."""
+    return [turn.info["privileged"]["memory"].strip() for turn in episode.turns[:-1]]
+
+
 def _query_words(memory: str, question: str) -> float:
     """The share of a question's words that a memory has."""
     words, known = set(_WORDS.findall(question.lower())), set(_WORDS.findall(memory.lower()))
     return len(words & known) / len(words)
 
 
-def _facts(
-    episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]
-) -> Iterator[tuple[list[bool], list[bool]]]:
+def _facts(episode: Episode, needed: Sequence[tuple[str, str]]) -> Iterator[tuple[list[bool], list[bool]]]:
     """At each reading turn, which of the facts shown and of those in memory are in the new memory."""
     before = ""
-    for turn in episode["turns"][:-1]:
-        text, after = "\n" + turn["observation"].rpartition("Notes:\n")[0], turn["memory"]
+    for turn, after in zip(episode.turns, _memories(episode), strict=False):
+        text = "\n" + turn.observation.rpartition("Notes:\n")[0]
         had = [fact for fact in needed if holds(before, fact)]
         shown = [fact for fact in needed if f"\n{fact[0]}\n" in text and fact not in had]
         yield [holds(after, fact) for fact in shown], [holds(after, fact) for fact in had]
         before = after
 
 
-def paid(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, dict[str, float]]:
+def paid(played: Sequence[Episode], needed: Needed) -> dict[str, dict[str, float]]:
     """By kind of reading turn: the number of turns, and the means of TAMTRL's signal and of the advantage.
 
     Raises:
@@ -197,9 +205,10 @@ def paid(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, dict[
     """
     found: dict[str, list[tuple[float, float]]] = {}
     for one in played:
-        for turn, kind in enumerate(_kinds(one, needed[one["question"]])):
-            advantages = one["tokens"][turn]["advantages"]  # per token, equal within a turn
-            found.setdefault(kind, []).append((one["signals"]["tamtrl"][turn], advantages[0]))
+        first = 0  # of a turn's tokens, whose advantages are equal
+        for turn, kind in zip(one.turns, _kinds(one, needed[_question(one)]), strict=False):
+            found.setdefault(kind, []).append((turn.signals["tamtrl"], float(one.advantages[first])))
+            first += len(turn.reply.ids)
     means = {kind: np.mean(found[kind], axis=0).tolist() for kind in KINDS if kind in found}
     return {
         kind: {"turns": len(found[kind]), "signal": signal, "advantage": advantage}
@@ -207,26 +216,25 @@ def paid(played: Sequence[Mapping[str, Any]], needed: Needed) -> dict[str, dict[
     }
 
 
-def _kinds(episode: Mapping[str, Any], needed: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _kinds(episode: Episode, needed: Sequence[tuple[str, str]]) -> Iterator[str]:
     """What each reading turn did with the facts, one of `KINDS`."""
     before = ""
-    for turn, (taken, kept) in zip(episode["turns"], _facts(episode, needed), strict=False):
-        how = "unchanged" if turn["memory"].strip() == before.strip() else "changed"
+    for memory, (taken, kept) in zip(_memories(episode), _facts(episode, needed), strict=True):
+        how = "unchanged" if memory == before else "changed"
         if not all(kept):
             yield "a fact is lost"
         elif any(taken):
             yield "all facts shown are taken" if all(taken) else "some facts shown are taken"
         else:
             yield f"{'facts shown, none taken' if taken else 'no fact shown'}: {how}"
-        before = turn["memory"]
+        before = memory
 
 
 def turns_of(job: LearnerJob, needed: Needed) -> dict[str, Any]:
     """What a run's turns do: `unchanged` in its last evaluation and, with TAMTRL, `paid` in its training."""
-    played = episodes(job)
-    found: dict[str, Any] = {"unchanged": unchanged(played["eval"][max(played["eval"])])}
+    found: dict[str, Any] = {"unchanged": unchanged(list(episodes(job, "eval").values())[-1])}
     if METHODS.get(job.method, ("",))[0] == "tamtrl":
-        found["paid"] = paid([one for step in played["train"].values() for one in step], needed)
+        found["paid"] = paid([one for step in episodes(job, "train").values() for one in step], needed)
     return found
 
 
@@ -237,12 +245,11 @@ def costs(job: LearnerJob) -> dict[str, float]:
     return {name: float(np.mean([line[name] for line in lines])) for name in (*names, "reply_tokens")}
 
 
-def unchanged(played: Sequence[Mapping[str, Any]]) -> list[float]:
+def unchanged(played: Sequence[Episode]) -> list[float]:
     """By reading turn, from the second on, the share of episodes in which the memory does not change."""
     found: dict[int, list[bool]] = {}
     for one in played:
-        memories = [turn["memory"].strip() for turn in one["turns"][:-1]]
-        for turn, (before, after) in enumerate(itertools.pairwise(memories)):
+        for turn, (before, after) in enumerate(itertools.pairwise(_memories(one))):
             found.setdefault(turn, []).append(before == after)
     return [float(np.mean(found[turn])) for turn in sorted(found)]
 

@@ -9,8 +9,13 @@ import pytest
 pytest.importorskip("torch", reason="the learners need torch")
 pytest.importorskip("transformers", reason="the learners need transformers")
 
+import numpy as np
+from msgspec.structs import replace
+
 from memenvs.baselines import grpo
 from memenvs.baselines.flags import read_args
+from memenvs.core.episode import Episode, Reply, Turn
+from memenvs.core.episode_file import EPISODES, EpisodeWriter
 from research.harness import LearnerJob
 from research.reproduce import reader
 
@@ -19,19 +24,31 @@ ADA, TARSK, OTHER = "Ada Orrel, birthplace: Tarsk", "Tarsk, mayor: Bo Venn", "Mu
 
 
 def episode(chunks, memories, **more):
-    """A recorded episode: a turn for each chunk with the memory after it, then the answer."""
-    turns = [
-        {"observation": f"Documents:\n{chunk}\nNotes:\n(before)", "memory": memory}
-        for chunk, memory in zip(chunks, memories, strict=True)
-    ]
-    last = {"observation": "Answer.", "memory": memories[-1]}
+    """An episode: a turn for each chunk with the memory after it, then the answer; three tokens a turn."""
+    turns, info = [], {"context": "rewrite", "feedback": "", "rewards": {}}
+    for number, memory in enumerate((*memories, memories[-1])):
+        text = f"Documents:\n{chunks[number]}\nNotes:\n(before)" if number < len(chunks) else "Answer."
+        before = {**info, "turn": number, "privileged": {} if number else {"question": "Whose town?"}}
+        after = {**info, "turn": number + 1, "privileged": {"memory": memory}}
+        turns.append(Turn(text, before, Reply("", np.array([1, 2, 3]), np.zeros(3)), after))
     metrics = {"em": 1.0, "f1": 1.0, "prompt_tokens": 90.0}
-    tokens = [{"ids": [1, 2, 3]} for _ in (*turns, last)]
-    told = {"question": "Whose town?", "phase": "eval", "metrics": metrics, "tokens": tokens}
-    return {**told, "turns": [*turns, last], **more}
+    return Episode(**{"turns": turns, "end": "terminated", "phase": "eval", "metrics": metrics, **more})
+
+
+def write(folder, *played):
+    with EpisodeWriter(folder / EPISODES) as writer:
+        for one in played:
+            writer.write(one)
 
 
 ADA_CHUNK, TARSK_CHUNK, NO_CHUNK = (f"Document 1:\n{name}\nText." for name in ("Ada Orrel", "Tarsk", "Rim"))
+
+
+def paid_by_turn(played):
+    """The episode, with a tenth of each turn's number as its signal and the number as its advantage."""
+    for number, turn in enumerate(played.turns):
+        turn.signals["tamtrl"] = number / 10
+    return replace(played, advantages=np.repeat(np.arange(len(played.turns), dtype=float), 3))
 
 
 class TestMeasure:
@@ -62,12 +79,12 @@ class TestMeasure:
     def test_evaluations_are_taken_apart_by_step(self, tmp_path):
         right, missed = [ADA + "\n" + TARSK], [OTHER]
         both = ADA_CHUNK + "\n" + TARSK_CHUNK
-        lines = [
+        played = [
             episode([both], missed, step=5),
             episode([both], right, step=10),
             episode([both], missed, step=10, phase="train"),
         ]
-        (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write(tmp_path, *played)
         found = reader.evaluations(LearnerJob("TAMTRL", 0, tmp_path, []), NEEDED)
         assert [(one["step"], one["noted"]) for one in found] == [(5, 0.0), (10, 1.0)]
 
@@ -87,9 +104,7 @@ class TestTurns:
     )
 
     def played(self, **more):
-        advantages = [{"advantages": [float(turn)] * 2, "ids": [1, 2]} for turn in range(7)]
-        signals = {"tamtrl": [turn / 10 for turn in range(7)]}
-        return episode(self.CHUNKS, self.MEMORIES, tokens=advantages, signals=signals, **more)
+        return paid_by_turn(episode(self.CHUNKS, self.MEMORIES, **more))
 
     def test_signals_and_advantages_are_parted_by_what_a_turn_made_of_the_facts(self):
         found = reader.paid([self.played()], NEEDED)
@@ -104,20 +119,18 @@ class TestTurns:
             (OTHER, "facts shown, none taken: changed"),
             ("", "facts shown, none taken: unchanged"),
         ):
-            told = {"tokens": [{"advantages": [1.0]}], "signals": {"tamtrl": [0.5]}}
-            assert list(reader.paid([episode([both], [memory], **told)], NEEDED)) == [kind]
+            assert list(reader.paid([paid_by_turn(episode([both], [memory]))], NEEDED)) == [kind]
 
     def test_a_memory_that_stays_is_counted_by_turn(self):
         two = [episode([NO_CHUNK] * 3, memories) for memories in ([ADA, ADA, OTHER], [OTHER, ADA, ADA])]
         assert reader.unchanged([*two, episode([NO_CHUNK] * 2, [ADA, ADA])]) == [2 / 3, 0.5]
 
     def test_a_run_is_read_from_its_folder(self, tmp_path):
-        lines = [
-            self.played(step=1, phase="train"),
-            episode([NO_CHUNK] * 2, [ADA, OTHER], step=1),
+        still, changing = (
             episode([NO_CHUNK] * 2, [ADA, ADA], step=2),
-        ]
-        (tmp_path / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            episode([NO_CHUNK] * 2, [ADA, OTHER], step=1),
+        )
+        write(tmp_path, self.played(step=1, phase="train"), changing, still)
         found = reader.turns_of(LearnerJob("TAMTRL", 0, tmp_path, []), NEEDED)
         assert found == {"unchanged": [1.0], "paid": reader.paid([self.played()], NEEDED)}
         assert reader.turns_of(LearnerJob("InfoMem", 0, tmp_path, []), NEEDED) == {"unchanged": [1.0]}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import itertools
 from collections.abc import Sequence
@@ -159,8 +160,9 @@ def check(result: SuiteResult) -> None:
     check_reading(result.reading, parts)
 
 
-def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
-    """The results in some parts of a suite, those with the highest sum of scores first.
+@functools.cache
+def all_results() -> tuple[SuiteResult, ...]:
+    """The results of all files.
 
     Raises:
         ValueError: a file is damaged, is no row of the page, or repeats another.
@@ -176,9 +178,14 @@ def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
             if dataclasses.replace(row, note=result.note, date=result.date) == result:
                 raise ValueError(f"{path} repeats the row of {other.name}; remove one of them")
         rows[path] = result
+    return tuple(rows.values())
+
+
+def ranked(suite: str, parts: Sequence[SuitePart]) -> list[SuiteResult]:
+    """The results in some parts of a suite, those with the highest sum of scores first."""
     results = [
         dataclasses.replace(row, scores={part.name: row.scores[part.name] for part in parts})
-        for row in rows.values()
+        for row in all_results()
         if row.suite == suite
     ]
     return sorted(results, key=lambda row: (-sum(score.mean for score in row.scores.values()), row.policy))

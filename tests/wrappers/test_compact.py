@@ -129,17 +129,6 @@ def test_a_summary_that_is_no_text_or_follows_the_end_is_refused():
         env.step(f"<compact>{SUM}</compact>")
 
 
-def test_requests_and_what_shows_the_cost_are_counted_too():
-    env = search(by="agent")
-    observation, _ = env.reset(seed=1)
-    counts = []
-    for reply in (SEARCH, SUM, SEARCH, SUM, "<think></think><answer>x</answer>"):
-        counts.append(load_tokenizer().count(observation))
-        observation, *_, info = env.step(reply)
-    assert info["metrics"]["prompt_tokens"] == pytest.approx(sum(counts), rel=0.01)
-    assert info["metrics"]["prompt_tokens_peak"] == pytest.approx(max(counts), rel=0.01)
-
-
 def test_a_summary_is_truncated_to_its_limit():
     env = search(max_summary=8)
     env.reset(seed=1)

@@ -20,6 +20,7 @@ from memenvs.baselines.train import split_by_task
 from memenvs.baselines.verl.plan import BatchPlan, Spread, Training
 from memenvs.baselines.verl.settings import absolute, settings_of
 from memenvs.core.arguments import env_parameters
+from memenvs.core.errors import counted
 from memenvs.core.files import whole_file
 from memenvs.core.optional import require
 from memenvs.models.chat import ChatPolicy
@@ -110,9 +111,8 @@ class SFTTraining(Training):
         tokens = pc.sum(pc.list_value_length(train["input_ids"])).as_py()
         learned = pc.sum(pc.list_flatten(train["loss_mask"])).as_py()
         tasks, held = (pc.count_distinct(part["task"]).as_py() for part in (train, val))
-        teacher = (
-            f"teacher: {args.teacher}, {len(plan.rows):,} episodes of {args.env}, {self.turns:.1f} turns each"
-        )
+        played = counted(len(plan.rows), "episode")
+        teacher = f"teacher: {args.teacher}, {played} of {args.env}, {self.turns:.1f} turns each"
         others = f"{held:,} others for validation" if held else "none for validation, as they are too few"
         return [
             "; ".join([teacher, *self.notes]),

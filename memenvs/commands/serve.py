@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-from msgspec import Meta
 
 from memenvs.commands.options import EnvOptions
-from memenvs.core.data import Count, Whole, checked
+from memenvs.core.data import Count, NonNegative, Whole, checked
 from memenvs.core.optional import require
 from memenvs.core.servers import allowed_hosts
 from memenvs.retrieval.encoder import WAIT
 from memenvs.retrieval.load import CACHE, CachedRetriever, fingerprint, open_folder
 from memenvs.retrieval.protocol import read_token
-
-NonNegative = Annotated[float, Meta(ge=0)]
 
 
 @checked

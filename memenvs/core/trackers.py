@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from memenvs.core.errors import error_line
+from memenvs.core.errors import counted, error_line
 from memenvs.core.files import read_json, write_json
 from memenvs.core.optional import require
 
@@ -108,7 +108,7 @@ class Trackers:
             elif name == "mlflow":
                 self._try(name, functools.partial(require("mlflow", "mlflow").end_run, "FAILED"))
             if unsent := self._unsent[name]:
-                self._show(f"warning: {unsent} steps were not sent to {name}; the run's folder has them")
+                self._show(f"warning: {counted(unsent, 'step')} not sent to {name}; the run's folder has all")
 
     def _try(self, name: TrackerName, work: Callable[[], object]) -> bool:
         """Whether a tracker did some work; its first failure is reported."""

@@ -6,7 +6,7 @@ import json
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from memenvs.core.text import Tagged, Template, first_pair, holds_known_tag, in_order
-from memenvs.tasks.metrics import last_boxed, strip_boxed, wrap_answer
+from memenvs.tasks.metrics import last_boxed, wrap_answer
 
 MAX_QUERIES = 5
 """Queries of one call that are run."""
@@ -270,8 +270,7 @@ def deep_researcher_format(text: str) -> bool:
 
 
 def _boxed(text: str) -> str | None:
-    boxed = last_boxed(text)
-    return None if boxed is None or "\\boxed{" not in text else strip_boxed(boxed)
+    return last_boxed(text) if "\\boxed{" in text else None
 
 
 def _queries(call: str) -> tuple[str, ...]:

@@ -103,8 +103,8 @@ class PairedComparison:
         change = f"a difference of {row.difference.text('+')}"
         return (
             f"{row.run}: {row.metric} {show_number(row.mean)} against {show_number(row.baseline)} of "
-            f"{self.runs[0].name}, {change}; higher on {row.wins:,} tasks, equal on {row.ties:,}, lower on "
-            f"{row.losses:,}{tasks}."
+            f"{self.runs[0].name}, {change}; higher on {counted(row.wins, 'task')}, equal on {row.ties:,}, "
+            f"lower on {row.losses:,}{tasks}."
         )
 
     def latex(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memenvs.core.episode import OUTCOME, Credit, Episode, Turn
-from memenvs.core.errors import counted, printable
+from memenvs.core.errors import counted, one_line
 from memenvs.evaluation.summary import markdown_table, show_number
 from memenvs.logs.conversation import MAY_LACK, LogConversation
 from memenvs.logs.files import LogFiles, episodes_of
@@ -257,7 +257,8 @@ class Ranking:
                 lines += ["", f"Turns that earned and lost most ({by}):", ""]
                 table = [[show_number(value, "+"), *cells] for value, cells, _ in ranked]
                 lines += markdown_table(["credit", "turn", "called", "conversation"], table)
-                lines += [f"\n> {printable(excerpt(text))}" for *_, text in ranked if text]
+                texts = [one_line(text) for *_, text in ranked if text]
+                lines += [f"\n> {text if len(text) <= 300 else f'{text[:299]}…'}" for text in texts]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:
@@ -281,9 +282,3 @@ class Ranking:
         best = [turn for turn in turns[: -self._keep - 1 : -1] if turn[0] > 0]
         worst = [turn for turn in turns[self._keep - 1 :: -1] if turn[0] < 0]
         return [(value, cells, text) for value, _, cells, text in best + worst]
-
-
-def excerpt(text: str, limit: int = 300) -> str:
-    """A text in one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from memenvs.build.readers.records import value_at
 from memenvs.core.episode import Episode
-from memenvs.core.errors import error_line
+from memenvs.core.errors import counted, error_line
 from memenvs.core.files import names_apart
 from memenvs.core.inputs import PARQUET, input_files, open_input
 from memenvs.data import bundled, bundled_names
@@ -253,7 +253,8 @@ def read_conversations(
     source = LogFiles(paths, None if answers is None else str(answers), fields or {}, strict)
     conversations = list(source.conversations())
     if source.broken:
-        warnings.warn(f"{len(source.broken)} records were left out, such as {source.broken[0]}", stacklevel=2)
+        count = counted(len(source.broken), "record")
+        warnings.warn(f"{count} left out, such as {source.broken[0]}", stacklevel=2)
     tasks = [conversation.task for conversation in conversations]
     return [episode for _, episode in episodes_of(conversations, tasks, scorer)]
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked
 from memenvs.core.env import EpisodeState, TextEnv, scoring_fields
+from memenvs.core.errors import counted
 from memenvs.core.spaces import UnicodeText
 from memenvs.core.state import text_hash
 from memenvs.core.text import Template, Texts, open_thought, replace_templates
@@ -280,7 +281,7 @@ class SokobanEnv(TextEnv[str, SokobanState]):
         state.well_formed += moves.well_formed
         form = weights.format if moves.well_formed else weights.malformed
         turns = self.max_turns - state.turn - 1
-        left = f"{turns} turn{'s' if turns > 1 else ''} left."
+        left = f"{counted(turns, 'turn')} left."
         if board.solved:
             state.end = "terminated"
             left = "Solved."
@@ -515,8 +516,8 @@ def open_levels(
             f"or allow more turns{f' ({in_short(reasons)})' if reasons else ''}"
         )
     if faults:
-        count = f"{len(faults)} of {len(levels)}"
-        warnings.warn(f"{name}: {count} levels are left out: {in_short(reasons)}", stacklevel=2)
+        count = counted(len(levels), "level")
+        warnings.warn(f"{name}: {len(faults)} of {count} left out: {in_short(reasons)}", stacklevel=2)
     chosen.flags.writeable = False
     return levels, chosen
 

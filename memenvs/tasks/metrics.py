@@ -48,32 +48,21 @@ _NUMBERS = (("\\%", ""), (" .", " 0."), ("{.", "{0."))  # a bare "%" stays, as i
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The last `\boxed{...}` of a text with its command, or None if there is none that closes.
+    r"""The content of the last `\boxed{...}` of a text, or None if that does not close.
 
-    `\boxed x` wins over any braced box and runs to the next `$`; `\fbox{...}` is found only where no `\boxed`
-    is. An unclosed last box hides the earlier ones. Source: MATH (Hendrycks et al., 2021), as in verl.
+    `\boxed x` wins over any braced box and runs to the next `$`. An unclosed last box hides the earlier ones.
+    Source: MATH (Hendrycks et al., 2021), as in verl.
     """
     if BOXED + " " in text:
-        return BOXED + " " + text.rpartition(BOXED + " ")[2].partition("$")[0]
-    start = text.rfind(BOXED)
-    if start < 0:
-        start = text.rfind("\\fbox")
-    if start < 0:
+        return text.rpartition(BOXED + " ")[2].partition("$")[0]
+    _, found, after = text.rpartition(BOXED)
+    if not found or not after.startswith("{"):
         return None
     depth = 0
-    for brace in _BRACES.finditer(text, start):
+    for brace in _BRACES.finditer(after):
         depth += 1 if brace[0] == "{" else -1
-        if depth == 0 and brace[0] == "}":
-            return text[start : brace.end()]
-    return None
-
-
-def strip_boxed(boxed: str) -> str | None:
-    r"""The content of what `last_boxed` found; None for an `\fbox` or anything else it does not open with."""
-    if boxed.startswith(BOXED + " "):
-        return boxed[len(BOXED) + 1 :]
-    if boxed.startswith(BOXED + "{") and boxed.endswith("}"):
-        return boxed[len(BOXED) + 1 : -1]
+        if depth == 0:
+            return after[1 : brace.start()]
     return None
 
 
@@ -304,8 +293,7 @@ def boxed_em(reply: str, answers: Sequence[str]) -> float:
 
     Source: MemAgent's training reward, which InfoMem and TAMTRL keep.
     """
-    boxed = last_boxed(reply[-BOXED_WINDOW:].lower())
-    content = None if boxed is None else strip_boxed(boxed)
+    content = last_boxed(reply[-BOXED_WINDOW:].lower())
     if content is None:
         return 0.0
     predicted = light_strip(content)
@@ -317,8 +305,7 @@ def math_em(reply: str, answers: Sequence[str]) -> float:
 
     Source: MATH (Hendrycks et al., 2021), as in verl.
     """
-    boxed = last_boxed(reply)
-    content = None if boxed is None else strip_boxed(boxed)
+    content = last_boxed(reply)
     return float(content is not None and any(math_equal(content, answer) for answer in answers))
 
 

@@ -18,7 +18,6 @@ from memenvs.tasks.metrics import (
     last_boxed,
     light_strip,
     math_equal,
-    strip_boxed,
     wrap_answer,
 )
 
@@ -30,12 +29,6 @@ def close(value):
 def per_case(name):
     """Run a test on each case of a reference file."""
     return pytest.mark.parametrize("case", cases(name))
-
-
-def box_of(text):
-    """The last box of a text, and its content."""
-    boxed = last_boxed(text)
-    return boxed, None if boxed is None else strip_boxed(boxed)
 
 
 # --- reference files
@@ -67,8 +60,8 @@ def test_em_and_sub_em_are_the_reference(case):
 @per_case("memagent_boxed_reward")
 def test_boxed_em_is_the_reference(case):
     reply, golds, expected = case["input"]["solution_str"], case["input"]["golds_tested"], case["output"]
-    boxed, content = box_of(reply[-metrics.BOXED_WINDOW :].lower())
-    assert (boxed, content) == (expected["last_boxed"], expected["removed"])
+    content = last_boxed(reply[-metrics.BOXED_WINDOW :].lower())
+    assert content == expected["removed"]
     assert (None if content is None else light_strip(content)) == expected["stripped"]
     assert {g: s for g in golds if (s := metrics.boxed_em(reply, [g]))} == expected["scores"]
     assert metrics.boxed_em(reply, golds) == expected["score_all_golds"]
@@ -82,8 +75,8 @@ def test_light_strip_is_the_reference(case):
 @per_case("verl_math_reward")
 def test_math_em_is_the_reference(case):
     reply, golds, expected = case["input"]["solution_str"], case["input"]["golds_tested"], case["output"]
-    boxed, content = box_of(reply)
-    assert (boxed, content) == (expected["last_boxed"], expected["removed"])
+    content = last_boxed(reply)
+    assert content == expected["removed"]
     stripped = expected["stripped"] if isinstance(expected["stripped"], str) else None  # ours never raises
     assert (None if content is None else full_strip(content)) == stripped
     assert {g: s for g in golds if (s := metrics.math_em(reply, [g]))} == expected["scores"]
@@ -214,7 +207,7 @@ def test_malformed_mathematics_equals_itself_alone():
 
 
 def test_an_fbox_is_no_answer():
-    assert box_of("\\fbox{Rome} \\fbox{Paris}") == ("\\fbox{Paris}", None)
+    assert last_boxed("\\fbox{Rome} \\fbox{Paris}") is None
 
 
 # --- names
@@ -344,7 +337,7 @@ def test_an_extracted_answer_is_part_of_the_reply(text):
 
 @given(text=st.text(st.sampled_from("ab {}")))
 def test_a_lone_box_is_found_by_both_readings(text):
-    assert box_of("\\boxed{" + text)[1] == boxed_content("\\boxed{" + text)
+    assert last_boxed("\\boxed{" + text) == boxed_content("\\boxed{" + text)
 
 
 HUGE = ["\\boxed{" + "{" * 100_000, "=" * 100_000, *NOISE]

@@ -14,14 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from memenvs.build.draft import DiskList, Documents, Draft, item_rng
-from memenvs.build.haystack import (
-    JOINED,
-    TaskDocuments,
-    interleave,
-    prose_sentences,
-    read_prose,
-    too_small,
-)
+from memenvs.build.haystack import JOINED, TaskDocuments, interleave, prose_sentences, read_prose, too_small
 from memenvs.build.niah import NOUNS
 from memenvs.build.options import Hidden
 from memenvs.core.data import Count

@@ -225,11 +225,7 @@ def mix(options: MixOptions, tokenizer: TextTokenizer) -> Draft:
     environments = {source.environment for source in sources}
     environment = environments.pop() if len(environments) == 1 else "MemChunkQA-v0"
     return Draft(
-        documents,
-        tasks,
-        first.layout,
-        environment if read else "MemSearchQA-v0",
-        metric or first.metric,
+        documents, tasks, first.layout, environment if read else "MemSearchQA-v0", metric or first.metric
     )
 
 

@@ -15,14 +15,7 @@ from memenvs.core.errors import counted
 from memenvs.core.terminal import RED, RESET, CommandResult, show
 from memenvs.evaluation.compare import CompareOptions
 from memenvs.evaluation.run import EvaluationSettings, evaluate
-from memenvs.evaluation.suite import (
-    RESULT,
-    SuiteOptions,
-    compare_parts,
-    folder_of,
-    play_suite,
-    suite_table,
-)
+from memenvs.evaluation.suite import RESULT, SuiteOptions, compare_parts, folder_of, play_suite, suite_table
 from memenvs.evaluation.summary import Summary, TableFormat
 from memenvs.models.settings import ModelOptions
 from memenvs.wrappers.registry import read_methods

@@ -15,10 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import gymnasium as gym
 import msgspec
-from gymnasium.envs.registration import (
-    EnvSpec,
-    load_env_creator,
-)
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from memenvs.core.data import described, fits, is_plain, shown
 from memenvs.core.errors import USER_ERRORS, near_names, unknown_name

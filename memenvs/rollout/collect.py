@@ -18,13 +18,7 @@ from msgspec.structs import replace
 
 from memenvs.core.arguments import check_env_arguments, find_spec
 from memenvs.core.data import Count, checked, shown
-from memenvs.core.env import (
-    check_text_observations,
-    env_name,
-    prepare_together,
-    task_options,
-    text_env_of,
-)
+from memenvs.core.env import check_text_observations, env_name, prepare_together, task_options, text_env_of
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.errors import error_line
 from memenvs.core.progress import Progress

@@ -508,8 +508,7 @@ class SearchQAEnv(TextEnv[str, SearchState]):
             `summary` (`{summary}`, `{turns}`). By default the environment's own wording.
         tokenizer: counts tokens: `"general"`, `"world"`, a file, a folder or a Hugging Face id; None: the one
             that the task set was built with.
-        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's
-            own, `em` for JSON Lines.
+        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's own, `em` for JSON Lines.
         render_mode: `"ansi"` or None.
 
     Version:

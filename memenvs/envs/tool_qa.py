@@ -76,7 +76,7 @@ class ToolQAEnv(SearchQAEnv):
 
     In the first turn the agent calls a search tool with a JSON object, in the second it answers from what the
     tool returned. It is the shortest task in which one turn depends on another: a bad call leaves nothing to
-    answer from.
+    answer from. Arguments that are not described below are those of `SearchQAEnv`.
 
     Action:
         First `<reasoning>…</reasoning><tool>{"name": "wiki_search", "args": {"query": …}}</tool>`, then
@@ -112,18 +112,12 @@ class ToolQAEnv(SearchQAEnv):
         - The other scoring fields (see `TextEnv`).
 
     Args:
-        tasks: a bundled set's name, a task-set folder, or JSON Lines of `question` and `answers`.
-        retriever: what is searched, as in `SearchQAEnv`.
         k: passages per result.
         max_result: tokens per result.
-        tokenizer: what counts tokens, as in `SearchQAEnv`.
         template: another prompt: a file, its text, or `{"ask": …}` with either (docs/prompts.md). The
             placeholders are `{question}` and optionally `{several}` (how to give several answers) and
             `{tool_descriptions}`. Other parts are `tools` (for agents that call tools) and `hint` (after a
             reply without a call). By default the environment's own wording.
-        metric: a name of `memenvs.tasks.metrics.METRICS`; None: the task set's
-            own, `em` for JSON Lines.
-        render_mode: `"ansi"` or None.
 
     Version:
         v0: first.

@@ -196,17 +196,8 @@ def play_suite(
         if (measured := summary.metrics.get(part.metric)) is None:
             raise ValueError(f"no episode of {part.name} has ended; the same command plays them again")
         scores[part.name] = PartScore(part.metric, *measured.interval, summary.tasks, summary.failed)
-    result = _result(suite, how, setting, scores)
-    write_json(how.out / RESULT, asdict(result))
-    return result
-
-
-def _result(
-    suite: str, how: SuiteOptions, setting: Mapping[str, Any], scores: dict[str, PartScore]
-) -> SuiteResult:
-    """The result of a suite that was just played; `setting` is the policy's."""
     settings = {**setting, **setting.get("body", {})}
-    return SuiteResult(
+    result = SuiteResult(
         suite=suite,
         version=VERSION,
         policy=setting.get("model") or setting["policy"],
@@ -218,6 +209,8 @@ def _result(
         reading=how.reading,
         note=how.note,
     )
+    write_json(how.out / RESULT, asdict(result))
+    return result
 
 
 def check_reading(reading: Mapping[str, Any], parts: Sequence[SuitePart]) -> None:

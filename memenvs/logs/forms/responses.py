@@ -64,10 +64,6 @@ def _conversation(asked: Record, output: Any, model: Any, group: str = "") -> Lo
     return LogConversation(messages, group, model=str(model or ""))
 
 
-def _read(record: Record) -> Iterator[LogConversation]:
-    yield _conversation(record, record.get("output"), record.get("model"))
-
-
 def _read_rollout(record: Record) -> Iterator[LogConversation]:
     response, group = record["response"], str(record.get("_ng_task_index", ""))
     yield _conversation(record["responses_create_params"], response["output"], response.get("model"), group)
@@ -96,7 +92,7 @@ RESPONSES = LogForm(
             or ("input" in record and isinstance(record.get("output"), list))
         )
     ),
-    _read,
+    lambda record: [_conversation(record, record.get("output"), record.get("model"))],
     credited_beside,
 )
 NEMO_GYM = LogForm(

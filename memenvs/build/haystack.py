@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memenvs.build.draft import TEXTS, DiskList, Documents, Ints, seam_tokens
+from memenvs.core.inputs import read_text
 from memenvs.core.text import split_sentences
 from memenvs.tasks.taskset import Layout, open_tasks
 from memenvs.tasks.tokens import TextTokenizer
@@ -185,17 +186,9 @@ def read_prose(folder: Path | None) -> list[str]:
 
     Raises:
         FileNotFoundError: the folder has none.
-        ValueError: one of them is not UTF-8.
+        RefusedFile: one of them is not UTF-8.
     """
     if folder is None:
         bundle = open_tasks("world-train")
         return bundle.texts(range(bundle.n_documents))
-    texts = []
-    for path in prose_files(folder):
-        try:
-            texts.append(path.read_text(encoding="utf-8-sig"))
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
-            ) from error
-    return texts
+    return [read_text(path) for path in prose_files(folder)]

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from memenvs.core.data import shown
 from memenvs.core.files import json_sha256
 from memenvs.core.spaces import replace_surrogates
 
@@ -196,7 +197,7 @@ def read_prompts(
             if len(main) > 1:
                 names = " and ".join(map(repr, main))
                 raise ValueError(
-                    f"template {_short(given)} holds one prompt, and the environment has {names}; begin each "
+                    f"template {shown(given)} holds one prompt, and the environment has {names}; begin each "
                     f"with a line such as === {next(iter(main))} ==="
                 )
             texts = {next(iter(main)): texts[""]}
@@ -296,7 +297,7 @@ def file_or_text(given: str, where: str, is_prompt: bool = False) -> str:
         is_path = is_path or (bool(path.parent.name) and os.path.isdir(path.parent))  # False for a long text
         if "{" not in given and (is_prompt or (is_path and given.split() == [given])):
             what = "is a folder" if os.path.isdir(path) else "does not exist"
-            raise ValueError(f"{where}: {_short(given)} {what}; give a file, or the text of the prompt")
+            raise ValueError(f"{where}: {shown(given)} {what}; give a file, or the text of the prompt")
     return _line_feeds(replace_surrogates(given))
 
 
@@ -355,10 +356,6 @@ def _listed(known: Mapping[str, str]) -> str:
 
 def _line_feeds(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _short(text: str) -> str:
-    return repr(text) if len(text) <= 80 else repr(text[:80]) + "…"
 
 
 class Tagged(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +17,7 @@ from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, first_pair, thought_end
 from memenvs.envs.memory import Memory, MemoryMode
 from memenvs.envs.search_qa import SUMMARIZE
-from memenvs.tasks.tokens import GENERAL, load_tokenizer
+from memenvs.tasks.tokens import GENERAL, TextTokenizer, load_tokenizer
 
 SUMMARY = Template(
     "\n\nYour summary of the conversation so far:\n\n<summary>\n{memory}\n</summary>\n", required=["memory"]
@@ -31,6 +31,8 @@ COMPACT = Template(
 """What `by="agent"` puts behind the first prompt."""
 COST = Template("\n[{tokens} of {at} tokens of context used]\n", required=["tokens", "at"])
 """What `by="agent"` puts behind each feedback."""
+_UNSEEN = {"passages": list, "answered": bool, "evidence_in_chunk": list, "chunk_span": lambda: None}
+"""Makers of the fields about what a reply did or brought, for one that the environment does not see."""
 
 
 @dataclass
@@ -67,15 +69,16 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         number of tokens used.
 
     Info:
-        As the environment's, also behind a summary, where `rewards` and `events` are zeros. `turn`,
-        `turn_rewards`, and the metrics `prompt_tokens` and `prompt_tokens_peak`, if there are any, include
-        summaries. The metric `summaries` counts them.
+        As the environment's, also behind a summary, where `rewards` and `events` are zeros, but a summary
+        that says something is `well_formed`. `turn`, `turn_rewards`, and the metrics `prompt_tokens` and
+        `prompt_tokens_peak`, if there are any, include summaries. The metric `summaries` counts them.
 
     Privileged:
         The environment's, except that the memory is the summary: `memory`; `memory_span` and `written`, if
         the last reply was one; `prompt_with_memory` and `prompt_without_memory`, the first prompt with it and
         with an empty one; `teacher_prompt` and `teacher_prompt_global`, what the agent reads with the
-        evidence in it. So TAMTRL, InfoMem and MemPO pay for summaries.
+        evidence in it. So TAMTRL, InfoMem and MemPO pay for summaries. A summary brings no `passages` and no
+        chunk and answers nothing, and a request for one is a `state` of its own.
 
     Source of `by="agent"`: SelfCompact (arXiv 2606.23525), of which we know only the idea.
 
@@ -109,8 +112,11 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         if env.get_wrapper_attr("context") != "append":
             raise ValueError(f"{env_name(env)} rewrites its prompts; wrap one whose context is 'append'")
         self.at, self.by = at, by
-        counter = None if tokenizer else getattr(text_env_of(env), "tokenizer", None)
-        self._mode = MemoryMode(counter or load_tokenizer(tokenizer or GENERAL), max_summary)
+        counter = getattr(text_env_of(env), "tokenizer", None)
+        # What a user's environment calls its tokenizer may be of another library.
+        if tokenizer or not isinstance(counter, TextTokenizer):
+            counter = load_tokenizer(tokenizer or GENERAL)
+        self._mode = MemoryMode(counter, max_summary)
         self._now = _Reading("", "", 0)
         self._info: Info = {}
 
@@ -154,9 +160,11 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             now.since = now.request = ""
             now.prompt = now.first + self.block.fill(memory=now.memory.text) + self._notice()
             now.tokens = self._count(now.prompt)
-            parts = [part for part in ("rewards", "events") if part in self._info]
-            self._info = {**self._info, **{part: dict.fromkeys(self._info[part], 0.0) for part in parts}}
-            return now.prompt, 0.0, False, False, self._seen("rewrite", "")
+            for part in {"rewards", "events"} & self._info.keys():
+                self._info = {**self._info, part: dict.fromkeys(self._info[part], 0.0)}
+            if "well_formed" in self._info.get("events", ()):
+                self._info["events"]["well_formed"] = float(now.memory.span is not None)
+            return now.prompt, 0.0, False, False, self._seen("rewrite", "", _UNSEEN)
         played = self._for_env(reply) if playable else action
         observation, reward, terminated, truncated, self._info = self.env.step(played)
         self._note(reply, float(reward))
@@ -229,8 +237,8 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             return 0, -1
         return pair.start + len("<compact>"), pair.end - len("</compact>")
 
-    def _seen(self, context: str, feedback: str) -> Info:
-        """The info with what the agent reads in place of what the environment shows."""
+    def _seen(self, context: str, feedback: str, unseen: Mapping[str, Callable[[], Any]] = {}) -> Info:
+        """The info with what the agent reads in place of what the environment shows, and `unseen` fields."""
         now, info = self._now, self._info
         metrics = {**info["metrics"], self.count_name: float(now.summaries) if now.over else 0.0}
         if now.over and "prompt_tokens" in metrics:
@@ -243,30 +251,40 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             "feedback": feedback,
             "turn_rewards": list(now.turn_rewards),
             "metrics": metrics,
-            "privileged": self._privileged(),
+            "privileged": self._privileged(unseen),
         }
 
-    def _privileged(self) -> LazyFields:
+    def _privileged(self, unseen: Mapping[str, Callable[[], Any]]) -> LazyFields:
         inner, now = self._info["privileged"], self._now
         if not inner:
             return LazyFields({})
         first, memory, observation = now.first, now.memory.text, now.prompt + now.since
-        request, span, block = now.request, now.memory.span, self.block
+        request, over, span, block = now.request, now.over, now.memory.span, self.block
 
         def with_evidence(name: str) -> str:
             # The environment's own prompt so far, which the evidence follows, has no memory.
-            evidence = str(inner[name]).removeprefix(str(inner["prompt_with_history"]))
-            return observation.removesuffix(request) + evidence + request
+            evidence = str(inner[name]).removeprefix(str(inner.get("prompt_with_history", "")))
+            return "" if over else observation.removesuffix(request) + evidence + request
 
-        teachers = ("teacher_prompt", "teacher_prompt_global")
+        def chunk_span() -> list[int] | None:
+            chunk = inner["prompt_with_history"][slice(*inner["chunk_span"] or [0])]
+            start = observation.rfind(chunk)
+            return [start, start + len(chunk)] if chunk and start >= 0 else None
+
+        replaced: dict[str, Callable[[], Any]] = {
+            "teacher_prompt": lambda: with_evidence("teacher_prompt"),
+            "teacher_prompt_global": lambda: with_evidence("teacher_prompt_global"),
+            "state": lambda: f"{inner['state']}{request}",
+            "chunk_span": chunk_span,
+            **unseen,
+        }
         return LazyFields(
             {
-                **{name: lambda name=name: inner[name] for name in inner},
+                **{name: replaced.get(name, lambda name=name: inner[name]) for name in inner},
                 "memory": memory,
                 "memory_span": span and list(span),
                 "written": now.memory.written,
                 "prompt_with_memory": lambda: first + block.fill(memory=memory),
                 "prompt_without_memory": lambda: first + block.fill(memory=""),
-                **{name: "" if now.over else lambda name=name: with_evidence(name) for name in teachers},
             }
         )

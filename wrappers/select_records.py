@@ -131,9 +131,12 @@ class SelectRecords(CompactContext):
         memory = self._now.memory
         record = self._write_record(reply)
         pair = first_pair(reply, "select", start)
-        text, cut = self._mode.tokenizer.truncate(pair.text if pair else "", self._mode.limit)
-        # Python refuses to read thousands of digits, and nine are more than any number has.
-        numbers = [int(digits[:9]) for digits in re.findall(r"\d+", text)]
+        selection = pair.text if pair else ""
+        text, cut = self._mode.tokenizer.truncate(selection, self._mode.limit)
+        # Python refuses to read thousands of digits, and nine are more than any number has. The first digits
+        # of a number that was cut are another number.
+        digits = [match for match in re.finditer(r"\d+", selection) if match.end() <= len(text)]
+        numbers = [int(match[0][:9]) for match in digits]
         recorded = {entry.number for entry in memory.entries}
         selected = [number for number in dict.fromkeys(numbers) if number in recorded]
         self._keep([*sorted(recorded, reverse=True)[: self.recent], *selected])
@@ -149,11 +152,12 @@ class SelectRecords(CompactContext):
         elif wrong:
             wrong = NOT_USED.format(count=len(numbers), wrong=wrong)
         memory.notice = f"{memory.notice} {wrong}".strip()
-        spans = [record.span] if record.span else []
+        places = [*(record.span or ())]
         if pair and text:
             inside = pair.start + len("<select>")
-            spans.append((inside, inside + len(text)))
-        memory.wrote(reply, Written((min(spans)[0], max(spans)[1]) if spans else None, cut or record.cut))
+            places += [inside, inside + len(text)]
+        span = (min(places), max(places)) if places else None
+        memory.wrote(reply, Written(span, cut or record.cut))
 
     def _write_record(self, reply: str) -> Written:
         """Write the record of the last turn by a reply, and put it in the memory."""

@@ -164,11 +164,48 @@ def test_the_fields_of_a_summary_are_what_methods_read():
     assert (fields["memory"], fields["memory_span"]) == (SUM, [0, len(SUM)])
     assert fields["prompt_with_memory"] == observation
     assert fields["prompt_without_memory"] == observation.replace(SUM, "")
+    assert (fields["passages"], info["events"]["well_formed"]) == ([], 1.0)
     evidence = asked["privileged"]["evidence"][0].splitlines()[-1]
     teacher = asked["privileged"]["teacher_prompt"]
     assert evidence in teacher
     assert teacher.startswith(first + SEARCH)
     assert teacher.endswith("of this conversation.\n")
+
+
+def test_a_chunk_is_where_the_agent_reads_it_and_only_there():
+    env_args = {**COMPACTED["SelectReading-v0"][3], "disable_env_checker": True}
+    env = CompactContext(bare := gym.make("MemChunkQA-v0", **env_args), at=600)
+    observation, info = env.reset(seed=1)
+    over, contexts = False, set()
+    while not over:
+        span, now = info["privileged"]["chunk_span"], bare.unwrapped.privileged()
+        if info["context"] == "rewrite":
+            assert (span, info["privileged"]["evidence_in_chunk"]) == (None, [])
+        elif now["chunk_span"]:
+            assert observation[slice(*span)] == now["prompt_with_history"][slice(*now["chunk_span"])]
+        contexts.add(info["context"])
+        observation, _, over, _, info = env.step("some words")
+    assert contexts == {"append", "rewrite"}
+
+
+def test_a_request_for_a_summary_is_another_state_than_the_board_it_follows():
+    env = CompactContext(bare := gym.make("MemSokoban-v0", disable_env_checker=True), at=1)
+    env.reset(seed=1)
+    *_, asked = env.step("up")
+    *_, after = env.step(SUM)
+    board = bare.unwrapped.privileged()["state"]
+    assert after["privileged"]["state"] == board != asked["privileged"]["state"]
+
+
+def test_an_environment_may_have_a_tokenizer_of_its_own_and_few_fields():
+    inner = gym.make("MemSokoban-v0", disable_env_checker=True)
+    inner.unwrapped.tokenizer = "gpt2"
+    inner.unwrapped._privileged = lambda: {"state": "the same"}
+    env = CompactContext(inner, at=1)
+    env.reset(seed=1)
+    env.step("up")
+    *_, info = env.step(SUM)
+    assert (info["privileged"]["state"], dict(info["privileged"])["memory"]) == ("the same", SUM)
 
 
 @pytest.mark.parametrize("method", ["TAMTRL", "MemPO", "InfoMem"])

@@ -220,6 +220,24 @@ def test_a_selection_of_a_record_with_the_answer_is_credited_above_one_without()
     assert gains[0] > gains[1]
 
 
+@pytest.mark.parametrize(
+    ("reply", "written"),
+    [
+        ("<select>1 <record>2</record> 3</select>", "1 <record>2</record> 3"),
+        ("<record>the <select>1</select> town</record>", "the <select>1</select> town"),
+    ],
+)
+def test_what_is_written_reaches_from_the_first_part_to_the_end_of_the_last(reply, written):
+    env, *_ = asked()
+    *_, info = env.step(reply)
+    assert info["privileged"]["written"] == written
+
+
+def test_a_number_that_the_limit_cuts_selects_nothing():
+    kept, _ = after_selection(f"<record>x</record><select>,{'0 ' * 19}15</select>", max_memory=40)
+    assert kept == [5]
+
+
 @pytest.mark.parametrize("method", ["TAMTRL", "InfoMem"])
 def test_credit_methods_run_over_selections(method):
     def agent(observation, info):

@@ -313,7 +313,7 @@ class Loop:
                 after = step(request, reply, self.on_truncated)
                 if after and self.continuing.is_saved(after.episode):
                     self.continuing.save(after)
-            if after is not None:
+            if after and not after.episode.over:  # its state may have failed to be copied
                 following.append(after)
                 continue
             self._playing -= 1

@@ -159,6 +159,21 @@ def test_a_continuation_that_fails_is_left_out_of_the_mean():
     assert np.isnan([credit.value for credit in failed.credits["continuations"]]).all()
 
 
+def test_an_environment_that_cannot_be_copied_later_fails_its_own_episodes_alone():
+    class Held(Climb):
+        changing = (*Climb.changing, "held")
+        held = None
+
+        def _play(self, reply):
+            self.held = (step for step in ()) if reply == "down" else None
+            return super()._play(reply)
+
+    policy = TurnPolicy(lambda request: Reply("down" if request.episode.seed == 5 else "up"))
+    (failed, *rest) = collect(Held, policy, [5, 6, 7], methods=[Continuations(1)], concurrency=1)
+    assert failed.end == "failed"
+    assert [episode.end for episode in rest] == ["terminated"] * 2
+
+
 def test_an_environment_and_the_record_of_its_episode_are_as_without_continuations():
     plain = collect(Climb, climber, [5, 6], n=3)
     valued = collect(Climb, climber, [5, 6], n=3, methods=[Continuations(2)])

@@ -149,10 +149,10 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Play a reply, or continue from the summary that it is."""
         now = self._now
-        # The environment refuses what is not a text, or comes after the end.
-        playable = isinstance(action, str) and not now.over
-        reply = clean_text(action, MAX_REPLY_CHARS) if playable else ""
-        start, end = self._summary_in(reply) if playable else (0, -1)
+        if now.over or not isinstance(action, str):
+            return self.env.step(action)  # which refuses it
+        reply = clean_text(action, MAX_REPLY_CHARS)
+        start, end = self._summary_in(reply)
         if end >= 0:
             self._note(reply, 0.0)
             self._replace_turns(reply, start, end)
@@ -165,7 +165,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             if "well_formed" in self._info.get("events", ()):
                 self._info["events"]["well_formed"] = float(now.memory.span is not None)
             return now.prompt, 0.0, False, False, self._seen("rewrite", "", _UNSEEN)
-        played = self._for_env(reply) if playable else action
+        played = self._for_env(reply)
         observation, reward, terminated, truncated, self._info = self.env.step(played)
         self._note(reply, float(reward))
         self._end_turn(reply, played)

@@ -31,7 +31,7 @@ COMPACT = Template(
 """What `by="agent"` puts behind the first prompt."""
 COST = Template("\n[{tokens} of {at} tokens of context used]\n", required=["tokens", "at"])
 """What `by="agent"` puts behind each feedback."""
-_UNSEEN = {"passages": list, "answered": bool, "evidence_in_chunk": list, "chunk_span": lambda: None}
+_UNSEEN = {"passages": list, "answered": bool, "evidence_in_chunk": list}
 """Makers of the fields about what a reply did or brought, for one that the environment does not see."""
 
 
@@ -45,6 +45,7 @@ class _Reading:
     since: str = ""  # what follows the fresh prompt; empty right behind one
     request: str = ""  # the end of `since` that asks for a summary
     memory: Memory = field(default_factory=Memory)
+    played: str | None = None  # what the environment saw of the last reply
     summaries: int = 0
     over: bool = False
     actions: list[str] = field(default_factory=list)
@@ -77,8 +78,9 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         The environment's, except that the memory is the summary: `memory`; `memory_span` and `written`, if
         the last reply was one; `prompt_with_memory` and `prompt_without_memory`, the first prompt with it and
         with an empty one; `teacher_prompt` and `teacher_prompt_global`, what the agent reads with the
-        evidence in it. So TAMTRL, InfoMem and MemPO pay for summaries. A summary brings no `passages` and no
-        chunk and answers nothing, and a request for one is a `state` of its own.
+        evidence in it. So TAMTRL, InfoMem and MemPO pay for summaries. `played` is what the environment saw
+        of the last reply, None of a summary, which brings no `passages` and answers nothing. A request for
+        one is a `state` of its own, and `chunk_span` is None.
 
     Source of `by="agent"`: SelfCompact (arXiv 2606.23525), of which we know only the idea.
 
@@ -154,7 +156,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         reply = clean_text(action, MAX_REPLY_CHARS)
         start, end = self._summary_in(reply)
         if end >= 0:
-            self._note(reply, 0.0)
+            self._note(reply, None, 0.0)
             self._replace_turns(reply, start, end)
             now.summaries += 1
             now.since = now.request = ""
@@ -167,7 +169,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             return now.prompt, 0.0, False, False, self._seen("rewrite", "", _UNSEEN)
         played = self._for_env(reply)
         observation, reward, terminated, truncated, self._info = self.env.step(played)
-        self._note(reply, float(reward))
+        self._note(reply, played, float(reward))
         self._end_turn(reply, played)
         now.request, now.over = "", terminated or truncated
         feedback = self._info["feedback"]
@@ -220,9 +222,10 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def _count(self, text: str) -> int:
         return sum(self._mode.tokenizer.counts([text]))
 
-    def _note(self, reply: str, reward: float) -> None:
-        """Record a reply that was played, and the tokens that were read before it."""
+    def _note(self, reply: str, played: str | None, reward: float) -> None:
+        """Record a reply, what the environment saw of it, and the tokens that were read before it."""
         now = self._now
+        now.played = played
         now.actions.append(reply)
         now.turn_rewards.append(reward)
         now.tokens_read.append(now.tokens)
@@ -266,16 +269,11 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             evidence = str(inner[name]).removeprefix(str(inner.get("prompt_with_history", "")))
             return "" if over else observation.removesuffix(request) + evidence + request
 
-        def chunk_span() -> list[int] | None:
-            chunk = inner["prompt_with_history"][slice(*inner["chunk_span"] or [0])]
-            start = observation.rfind(chunk)
-            return [start, start + len(chunk)] if chunk and start >= 0 else None
-
         replaced: dict[str, Callable[[], Any]] = {
             "teacher_prompt": lambda: with_evidence("teacher_prompt"),
             "teacher_prompt_global": lambda: with_evidence("teacher_prompt_global"),
             "state": lambda: f"{inner['state']}{request}",
-            "chunk_span": chunk_span,
+            "chunk_span": lambda: None,  # of the environment's own observation
             **unseen,
         }
         return LazyFields(
@@ -284,6 +282,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
                 "memory": memory,
                 "memory_span": span and list(span),
                 "written": now.memory.written,
+                "played": now.played,
                 "prompt_with_memory": lambda: first + block.fill(memory=memory),
                 "prompt_without_memory": lambda: first + block.fill(memory=""),
             }

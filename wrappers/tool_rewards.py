@@ -71,7 +71,9 @@ class ToolRewards(RewardMethod):
         calls = [k for k, happened in enumerate(events) if happened["called"]]
         credits = [Credit(k, self.execution * events[k]["ran"] / len(calls)) for k in calls]
         credits += [Credit(k, self.found * events[k]["retrieved"]) for k in calls[:1]]
-        replies = [clean_text(turn.action, MAX_REPLY_CHARS) for turn in turns]  # as the environment read them
+        # As the environment read them: without the summaries and the records of a wrapper's memory.
+        played = [turn.info["privileged"].get("played", turn.action) for turn in turns]
+        replies = [clean_text(reply, MAX_REPLY_CHARS) for reply in played if reply is not None]
         accepted = accepted_texts(turns[-1].info["privileged"]["answers"])
         outcome = sum(self.result_parts(replies, accepted).values())
         return [*credits, Credit(len(turns) - 1, outcome)]

@@ -14,7 +14,7 @@ from memenvs.envs.search_qa import SUMMARIZE
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
 from memenvs.testing import play
-from memenvs.wrappers import CompactContext, RewardWrapper
+from memenvs.wrappers import CompactContext, RewardWrapper, SelectRecords
 
 SEARCH, SUM = "<think></think><search>a town</search>", "The town is Arl."
 COMPACTED = {
@@ -172,20 +172,29 @@ def test_the_fields_of_a_summary_are_what_methods_read():
     assert teacher.endswith("of this conversation.\n")
 
 
-def test_a_chunk_is_where_the_agent_reads_it_and_only_there():
-    env_args = {**COMPACTED["SelectReading-v0"][3], "disable_env_checker": True}
-    env = CompactContext(bare := gym.make("MemChunkQA-v0", **env_args), at=600)
-    observation, info = env.reset(seed=1)
-    over, contexts = False, set()
-    while not over:
-        span, now = info["privileged"]["chunk_span"], bare.unwrapped.privileged()
-        if info["context"] == "rewrite":
-            assert (span, info["privileged"]["evidence_in_chunk"]) == (None, [])
-        elif now["chunk_span"]:
-            assert observation[slice(*span)] == now["prompt_with_history"][slice(*now["chunk_span"])]
-        contexts.add(info["context"])
-        observation, _, over, _, info = env.step("some words")
-    assert contexts == {"append", "rewrite"}
+def test_a_chunk_is_not_read_again_behind_a_summary():
+    env = gym.make("SelectReading-v0", disable_env_checker=True, tasks="world-test")
+    env.reset(seed=1)
+    shown = []
+    while not (shown and shown[-1][0]):
+        _, _, over, _, info = env.step("some words")
+        shown.append((over, info["context"], info["privileged"]["evidence_in_chunk"]))
+    assert any(evidence for _, context, evidence in shown if context == "append")
+    assert not any(evidence for _, context, evidence in shown if context == "rewrite")
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "record"), [(CompactContext, ""), (SelectRecords, "<record>none</record>")]
+)
+def test_tool_rewards_read_what_the_environment_reads(wrapper, record):
+    call = '<reasoning>x</reasoning><tool>{"name": "wiki_search", "args": {"query": "town"}}</tool>'
+    answer = "<reasoning>x</reasoning><answer>a</answer>"
+    bare, returns = gym.make("MemToolQA-v0", tasks="world-test", disable_env_checker=True), []
+    with_memory = [call, "<select>1</select><answer>b</answer>", record + answer]
+    for env, replies in ((bare, [call, answer]), (wrapper(bare, at=1), with_memory)):
+        env = RewardWrapper(env, ["ToolRewards"])
+        returns.append(sum(step[1] for step in play(env, replies, seed=1)))
+    assert returns[0] == pytest.approx(returns[1])
 
 
 def test_a_request_for_a_summary_is_another_state_than_the_board_it_follows():

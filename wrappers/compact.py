@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -31,7 +32,7 @@ COMPACT = Template(
 """What `by="agent"` puts behind the first prompt."""
 COST = Template("\n[{tokens} of {at} tokens of context used]\n", required=["tokens", "at"])
 """What `by="agent"` puts behind each feedback."""
-_UNSEEN = {"passages": list, "answered": bool, "evidence_in_chunk": list}
+_UNSEEN: Mapping[str, Callable[[], Any]] = {"passages": list, "answered": bool, "evidence_in_chunk": list}
 """Makers of the fields about what a reply did or brought, for one that the environment does not see."""
 
 
@@ -270,15 +271,15 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
             return "" if over else observation.removesuffix(request) + evidence + request
 
         replaced: dict[str, Callable[[], Any]] = {
-            "teacher_prompt": lambda: with_evidence("teacher_prompt"),
-            "teacher_prompt_global": lambda: with_evidence("teacher_prompt_global"),
+            "teacher_prompt": functools.partial(with_evidence, "teacher_prompt"),
+            "teacher_prompt_global": functools.partial(with_evidence, "teacher_prompt_global"),
             "state": lambda: f"{inner['state']}{request}",
             "chunk_span": lambda: None,  # of the environment's own observation
             **unseen,
         }
         return LazyFields(
             {
-                **{name: replaced.get(name, lambda name=name: inner[name]) for name in inner},
+                **{name: replaced.get(name, functools.partial(inner.__getitem__, name)) for name in inner},
                 "memory": memory,
                 "memory_span": span and list(span),
                 "written": now.memory.written,

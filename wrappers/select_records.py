@@ -133,10 +133,10 @@ class SelectRecords(CompactContext):
         pair = first_pair(reply, "select", start)
         selection = pair.text if pair else ""
         text, cut = self._mode.tokenizer.truncate(selection, self._mode.limit)
-        # Python refuses to read thousands of digits, and nine are more than any number has. The first digits
-        # of a number that was cut are another number.
-        digits = [match for match in re.finditer(r"\d+", selection) if match.end() <= len(text)]
-        numbers = [int(match[0][:9]) for match in digits]
+        # The first digits of a number that was cut are another number.
+        whole = [one for one in re.finditer(r"\d+", selection[: len(text) + 1]) if one.end() <= len(text)]
+        # Python refuses to read thousands of digits, and nine are more than any number has.
+        numbers = [int(digits[0][:9]) for digits in whole]
         recorded = {entry.number for entry in memory.entries}
         selected = [number for number in dict.fromkeys(numbers) if number in recorded]
         self._keep([*sorted(recorded, reverse=True)[: self.recent], *selected])

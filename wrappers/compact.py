@@ -153,7 +153,8 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """Play a reply, or continue from the summary that it is."""
         now = self._now
         if now.over or not isinstance(action, str):
-            return self.env.step(action)  # which refuses it
+            observation, reward, terminated, truncated, info = self.env.step(action)  # which refuses it
+            return observation, float(reward), terminated, truncated, info
         reply = clean_text(action, MAX_REPLY_CHARS)
         start, end = self._summary_in(reply)
         if end >= 0:

@@ -134,9 +134,9 @@ class SelectRecords(CompactContext):
         selection = pair.text if pair else ""
         text, cut = self._mode.tokenizer.truncate(selection, self._mode.limit)
         # The first digits of a number that was cut are another number.
-        whole = [one for one in re.finditer(r"\d+", selection[: len(text) + 1]) if one.end() <= len(text)]
+        matches = re.finditer(r"\d+", selection[: len(text) + 1])
         # Python refuses to read thousands of digits, and nine are more than any number has.
-        numbers = [int(digits[0][:9]) for digits in whole]
+        numbers = [int(match[0][:9]) for match in matches if match.end() <= len(text)]
         recorded = {entry.number for entry in memory.entries}
         selected = [number for number in dict.fromkeys(numbers) if number in recorded]
         self._keep([*sorted(recorded, reverse=True)[: self.recent], *selected])

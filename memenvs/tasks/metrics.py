@@ -55,14 +55,14 @@ def last_boxed(text: str) -> str | None:
     """
     if BOXED + " " in text:
         return text.rpartition(BOXED + " ")[2].partition("$")[0]
-    _, found, after = text.rpartition(BOXED)
-    if not found or not after.startswith("{"):
+    _, command, argument = text.rpartition(BOXED)
+    if not command or not argument.startswith("{"):
         return None
     depth = 0
-    for brace in _BRACES.finditer(after):
+    for brace in _BRACES.finditer(argument):
         depth += 1 if brace[0] == "{" else -1
         if depth == 0:
-            return after[1 : brace.start()]
+            return argument[1 : brace.start()]
     return None
 
 

@@ -62,6 +62,7 @@ def test_boxed_em_is_the_reference(case):
     reply, golds, expected = case["input"]["solution_str"], case["input"]["golds_tested"], case["output"]
     content = last_boxed(reply[-metrics.BOXED_WINDOW :].lower())
     assert content == expected["removed"]
+    assert content is None or expected["last_boxed"] in (f"\\boxed{{{content}}}", f"\\boxed {content}")
     assert (None if content is None else light_strip(content)) == expected["stripped"]
     assert {g: s for g in golds if (s := metrics.boxed_em(reply, [g]))} == expected["scores"]
     assert metrics.boxed_em(reply, golds) == expected["score_all_golds"]
@@ -77,6 +78,7 @@ def test_math_em_is_the_reference(case):
     reply, golds, expected = case["input"]["solution_str"], case["input"]["golds_tested"], case["output"]
     content = last_boxed(reply)
     assert content == expected["removed"]
+    assert content is None or expected["last_boxed"] in (f"\\boxed{{{content}}}", f"\\boxed {content}")
     stripped = expected["stripped"] if isinstance(expected["stripped"], str) else None  # ours never raises
     assert (None if content is None else full_strip(content)) == stripped
     assert {g: s for g in golds if (s := metrics.math_em(reply, [g]))} == expected["scores"]

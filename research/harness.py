@@ -14,9 +14,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -194,27 +193,28 @@ def run_all(
 
     Raises:
         RuntimeError: runs failed; raised after all others have ended, with the paths of their output.
+        Exception: what `ended` raised, after the runs under way have ended; the others are left out.
     """
-    waiting = list(jobs)
-    running: dict[int, tuple[LearnerJob, subprocess.Popen[bytes]]] = {}
-    failed = []
     environment = {**os.environ, **_ENVIRONMENT}
-    while waiting or running:
-        while waiting and len(running) < parallel:
-            job = waiting.pop(0)
-            job.out.mkdir(parents=True, exist_ok=True)
-            with (job.out / "stderr.txt").open("ab") as log:
-                process = subprocess.Popen([sys.executable, *job.command], stderr=log, env=environment)
-            running[process.pid] = (job, process)
-        time.sleep(0.5)
-        for pid, (job, process) in list(running.items()):
-            if process.poll() is not None:
-                del running[pid]
-                if process.returncode:
+
+    def run(job: LearnerJob) -> int:
+        job.out.mkdir(parents=True, exist_ok=True)
+        with (job.out / "stderr.txt").open("ab") as log:
+            return subprocess.run([sys.executable, *job.command], stderr=log, env=environment).returncode
+
+    failed = []
+    with ThreadPoolExecutor(parallel) as pool:
+        jobs_by_run = {pool.submit(run, job): job for job in jobs}
+        try:
+            for ending in as_completed(jobs_by_run):
+                job, code = jobs_by_run[ending], ending.result()
+                if code:
                     failed.append(str(job.out / "stderr.txt"))
                 elif ended is not None:
                     ended(job)
-                print(f"{job.method} seed {job.seed}: exit {process.returncode}", file=sys.stderr, flush=True)
+                print(f"{job.method} seed {job.seed}: exit {code}", file=sys.stderr, flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
     if failed:
         raise RuntimeError(f"{len(failed)} runs failed; see {failed}")
 

@@ -47,6 +47,34 @@ def test_a_method_whose_seeds_were_evaluated_at_different_steps_is_refused(tmp_p
     assert not results.exists()
 
 
+def jobs_of(folder, *programs):
+    return [
+        harness.LearnerJob("GRPO", seed, folder / str(seed), ["-c", program])
+        for seed, program in enumerate(programs)
+    ]
+
+
+def test_all_runs_end_before_those_that_failed_are_named(tmp_path):
+    ended = []
+    jobs = jobs_of(tmp_path, "pass", "raise SystemExit('no model')", "pass")
+    with pytest.raises(RuntimeError, match=rf"1 runs failed; see \['{tmp_path}/1/stderr.txt'\]"):
+        harness.run_all(jobs, 2, ended.append)
+    assert sorted(job.seed for job in ended) == [0, 2]
+    assert (tmp_path / "1" / "stderr.txt").read_text() == "no model\n"
+
+
+def test_where_a_run_cannot_be_recorded_those_under_way_end_and_no_others_begin(tmp_path):
+    def ended(job):
+        raise OSError("no space left")
+
+    slow = f"import pathlib, time; time.sleep(1); pathlib.Path({str(tmp_path / 'ended')!r}).touch()"
+    jobs = jobs_of(tmp_path, "pass", slow, slow, "pass")
+    with pytest.raises(OSError, match="no space left"):
+        harness.run_all(jobs, 2, ended)
+    assert (tmp_path / "ended").exists()
+    assert not (tmp_path / "3").exists()
+
+
 def test_a_clone_that_has_ended_is_made_again_for_other_episodes_alone(tmp_path, monkeypatch):
     teacher, commands = tmp_path / "episodes.jsonl", []
     teacher.write_text("an episode\n")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -260,7 +261,7 @@ def seeds_of(record: Mapping[str, Any], method: str) -> list[int]:
 
 
 def add_runs(record: dict[str, Any], runs: Sequence[tuple[str, int, list[dict[str, Any]]]]) -> None:
-    """Add new runs to a record: for each the method, the seed and its evaluations.
+    """Add new runs to a record, which has them by seed: for each the method, the seed and its evaluations.
 
     Raises:
         ValueError: a run differs from the record's; nothing is added then.
@@ -276,7 +277,9 @@ def add_runs(record: dict[str, Any], runs: Sequence[tuple[str, int, list[dict[st
                 "leave out --add to make all runs here"
             )
     for method, made in new:
-        record["methods"].setdefault(method, []).append(made)
+        runs_of = record["methods"].setdefault(method, [])
+        runs_of.append(made)
+        runs_of.sort(key=operator.itemgetter("seed"))
 
 
 def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

@@ -151,9 +151,11 @@ class TestTurns:
 class TestAddingRunsToARecord:
     def test_runs_that_it_lacks_are_added(self):
         record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}
-        reader.add_runs(record, [("warmed up", 0, [{"em": 0.5}]), ("TAMTRL", 3, [{"em": 0.25}])])
+        runs = [("warmed up", 0, [{"em": 0.5}]), ("TAMTRL", 3, [{"em": 0.25}]), ("TAMTRL", 2, [{"em": 0.75}])]
+        reader.add_runs(record, runs)
         assert reader.seeds_of(record, "warmed up") == [0]
-        assert record["methods"]["TAMTRL"] == [{"seed": 3, "found": [{"em": 0.25}]}]
+        by_seed = [{"seed": 2, "found": [{"em": 0.75}]}, {"seed": 3, "found": [{"em": 0.25}]}]
+        assert record["methods"]["TAMTRL"] == by_seed
 
     def test_runs_from_another_policy_are_not(self):
         record = {"steps": 12, "methods": {"warmed up": [{"seed": 0, "found": [{"em": 0.5}]}]}}

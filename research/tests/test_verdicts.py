@@ -66,6 +66,17 @@ def test_numbers_that_cannot_be_tested_have_no_verdict_and_correct_no_other_row(
     assert "no verdict: " in last
 
 
+def test_rows_that_are_planned_and_have_not_run_are_counted_in_the_correction(monkeypatch):
+    seeds = {"low": [1, 2, 3, 4, 5.5], "high": [2, 4, 5, 6, 7]}
+    monkeypatch.setattr(verdicts, "ENDPOINTS", {"em": Endpoint(lambda name: np.array(seeds[name], float))})
+    tested, planned = Row("higher", "em", "high", "low"), Row("later", "em", "new", "low", verdicts.NOT_RUN)
+    (*_, p, corrected, _), *later = [
+        line.strip("| ").split(" | ") for line in table([tested, planned, planned])[2:]
+    ]
+    assert float(corrected) == pytest.approx(3 * float(p), abs=0.002)
+    assert [row[-1] for row in later] == ["no verdict: planned, and not run yet"] * 2
+
+
 def test_the_page_has_the_tables_of_the_script():
     text = PAGE.read_text(encoding="utf-8")
     assert page(text) == text

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from memenvs.core.files import read_json
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis, save_figure
 from research import harness, turn_values
@@ -27,6 +29,9 @@ CURVES = {
     "results_reading": ("Reading with a memory", "reading_methods", "eval_success", READING),
 }
 """Pictures of `docs` over training: title, record, a number of it, methods with labels."""
+LONG = {"outcome only": "outcome alone", "TAMTRL": "TAMTRL"}
+TURNS = 4  # of reading that nearly every episode has
+WORK = ("sampling", "scoring", "update")
 LABELS = {"eval_em": "exact match", "eval_success": "success"}
 
 
@@ -113,6 +118,76 @@ def draw_turns(title: str, record: dict[str, Any], world: str, methods: Mapping[
     return figure
 
 
+def draw_long(record: Mapping[str, Any]) -> Any:
+    """The long runs of a reader by method: the last evaluation of each seed, and what a step costs.
+
+    Args:
+        record: `long_reader.json`.
+    """
+    before = record["methods"]["warmed up"][0]["found"][-1]
+    methods = {name: label for name, label in LONG.items() if name in record["methods"]}
+    last = {name: [run["found"][-1] for run in record["methods"][name]] for name in methods}
+    turns = {name: [run["unchanged"] for run in record["turns"][name].values()] for name in methods}
+    figure = new_figure(7.6, 4.6)
+    grid = figure.subplots(2, 3)
+    for axis in grid.flat:
+        plain_axis(axis, "y")
+    exact, taken, kept, unchanged, tokens, seconds = grid.flat
+    for axis, number, title in (
+        (exact, "em", "exact match"),
+        (tokens, "reply_tokens", "tokens of all replies"),
+    ):
+        for k, name in enumerate(methods):
+            values = [one[number] for one in last[name]]
+            style = line_style(k)
+            axis.plot([k] * len(values), values, "o", color=style["color"], markerfacecolor="none")
+            axis.hlines(np.mean(values), k - 0.3, k + 0.3, color=style["color"])
+        axis.axhline(before[number], color="gray", linestyle="dotted")
+        axis.set_title(title, fontsize=9, loc="left")
+        axis.set_xlim(-0.6, len(methods) - 0.4)
+        axis.set_ylim(0, 1.1 * max(one[number] for runs in last.values() for one in runs))
+    by_turn = {
+        taken: (
+            "facts shown that are noted",
+            {name: [one["taken"] for one in last[name]] for name in methods},
+        ),
+        kept: ("noted facts that are kept", {name: [one["kept"] for one in last[name]] for name in methods}),
+        unchanged: (
+            "memories that do not change",
+            {name: [[None, *run] for run in turns[name]] for name in methods},
+        ),
+    }
+    for axis, (title, runs) in by_turn.items():
+        for k, name in enumerate(methods):
+            style = line_style(k)
+            for run in runs[name]:
+                axis.plot(
+                    range(1, TURNS + 1),
+                    np.array(run[:TURNS], float),
+                    **style | {"alpha": 0.3, "linewidth": 1},
+                )
+            mean = np.mean([np.array(run[:TURNS], float) for run in runs[name]], axis=0)
+            axis.plot(range(1, TURNS + 1), mean, **style | {"linewidth": 2})
+        axis.set_title(title, fontsize=9, loc="left")
+        axis.set_xticks(range(1, TURNS + 1))
+        axis.set_ylim(0, 1.05)
+        axis.set_xlabel("reading turn", fontsize=8)
+    bottom = np.zeros(len(methods))
+    for k, work in enumerate(WORK):
+        spent = [
+            np.mean([run.get(f"seconds_{work}", 0.0) for run in record["costs"][name].values()])
+            for name in methods
+        ]
+        seconds.bar(range(len(methods)), spent, 0.6, bottom, color=line_style(k + 2)["color"], label=work)
+        bottom += spent
+    seconds.set_title("seconds of a step", fontsize=9, loc="left")
+    seconds.set_ylim(0, 1.6 * bottom.max())
+    seconds.legend(frameon=False, fontsize=8, reverse=True)
+    for axis in (exact, tokens, seconds):
+        axis.set_xticks(range(len(methods)), methods.values())
+    return figure
+
+
 def _small(label: str) -> Any:
     figure = new_figure(3.6, 3.4)
     axis = figure.subplots()
@@ -137,6 +212,7 @@ def draw_results(records: Path, out: Path) -> list[Path]:
     methods = {"tamtrl": "TAMTRL", "outcome": "outcome alone"}
     figures["results_turns"] = draw_turns("Carrying a fact over turns", bench, "carrying", methods)
     figures["results_turn_values"] = turn_values.draw(read_json(records / f"{turn_values.RECORD}.json"))
+    figures["results_long_reader"] = draw_long(read_json(records / "long_reader.json"))
     for name, figure in figures.items():
         save_figure(figure, out / f"{name}.png")
     return [out / f"{name}.png" for name in figures]

@@ -30,8 +30,9 @@ CURVES = {
 }
 """Pictures of `docs` over training: title, record, a number of it, methods with labels."""
 LONG = {"outcome only": "outcome alone", "TAMTRL": "TAMTRL"}
+"""Methods of the long runs, with labels."""
 TURNS = 4  # of reading that nearly every episode has
-WORK = ("sampling", "scoring", "update")
+WORK = ("sampling", "scoring", "update")  # what takes the seconds of a step
 LABELS = {"eval_em": "exact match", "eval_success": "success"}
 
 
@@ -125,9 +126,8 @@ def draw_long(record: Mapping[str, Any]) -> Any:
         record: `long_reader.json`.
     """
     before = record["methods"]["warmed up"][0]["found"][-1]
-    methods = {name: label for name, label in LONG.items() if name in record["methods"]}
-    last = {name: [run["found"][-1] for run in record["methods"][name]] for name in methods}
-    turns = {name: [run["unchanged"] for run in record["turns"][name].values()] for name in methods}
+    last = {name: [run["found"][-1] for run in record["methods"][name]] for name in LONG}
+    turns = {name: [run["unchanged"] for run in record["turns"][name].values()] for name in LONG}
     figure = new_figure(7.6, 4.6)
     grid = figure.subplots(2, 3)
     for axis in grid.flat:
@@ -137,28 +137,28 @@ def draw_long(record: Mapping[str, Any]) -> Any:
         (exact, "em", "exact match"),
         (tokens, "reply_tokens", "tokens of all replies"),
     ):
-        for k, name in enumerate(methods):
+        for k, name in enumerate(LONG):
             values = [one[number] for one in last[name]]
             style = line_style(k)
             axis.plot([k] * len(values), values, "o", color=style["color"], markerfacecolor="none")
             axis.hlines(np.mean(values), k - 0.3, k + 0.3, color=style["color"])
         axis.axhline(before[number], color="gray", linestyle="dotted")
         axis.set_title(title, fontsize=9, loc="left")
-        axis.set_xlim(-0.6, len(methods) - 0.4)
+        axis.set_xlim(-0.6, len(LONG) - 0.4)
         axis.set_ylim(0, 1.1 * max(one[number] for runs in last.values() for one in runs))
     by_turn = {
         taken: (
             "facts shown that are noted",
-            {name: [one["taken"] for one in last[name]] for name in methods},
+            {name: [one["taken"] for one in last[name]] for name in LONG},
         ),
-        kept: ("noted facts that are kept", {name: [one["kept"] for one in last[name]] for name in methods}),
+        kept: ("noted facts that are kept", {name: [one["kept"] for one in last[name]] for name in LONG}),
         unchanged: (
             "memories that do not change",
-            {name: [[None, *run] for run in turns[name]] for name in methods},
+            {name: [[None, *run] for run in turns[name]] for name in LONG},
         ),
     }
     for axis, (title, runs) in by_turn.items():
-        for k, name in enumerate(methods):
+        for k, name in enumerate(LONG):
             style = line_style(k)
             for run in runs[name]:
                 axis.plot(
@@ -172,19 +172,19 @@ def draw_long(record: Mapping[str, Any]) -> Any:
         axis.set_xticks(range(1, TURNS + 1))
         axis.set_ylim(0, 1.05)
         axis.set_xlabel("reading turn", fontsize=8)
-    bottom = np.zeros(len(methods))
+    bottom = np.zeros(len(LONG))
     for k, work in enumerate(WORK):
         spent = [
             np.mean([run.get(f"seconds_{work}", 0.0) for run in record["costs"][name].values()])
-            for name in methods
+            for name in LONG
         ]
-        seconds.bar(range(len(methods)), spent, 0.6, bottom, color=line_style(k + 2)["color"], label=work)
+        seconds.bar(range(len(LONG)), spent, 0.6, bottom, color=line_style(k + 2)["color"], label=work)
         bottom += spent
     seconds.set_title("seconds of a step", fontsize=9, loc="left")
     seconds.set_ylim(0, 1.6 * bottom.max())
     seconds.legend(frameon=False, fontsize=8, reverse=True)
     for axis in (exact, tokens, seconds):
-        axis.set_xticks(range(len(methods)), methods.values())
+        axis.set_xticks(range(len(LONG)), LONG.values())
     return figure
 
 

@@ -243,10 +243,8 @@ def holm(values: Sequence[float]) -> list[float]:
 
 def untested(row: Row, first: Array, second: Array) -> str:
     """Why a row has no verdict; empty if the numbers of its methods can be tested."""
-    if row.reason:
-        return row.reason
-    if not (len(first) and len(second)):
-        return UNRECORDED
+    if row.reason or not (len(first) and len(second)):
+        return row.reason or UNRECORDED
     if not np.isfinite([*first, *second]).all():
         return "a seed has no finite number"
     return "" if max(len(first), len(second)) > 1 else "it has one seed"

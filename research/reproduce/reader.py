@@ -198,17 +198,17 @@ def _facts(episode: Episode, needed: Sequence[tuple[str, str]]) -> Iterator[tupl
         before = after
 
 
-def paid(played: Sequence[Episode], needed: Needed) -> dict[str, dict[str, float]]:
-    """By kind of reading turn: the number of turns, and the means of TAMTRL's signal and of the advantage.
+def paid(played: Sequence[Episode], needed: Needed, reward: str) -> dict[str, dict[str, float]]:
+    """By kind of reading turn: the number of turns, and the means of a reward's signal and of the advantage.
 
     Raises:
-        KeyError: the episodes have no TAMTRL signals.
+        KeyError: the episodes have no signals of this reward.
     """
     found: dict[str, list[tuple[float, float]]] = {}
     for one in played:
         first = 0  # of a turn's tokens, whose advantages are equal
         for turn, kind in zip(one.turns, _kinds(one, needed[_question(one)]), strict=False):
-            found.setdefault(kind, []).append((turn.signals["tamtrl"], float(one.advantages[first])))
+            found.setdefault(kind, []).append((turn.signals[reward], float(one.advantages[first])))
             first += len(turn.reply.ids)
     means = {kind: np.mean(found[kind], axis=0).tolist() for kind in KINDS if kind in found}
     return {
@@ -232,10 +232,12 @@ def _kinds(episode: Episode, needed: Sequence[tuple[str, str]]) -> Iterator[str]
 
 
 def turns_of(job: LearnerJob, needed: Needed) -> dict[str, Any]:
-    """What a run's turns do: `unchanged` in its last evaluation and, with TAMTRL, `paid` in its training."""
+    """What a run's turns do: `unchanged` in its last evaluation and, by turn credit, `paid` in its training."""
     found: dict[str, Any] = {"unchanged": unchanged(list(episodes(job, "eval").values())[-1])}
-    if METHODS.get(job.method, ("",))[0] == "tamtrl":
-        found["paid"] = paid([one for step in episodes(job, "train").values() for one in step], needed)
+    reward, _ = METHODS.get(job.method, METHODS["outcome only"])
+    if reward != "outcome":
+        played = [one for step in episodes(job, "train").values() for one in step]
+        found["paid"] = paid(played, needed, reward)
     return found
 
 
@@ -292,6 +294,16 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return harness.markdown(("method", *names), rows)
 
 
+def seeds_table(record: Mapping[str, Any]) -> str:
+    """A Markdown table of each method's exact match by seed, and of its memories that do not change, by turn."""
+    rows = {}
+    for method, runs in record["methods"].items():
+        exact = [f"{one['found'][-1]['em']:.3f}" for one in runs]
+        by_turn = [run["unchanged"] for run in record["turns"][method].values()]
+        rows[method] = [", ".join(exact), _cell("unchanged", by_turn)]
+    return harness.markdown(("method", "em by seed", "unchanged"), rows)
+
+
 def paid_to(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """`paid` of several runs (`turns_of`) together; `turns` is a share of all turns."""
     measured = [run["paid"] for run in runs]
@@ -307,12 +319,11 @@ def paid_to(runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def turns_table(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """A Markdown table of `paid_to` for the runs of each method."""
-    measured = {
-        method: paid_to(found[method].values())
-        for method, (reward, _) in METHODS.items()
-        if reward == "tamtrl" and method in found
+    """A Markdown table of `paid_to` for the runs of each method that have it."""
+    by_method = {
+        method: [run for run in found.get(method, {}).values() if "paid" in run] for method in METHODS
     }
+    measured = {method: paid_to(runs) for method, runs in by_method.items() if runs}
     names = ("turns", "signal", "advantage")
     rows = {
         kind: [
@@ -364,7 +375,7 @@ def main() -> int:
 
     missing = [job for job in planned if job.seed not in seeds_of(record, job.method)]
     harness.run_all(missing, args.parallel, add)
-    print(table(record["methods"]), turns_table(record["turns"]), sep="\n\n")
+    print(table(record["methods"]), seeds_table(record), turns_table(record["turns"]), sep="\n\n")
     return 0
 
 

@@ -107,7 +107,7 @@ class TestTurns:
         return paid_by_turn(episode(self.CHUNKS, self.MEMORIES, **more))
 
     def test_signals_and_advantages_are_parted_by_what_a_turn_made_of_the_facts(self):
-        found = reader.paid([self.played()], NEEDED)
+        found = reader.paid([self.played()], NEEDED, "tamtrl")
         assert set(found) == set(self.KINDS)
         assert found["all facts shown are taken"] == {"turns": 2, "signal": 0.15, "advantage": 1.5}
         assert found["a fact is lost"] == {"turns": 2, "signal": 0.45, "advantage": 4.5}
@@ -119,7 +119,8 @@ class TestTurns:
             (OTHER, "facts shown, none taken: changed"),
             ("", "facts shown, none taken: unchanged"),
         ):
-            assert list(reader.paid([paid_by_turn(episode([both], [memory]))], NEEDED)) == [kind]
+            played = paid_by_turn(episode([both], [memory]))
+            assert list(reader.paid([played], NEEDED, "tamtrl")) == [kind]
 
     def test_a_memory_that_stays_is_counted_by_turn(self):
         two = [episode([NO_CHUNK] * 3, memories) for memories in ([ADA, ADA, OTHER], [OTHER, ADA, ADA])]
@@ -132,8 +133,8 @@ class TestTurns:
         )
         write(tmp_path, self.played(step=1, phase="train"), changing, still)
         found = reader.turns_of(LearnerJob("TAMTRL", 0, tmp_path, []), NEEDED)
-        assert found == {"unchanged": [1.0], "paid": reader.paid([self.played()], NEEDED)}
-        assert reader.turns_of(LearnerJob("InfoMem", 0, tmp_path, []), NEEDED) == {"unchanged": [1.0]}
+        assert found == {"unchanged": [1.0], "paid": reader.paid([self.played()], NEEDED, "tamtrl")}
+        assert reader.turns_of(LearnerJob("outcome only", 0, tmp_path, []), NEEDED) == {"unchanged": [1.0]}
 
     def test_a_table_weighs_runs_by_their_turns(self):
         def run(count, signal):
@@ -207,3 +208,11 @@ def test_a_runs_costs_are_means_over_its_steps(tmp_path):
         "seconds_sampling": 3.0,
         "reply_tokens": 50.0,
     }
+
+
+def test_a_table_of_seeds_has_each_exact_match_and_the_memories_that_stay_by_turn():
+    record = {
+        "methods": {"IGPO": [{"found": [{"em": 0.0}, {"em": em}]} for em in (0.25, 0.5)]},
+        "turns": {"IGPO": {"0": {"unchanged": [0.5, 1.0]}, "1": {"unchanged": [0.25, 0.5]}}},
+    }
+    assert reader.seeds_table(record).splitlines()[2] == "| IGPO | 0.250, 0.500 | 0.38, 0.75 |"

@@ -232,7 +232,7 @@ def _kinds(episode: Episode, needed: Sequence[tuple[str, str]]) -> Iterator[str]
 
 
 def turns_of(job: LearnerJob, needed: Needed) -> dict[str, Any]:
-    """What a run's turns do: `unchanged` in its last evaluation and, by turn credit, `paid` in its training."""
+    """`unchanged` in a run's last evaluation and, with turn credit, `paid` in its training."""
     found: dict[str, Any] = {"unchanged": unchanged(list(episodes(job, "eval").values())[-1])}
     reward, _ = METHODS.get(job.method, METHODS["outcome only"])
     if reward != "outcome":
@@ -295,7 +295,7 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def seeds_table(record: Mapping[str, Any]) -> str:
-    """A Markdown table of each method's exact match by seed, and of its memories that do not change, by turn."""
+    """A Markdown table of each method's exact match by seed, and the share of memories `unchanged` by turn."""
     rows = {}
     for method, runs in record["methods"].items():
         exact = [f"{one['found'][-1]['em']:.3f}" for one in runs]

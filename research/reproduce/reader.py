@@ -295,7 +295,7 @@ def table(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def seeds_table(record: Mapping[str, Any]) -> str:
-    """A Markdown table of each method's exact match by seed, and the share of memories `unchanged` by turn."""
+    """A Markdown table of each method's exact match by seed, and of `unchanged` memories by turn."""
     rows = {}
     for method, runs in record["methods"].items():
         exact = [f"{one['found'][-1]['em']:.3f}" for one in runs]

@@ -55,7 +55,7 @@ class TAMTRL(RememberingMethod):
             which reads the memory and then all evidence.
         change: True scores what the turn changed instead of p_t (ours): p_t of the memory that was
             written less that of the memory before under the same prompt. A memory that is kept as it is then
-            scores 0, whatever it holds; in eq. 4 a teacher without evidence gives it a high p_t.
+            scores 0 before min-max, whatever it holds; a teacher without evidence gives it a high p_t.
     """
 
     length_norm: bool = True

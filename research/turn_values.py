@@ -530,7 +530,7 @@ def measure(
     end = math.inf if minutes is None else time.time() + 60 * minutes
     for name in agents:
         file = folder / name / ARGS
-        begun = read_json(file)["continuations"] if file.exists() else continuations
+        begun = read_json(file).get("continuations") if file.exists() else continuations
         if begun != continuations:
             raise ValueError(
                 f"{folder / name} was begun with continuations {begun}, now {continuations}; give the same "

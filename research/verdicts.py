@@ -289,7 +289,9 @@ def page(text: str) -> str:
     for title, rows in ROWS.items():
         lines = "".join(f"{line}\n" for line in table(rows))
         pattern = rf"(^### {title}\n.*?)^(?:\|[^\n]*\n)+"
-        text = re.sub(pattern, rf"\g<1>{lines}", text, count=1, flags=re.DOTALL | re.MULTILINE)
+        text, count = re.subn(pattern, rf"\g<1>{lines}", text, count=1, flags=re.DOTALL | re.MULTILINE)
+        if not count:
+            raise ValueError(f"{PAGE} has no table under the heading {title!r}; add both")
     return text
 
 

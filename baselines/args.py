@@ -178,8 +178,8 @@ class EngineArgs(TrainArgs):
     def check(self) -> None:
         """Check the engine's flags too."""
         super().check()
-        for flag in ("dry_run", "merge"):
-            if self.engine == "memenvs" and getattr(self, flag):
+        for flag in ("gpus", "nodes", "dry_run", "merge"):
+            if self.engine == "memenvs" and getattr(self, flag) != getattr(EngineArgs, flag):
                 name = f"--{flag}".replace("_", "-")
                 raise ValueError(f"{name} is for --engine verl; add --engine verl, or leave {name} out")
 
@@ -308,10 +308,12 @@ class RewardArgs(StepArgs):
 
     def check(self) -> None:
         """Check the methods too, and that the estimator has something to measure."""
-        from memenvs.wrappers.registry import read_methods
+        from memenvs.wrappers.registry import make_methods, read_methods
 
         super().check()
-        read_methods(self.methods)
+        methods = make_methods(named) if (named := read_methods(self.methods)) else ()
+        if getattr(self, "reward", "") == "outcome" and any(method.continuations for method in methods):
+            raise ValueError("--reward outcome learns nothing from Continuations; give --reward turn")
         if self.kl_estimator != "k3" and not (self.kl_coef and self.kl_in_loss):
             raise ValueError(
                 f"kl_estimator {self.kl_estimator} is for a divergence in the loss; give --kl-coef, and "
@@ -322,12 +324,12 @@ class RewardArgs(StepArgs):
                 "ref_mixup is for ref_sync_steps, which is for kl_coef; give all that are needed"
             )
         if self.dual_clip and self.loss_mode != "ppo":
-            raise ValueError(f"dual_clip is for loss_mode ppo, got {self.loss_mode}; leave it out")
+            raise ValueError(f"dual_clip is for loss_mode ppo, got {self.loss_mode}; give --dual-clip None")
         floor, cap = self.importance_floor, self.importance_cap
         if cap is None and (floor or self.importance_level != "token"):
             raise ValueError("importance_floor and importance_level are for importance_cap; give it too")
-        if floor and cap and floor > cap:
-            raise ValueError(f"importance_floor must be at most importance_cap {cap}, got {floor}")
+        if floor and cap and not floor <= 1 <= cap:
+            raise ValueError(f"1 must lie between importance_floor and importance_cap, got {floor} and {cap}")
 
 
 @dataclass(frozen=True)

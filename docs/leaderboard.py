@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import html
 import itertools
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from memenvs.core.arguments import run_command
+from memenvs.core.data import shown
+from memenvs.core.errors import one_line
 from memenvs.core.files import write_text
 from memenvs.evaluation.suite import (
     SUITES,
@@ -135,6 +140,9 @@ def check(result: SuiteResult) -> None:
     """
     if result.suite not in ABOUT:
         raise ValueError(f"suite {result.suite!r} is not on the page, which shows {', '.join(ABOUT)}")
+    if not result.policy or result.policy != one_line(result.policy).replace("`", ""):
+        raise ValueError(f"policy must be a name in one line without backticks, got {shown(result.policy)}")
+    datetime.date.fromisoformat(result.date)
     parts = SUITES[result.suite]
     missing = [part.name for part in parts if part.name not in result.scores]
     if missing or result.version != VERSION:
@@ -243,5 +251,10 @@ def page() -> str:
     return PAGE.format(tables="\n".join(tables).strip())
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write docs/leaderboard.md from docs/leaderboard/*.json."""
     write_text(DOCS / "leaderboard.md", page())
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(write, sys.argv[1:], "python docs/leaderboard.py"))

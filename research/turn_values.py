@@ -12,23 +12,27 @@ the others in successful ones. A run resumes where it stopped; the report is abo
 
 from __future__ import annotations
 
-import argparse
 import json
+import math
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
+from tyro.conf import Positional
 
+from memenvs.core.arguments import run_command
+from memenvs.core.data import Count, NonNegative, checked
 from memenvs.core.episode import Episode
 from memenvs.core.episode_file import EPISODES, EpisodeWriter, read_episodes
-from memenvs.core.files import read_json, write_json
+from memenvs.core.files import ARGS, read_json, whole_lines, write_json
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis
 from memenvs.models import HFPolicy
 from memenvs.rollout.collect import Loop, maker
@@ -97,7 +101,8 @@ class Setting(NamedTuple):
         return [i for i, task in enumerate(open_tasks(TASKS)) if len(task.evidence) in self.documents]
 
 
-SETTINGS = {
+SettingName = Literal["reader", "reader, 8 sections", "caller"]
+SETTINGS: dict[SettingName, Setting] = {
     "reader": Setting("reader"),
     "reader, 8 sections": Setting("reader", {"n_documents": 16}),
     # It makes one call. With three passages at temperature 0.8 no call changes what becomes of an episode.
@@ -245,8 +250,8 @@ def score(setting: Setting, episodes: Sequence[Episode], file: Path) -> dict[str
     A file has a line for each task that was scored; what it lacks is appended. Methods compare the episodes
     of one task.
     """
-    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    known = {line["task"]: line["methods"] for line in lines}
+    lines = [line for _, line in whole_lines(file)] if file.exists() else []
+    known = {scored["task"]: scored["methods"] for scored in map(json.loads, lines)}
     groups: dict[int, list[Episode]] = {}
     for episode in episodes:
         groups.setdefault(episode.number or 0, []).append(episode)
@@ -255,6 +260,7 @@ def score(setting: Setting, episodes: Sequence[Episode], file: Path) -> dict[str
         Thread(target=server.serve_forever, daemon=True).start()
         methods = methods_of(setting, f"http://127.0.0.1:{server.server_port}/v1")
         with file.open("a") as scores:
+            os.truncate(file, sum(map(len, lines)))  # a killed process may have left an unfinished line
             for task in missing:
                 known[task] = paid_by(methods, played_again(setting, groups[task]))
                 print(json.dumps({"task": task, "methods": known[task]}), file=scores, flush=True)
@@ -482,7 +488,7 @@ def draw(record: Mapping[str, Any]) -> Any:
     return figure
 
 
-def report(folder: Path, names: Sequence[str], samples: int, out: Path) -> None:
+def report(folder: Path, names: Sequence[SettingName], samples: int, out: Path) -> None:
     """Score what settings have played, print the table, and write the record; other settings stay in it."""
     file = out / f"{RECORD}.json"
     record = read_json(file) if file.exists() else {"moved": MOVED, "settings": {}}
@@ -496,26 +502,46 @@ def report(folder: Path, names: Sequence[str], samples: int, out: Path) -> None:
     write_json(file, record)
 
 
-def main() -> None:
-    """Play, score and report."""
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("folder", type=Path, help="for episodes and scores; a run in it is resumed")
-    parser.add_argument("--agents", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--tasks", type=int, default=100, help="of world-test (default 100)")
-    parser.add_argument("--continuations", type=int, default=32, help="M, of each state (default 32)")
-    parser.add_argument("--minutes", type=float, default=np.inf, help="stop playing after (default: never)")
-    parser.add_argument("--record", action="store_true", help="write the record to research/results instead")
-    args = parser.parse_args()
+@checked
+def measure(
+    folder: Positional[Path],
+    *,
+    agents: Sequence[SettingName] = get_args(SettingName),
+    tasks: Count = 100,
+    continuations: Count = 32,
+    minutes: NonNegative | None = None,
+    record: bool = False,
+) -> None:
+    """Play, score and report.
+
+    Args:
+        folder: for episodes and scores; a run in it is resumed.
+        agents: settings to measure.
+        tasks: number of tasks of world-test.
+        continuations: M, of each state, in two halves.
+        minutes: stop playing after these; by default never, and with 0 only score and report.
+        record: write the record to research/results instead.
+    """
+    if continuations % 2:
+        raise ValueError(f"continuations must be even, since their halves are compared, got {continuations}")
     import torch
 
     torch.set_num_threads(1)
-    end = time.time() + 60 * args.minutes
-    for name in args.agents:
-        tasks = SETTINGS[name].tasks[: args.tasks]
-        play(SETTINGS[name], args.folder / name / EPISODES, tasks, args.continuations, end)
-    report(args.folder, args.agents, args.continuations, RESULTS if args.record else args.folder)
+    end = math.inf if minutes is None else time.time() + 60 * minutes
+    for name in agents:
+        file = folder / name / ARGS
+        begun = read_json(file).get("continuations") if file.exists() else continuations
+        if begun != continuations:
+            raise ValueError(
+                f"{folder / name} was begun with continuations {begun}, now {continuations}; give the same "
+                "number, or another folder"
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"continuations": continuations})
+        setting = SETTINGS[name]
+        play(setting, folder / name / EPISODES, setting.tasks[:tasks], continuations, end)
+    report(folder, agents, continuations, RESULTS if record else folder)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(measure, sys.argv[1:], "python -m research.turn_values"))

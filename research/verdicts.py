@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from memenvs.core.arguments import run_command
 from memenvs.core.files import read_json, write_text
 from memenvs.credit import Array, all_equal
 from memenvs.evaluation.summary import Interval, markdown_table
@@ -288,10 +289,17 @@ def page(text: str) -> str:
     for title, rows in ROWS.items():
         lines = "".join(f"{line}\n" for line in table(rows))
         pattern = rf"(^### {title}\n.*?)^(?:\|[^\n]*\n)+"
-        text = re.sub(pattern, rf"\g<1>{lines}", text, count=1, flags=re.DOTALL | re.MULTILINE)
+        text, count = re.subn(pattern, rf"\g<1>{lines}", text, count=1, flags=re.DOTALL | re.MULTILINE)
+        if not count:
+            raise ValueError(f"{PAGE} has no table under the heading {title!r}; add both")
     return text
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the tables of docs/results.md from the records in research/results."""
     write_text(PAGE, page(PAGE.read_text(encoding="utf-8")))
     sys.stdout.write(f"{PAGE}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(write, sys.argv[1:], "python -m research.verdicts"))

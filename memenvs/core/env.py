@@ -427,7 +427,7 @@ def text_env_of(env: gym.Env[Any, Any]) -> TextEnv[Any, Any]:
         ValueError: the environment is of another kind.
     """
     if not isinstance(inner := env.unwrapped, TextEnv):
-        raise ValueError(f"{env_name(env)} is not a text environment: its actions are {inner.action_space}")
+        raise ValueError(f"{env_name(env)} is not a text environment, which extends memenvs.TextEnv")
     return inner
 
 

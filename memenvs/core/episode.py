@@ -278,7 +278,7 @@ class Episode(msgspec.Struct, kw_only=True, omit_defaults=True, dict=True):
     def begin(self, env: gym.Env[Any, Any], observation: Any, info: Info) -> Turn:
         """Note what the reset of an environment began; the first turn, which waits for its reply."""
         self.env = env_name(env)
-        self.task = str(info["task"])
+        self.task = str(info.get("task", ""))
         return Turn(observation, info)
 
     def play(self, turn: Turn, reply: Reply, result: tuple[Any, Any, bool, bool, Info]) -> Turn:

@@ -162,6 +162,8 @@ def play_suite(
     """
     if suite not in SUITES:
         raise ValueError(unknown_name("no suite", suite, SUITES))
+    if ":" not in how.policy and how.policy not in POLICIES:  # before tasks are built, for minutes
+        raise ValueError(unknown_name("no policy", how.policy, POLICIES, ", module:function or hf:MODEL"))
     parts = SUITES[suite]
     check_reading(how.reading, parts)
     version = f"{suite}-{VERSION}"

@@ -89,7 +89,7 @@ class Contents:
         if unknown:
             wanted.append(f"what only environments of memenvs give ({', '.join(unknown)})")
         if method.continuations:
-            wanted.append("to play on from each turn, which a log cannot")
+            wanted.append("a policy that plays on from each turn")
         alone = self.conversations == len(self.tasks)
         if alone and method.group and not isinstance(method, RememberingMethod):
             wanted.append("a group")

@@ -410,19 +410,17 @@ def saved_settings(model: str | Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
-def load_chat_tokens(
-    model: str | Path, chat_args: Mapping[str, Any] | None = None, split_special_tokens: bool = False
-) -> ChatTokens:
+def load_chat_tokens(model: str | Path, chosen: ChatSettings | None = None) -> ChatTokens:
     """What encodes the prompts of a model, as `HFPolicy` would, without its weights.
 
-    Settings replace those that are saved beside the model; one that is empty or False is the saved one.
+    `chosen` replace the settings saved beside the model; one that is empty or False is the saved one.
 
     Raises:
         FileNotFoundError: there is no tokenizer.
     """
     saved = saved_settings(model)
-    overrides = {"chat_args": chat_args, "split_special_tokens": split_special_tokens}
-    settings, _ = _taken(ChatSettings, saved | {name: value for name, value in overrides.items() if value})
+    overrides = {name: value for name, value in vars(chosen or ChatSettings()).items() if value}
+    settings, _ = _taken(ChatSettings, saved | overrides)
     return chat_tokens(model, settings, saved.get("chat"))
 
 

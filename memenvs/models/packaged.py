@@ -131,7 +131,7 @@ def base_of(folder: str | Path) -> str:
 
 def split_revision(model: str) -> tuple[str, str]:
     """The name and the revision of a `NAME@REVISION` of the hub; the revision is empty elsewhere."""
-    match = re.fullmatch(r"([\w.-]+(?:/[\w.-]+)?)@(\S+)", model)
+    match = re.fullmatch(r"([\w.-]+(?:/[\w.-]+)?)@(.+)", model)
     return (match[1], match[2]) if match and not Path(model).exists() else (model, "")
 
 

@@ -292,10 +292,7 @@ class Loop:
                     self._discard(env)
                 elif not self._checked:  # once, since the keys of an info never change in an environment
                     if "rewards" not in requests[-1].info:
-                        raise ValueError(
-                            f"{env_name(env)} is not a text environment, which gives info['rewards']; "
-                            "collect plays those, such as MemSokoban-v0"
-                        )
+                        raise ValueError(f"{env_name(env)} is not a text environment: no info['rewards']")
                     check_methods(self.methods, self.scorer, requests[-1].info, plays_on=True)
                     self._checked = True
         return requests

@@ -121,13 +121,6 @@ class Continuing:
                     replies += draws * (len(episode.turns) - number)
                 if key in states:
                     states[key].turns.append(turn)
-        for i, state in enumerate(states.values()):
-            for method, (name, count) in enumerate(self._counts.items()):
-                state.played[name] = [copied(state.start.episode) for _ in range(count)]
-                for j, episode in enumerate(state.played[name]):
-                    # A spawn key, since [group, 0] and [group] would be one seed.
-                    seed = np.random.SeedSequence(episode.group, spawn_key=(i, method, j))
-                    self._waiting.append((state.start, episode, np.random.default_rng(seed)))
         if replies and not self._told:
             self._told = True
             replied = sum(len(episode.turns) for episode in group)
@@ -136,6 +129,13 @@ class Continuing:
                 "more; other groups are alike",
                 *(" and ".join(self._counts), len(states), replied, replies),
             )
+        for i, state in enumerate(states.values()):
+            for method, (name, count) in enumerate(self._counts.items()):
+                state.played[name] = [copied(state.start.episode) for _ in range(count)]
+                for j, episode in enumerate(state.played[name]):
+                    # A spawn key, since [group, 0] and [group] would be one seed.
+                    seed = np.random.SeedSequence(episode.group, spawn_key=(i, method, j))
+                    self._waiting.append((state.start, episode, np.random.default_rng(seed)))
         return [*states.values()]
 
 

@@ -44,7 +44,7 @@ from memenvs.models.endpoint import (
 from memenvs.models.hub import check_found
 from memenvs.models.packaged import MODELS, base_of, is_adapter, shipped_agents
 from memenvs.models.policy import TokenPolicy
-from memenvs.models.settings import ModelOptions
+from memenvs.models.settings import ChatSettings, ModelOptions
 from memenvs.rollout.policy import (
     Policy,
     Request,
@@ -360,8 +360,9 @@ def _endpoint(place: str, options: ModelOptions) -> PolicySpec:
     opening = _opening(options)
     if options.tokens is not None:
         return _token_endpoint(client, body, options, opening)
-    if options.split_special_tokens:
-        raise ValueError("--split-special-tokens is for prompts that become tokens here; add --tokens MODEL")
+    for flag in ("split_special_tokens", "drop_thoughts"):
+        if getattr(options, flag):
+            raise ValueError(f"{flag} is for prompts that become tokens here; add --tokens MODEL")
     # not the address, so that a server restarted on another port resumes the run
     how = {"conversation": options.conversation, "tools": options.tools}
     setting = {"policy": "openai", "model": body["model"], **how, "body": body, **opening}
@@ -390,7 +391,8 @@ def _token_endpoint(
     from memenvs.models.hf import load_chat_tokens, saved_settings  # needs torch, as most endpoints do not
 
     name = str(options.tokens)
-    tokens = load_chat_tokens(name, options.chat_args, options.split_special_tokens)
+    chosen = ChatSettings(options.chat_args, options.split_special_tokens, "", options.drop_thoughts)
+    tokens = load_chat_tokens(name, chosen)
     saved = saved_settings(name)
     stop = list(options.stop or saved.get("stop", ()))
     fields = {name: value for name, value in body.items() if name not in _OF_TOKENS}

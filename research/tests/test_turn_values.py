@@ -69,6 +69,14 @@ def test_episodes_are_scored_by_every_method_that_fits_and_compared(tmp_path, mo
     assert {"TAMTRL", "IGPO", "MemPO", "GiGPO", "judge, stub"} <= scores.keys()
     assert "ToolRewards" not in scores
     assert [len(paid) for paid in scores["IGPO"]["turns"]] == [len(one.turns) for one in episodes]
+    whole = (tmp_path / "scores.jsonl").read_bytes()
+    first, second, third = whole.splitlines(keepends=True)
+    (tmp_path / "scores.jsonl").write_bytes(first + second + third[:50])  # as a killed process leaves it
+    again = turn_values.score(SMALL, episodes, tmp_path / "scores.jsonl")
+    assert {name: paid["turns"] for name, paid in again.items()} == {
+        name: paid["turns"] for name, paid in scores.items()
+    }
+    (tmp_path / "scores.jsonl").write_bytes(whole)
     monkeypatch.setattr(turn_values, "paid_by", None)  # nothing is scored twice
     assert turn_values.score(SMALL, episodes, tmp_path / "scores.jsonl") == scores
     record = turn_values.compared(episodes, scores)
@@ -80,6 +88,16 @@ def test_episodes_are_scored_by_every_method_that_fits_and_compared(tmp_path, mo
     }
     assert turn_values.table(both).count("\n") == len(record["methods"]) + 1
     assert len(turn_values.draw(both).axes) == 4
+
+
+def test_a_run_is_not_resumed_with_another_number_of_continuations(tmp_path):
+    options = {"agents": ["caller"], "minutes": 0.0}
+    turn_values.measure(tmp_path, continuations=8, **options)
+    turn_values.measure(tmp_path, continuations=8, **options)
+    with pytest.raises(ValueError, match="was begun with continuations 8, now 16"):
+        turn_values.measure(tmp_path, continuations=16, **options)
+    with pytest.raises(ValueError, match=r"must be even, .* got 7"):
+        turn_values.measure(tmp_path / "other", continuations=7, **options)
 
 
 def test_the_judge_without_a_model_scores_replies_that_hold_the_answer():

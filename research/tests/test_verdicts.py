@@ -28,6 +28,11 @@ def test_seeds_that_do_not_vary_are_compared_by_sign_flips():
     assert p_value(np.array([0.3 - 0.2, 0.4 - 0.3, 0.5 - 0.4])) == 2 / 2**3  # 0.1 but for rounding
 
 
+def test_a_page_that_lacks_the_heading_of_a_table_is_refused():
+    with pytest.raises(ValueError, match="has no table under the heading 'Sokoban: PPO and GRPO'"):
+        page("# Results\n")
+
+
 def test_an_interval_is_students():
     mean, low, high = interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     assert (mean, high - mean) == pytest.approx((3, 2.776445 * np.sqrt(0.5)))

@@ -37,6 +37,9 @@ def refusal(learner, flags, tmp_path, capsys):
         ("grpo", "--tree-turns 1", "tree_turns"),
         ("grpo", "--reward turn --tree-turns 9", "budget"),
         ("grpo", "--reward turn --tree-turns 1 --methods Continuations", "continuations pays in hindsight"),
+        ("grpo", "--methods Continuations n=2", "--reward outcome learns nothing from Continuations"),
+        ("mt_ppo", "--reward outcome --methods Continuations", "give --reward turn"),
+        ("grpo", "--loss-mode gspo --dual-clip 3", "got gspo; give --dual-clip None"),
         ("grpo", "--reward turn --tree-turns 1 --methods GiGPO", "gigpo pays in hindsight"),
         ("grpo", "--reward merged --reward-args normalize=components scale=none", "scale"),
         ("grpo", "--group-size 1", "group_size"),
@@ -62,6 +65,12 @@ def test_wrong_flags_are_one_line_before_a_model_is_looked_for(learner, flags, n
 def test_a_learner_without_a_model_asks_for_a_model(capsys):
     assert learn(["grpo", "--env", "MemSokoban-v0"]) == 2
     assert "no model is given; add --model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--gpus", "--nodes", "--merge"])
+def test_a_flag_of_another_engine_is_refused_instead_of_ignored(flag, tmp_path, capsys):
+    line = refusal("grpo", ["--model", "nowhere", flag, "2"], tmp_path, capsys)
+    assert f"{flag} is for --engine verl" in line
 
 
 @pytest.mark.parametrize("learner", ["grpo", "mt_ppo", "sft", "distill"])

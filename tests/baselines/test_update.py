@@ -297,10 +297,9 @@ def test_losses_by_sequence_do_not_depend_on_micro_batches_nor_on_replies_outsid
     [
         ({"loss_mode": "cispo", "dual_clip": 3.0}, "dual_clip is for loss_mode ppo, got cispo"),
         ({"importance_level": "sequence"}, "importance_level are for importance_cap"),
-        (
-            {"importance_cap": 2.0, "importance_floor": 3.0},
-            "floor must be at most importance_cap 2.0",
-        ),
+        ({"importance_cap": 2.0, "importance_floor": 3.0}, "1 must lie between .* got 3.0 and 2.0"),
+        ({"importance_cap": 5.0, "importance_floor": 2.0}, "1 must lie between .* got 2.0 and 5.0"),
+        ({"importance_cap": 0.9, "importance_floor": 0.5}, "1 must lie between .* got 0.5 and 0.9"),
     ],
 )
 def test_flags_of_the_loss_that_contradict_each_other_are_refused(flags, said):

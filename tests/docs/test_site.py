@@ -219,6 +219,10 @@ def send(tmp_path, monkeypatch):
         ({"version": 1}, "version 1; play the whole suite"),
         ({"samples": 0}, "samples must be a whole number, at least 1"),
         ({"reading": {"chunk_size": 100_000}}, "chunk_size must be at most"),
+        ({"policy": ""}, "policy must be a name in one line without backticks, got ''"),
+        ({"policy": "mine\n# Results"}, "policy must be a name in one line"),
+        ({"policy": "mine` **best**"}, "policy must be a name in one line"),
+        ({"date": "yesterday"}, "mine.json: Invalid isoformat string: 'yesterday'"),
         ({"policy": "lexical", "note": "another"}, "repeats the row of lexical.json"),
     ],
 )

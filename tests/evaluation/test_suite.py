@@ -139,6 +139,7 @@ def test_a_result_that_lacks_a_part_is_refused(lacking, tmp_path, capsys):
         (["small"], "--policy"),
         (["small", "--policy", "gold", "--source", "tasks.json"], "needs no file, got --source tasks.json"),
         (["large", "--policy", "gold"], "large"),
+        (["small", "--policy", "lexica"], "no policy 'lexica'; did you mean lexical?"),
     ],
 )
 def test_what_a_suite_cannot_be_played_with_is_refused(arguments, said, tmp_path, capsys):

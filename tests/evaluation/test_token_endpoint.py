@@ -155,9 +155,21 @@ def test_a_field_that_prompts_as_tokens_set_is_refused_in_the_body(trained, fiel
         choose_policy(f"openai:{stub.url}/v1", ModelOptions(tokens=trained[1], body={field: None}))
 
 
-def test_control_tokens_of_a_chat_endpoint_are_not_ours_to_split():
-    with Completions([]) as stub, pytest.raises(ValueError, match="add --tokens MODEL"):
-        choose_policy(f"openai:{stub.url}/v1", ModelOptions(split_special_tokens=True))
+@pytest.mark.parametrize("flag", ["split_special_tokens", "drop_thoughts"])
+def test_how_a_chat_endpoint_makes_tokens_of_prompts_is_not_ours_to_choose(flag):
+    with Completions([]) as stub, pytest.raises(ValueError, match=f"{flag} .* add --tokens MODEL"):
+        choose_policy(f"openai:{stub.url}/v1", ModelOptions(**{flag: True}))
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_thoughts_are_left_out_as_the_model_was_saved_or_as_asked(tiny_model, tmp_path, saved):
+    policy = HFPolicy(str(tiny_model), device="cpu", chat_settings=ChatSettings(drop_thoughts=saved))
+    policy.save(tmp_path / "policy")
+    with Completions(zip(REPLIES, [{}, {}], strict=True)) as stub:
+        play(stub, str(tmp_path / "policy"), drop_thoughts=not saved)
+    second = policy._tokens.decode(stub.bodies[1]["prompt"])
+    assert "<search>the mayor of the town</search>" in second
+    assert "I look it up." not in second
 
 
 def test_prompts_as_tokens_are_no_conversation(trained):

@@ -353,6 +353,8 @@ def test_a_revision_of_a_hub_model_is_loaded_and_recorded_in_cards_and_adapters(
     assert json.loads((tmp_path / "again" / "adapter_config.json").read_text()) == config
     with pytest.raises(FileNotFoundError, match=r"no model 'someone/tiny' of revision 'v9'"):
         load("someone/tiny@v9")
+    with pytest.raises(FileNotFoundError, match=r"no model 'someone/tiny' of revision 'a branch'"):
+        load("someone/tiny@a branch")
 
 
 @pytest.mark.parametrize("model", ["someone/tiny", "someone/tiny@main"])

@@ -270,6 +270,10 @@ class TestGroups:
         wanted = collect("MemSokoban-v0", ScriptedPolicy(echo), [1, 2])
         assert texts_of(collect(env, ScriptedPolicy(echo), [1, 2])) == texts_of(wanted)
 
+    def test_an_environment_of_another_kind_is_refused(self):
+        with pytest.raises(ValueError, match="CartPole-v1 is not a text environment"):
+            collect("CartPole-v1", lambda observation, info: 0, [1])
+
     def test_methods_that_lack_a_scorer_or_an_entry_of_the_infos_are_refused(self):
         with pytest.raises(ValueError, match="scorer"):
             collect("MemSokoban-v0", ScriptedPolicy(echo), [1], methods=["TAMTRL"])

@@ -118,6 +118,22 @@ def test_values_approach_the_true_ones():
         height += reply.text == "up"
 
 
+def test_their_number_is_told_before_any_is_made(caplog, monkeypatch):
+    class TooMany(Exception):
+        pass
+
+    def refuse(entropy, *, spawn_key=()):
+        if spawn_key:  # of a continuation
+            raise TooMany
+        return plain(entropy)
+
+    plain = np.random.SeedSequence
+    monkeypatch.setattr(np.random, "SeedSequence", refuse)
+    with pytest.raises(TooMany):
+        collect(Climb, climber, [5], methods=[Continuations(10)], errors="raise")
+    assert "takes about 60 more" in caplog.text  # 10 times 3 + 2 + 1
+
+
 def test_turns_in_equal_states_share_their_continuations():
     asked = []
     counting = TurnPolicy(lambda request: (asked.append(1), climber._reply(request))[1])

@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 import memenvs
 from memenvs import collect
+from memenvs.core.spaces import UnicodeText
 from memenvs.envs.search_qa import SUMMARIZE
 from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing import *  # noqa: F403  # every test of the contract runs here again
@@ -250,6 +251,17 @@ def test_a_wrapper_of_rewards_goes_around_it():
         CompactContext(RewardWrapper(search().env, ["IGPO"], "lexical"), at=1).reset(seed=0)
     with pytest.raises(ValueError, match="rewrites its prompts"):
         CompactContext(gym.make("MemChunkQA-v0"), at=1)
+    with pytest.raises(ValueError, match=r"<CompactContext<.*>> rewrites its prompts"):
+        CompactContext(search(), at=1)
+
+
+@pytest.mark.parametrize("wrapper", [CompactContext, SelectRecords])
+def test_an_environment_of_texts_that_is_no_text_environment_is_refused_in_one_line(wrapper):
+    class Bare(gym.Env):
+        observation_space = action_space = UnicodeText()
+
+    with pytest.raises(ValueError, match=r"Bare is not a text environment, which extends memenvs\.TextEnv"):
+        wrapper(Bare(), at=1)
 
 
 def test_a_state_behind_a_summary_is_played_again():

@@ -292,7 +292,10 @@ class Loop:
                     self._discard(env)
                 elif not self._checked:  # once, since the keys of an info never change in an environment
                     if "rewards" not in requests[-1].info:
-                        raise ValueError(f"{env_name(env)} is not a text environment: no info['rewards']")
+                        raise ValueError(
+                            f"{env_name(env)} is not a text environment, which extends memenvs.TextEnv: "
+                            "no info['rewards']"
+                        )
                     check_methods(self.methods, self.scorer, requests[-1].info, plays_on=True)
                     self._checked = True
         return requests

@@ -74,12 +74,13 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
     numbers of `memenvs.baselines.advantages.group_advantages` for the group: TAMTRL's min-max (eq. 5) runs
     over the group, not over the batch. Without `comparison`, the last token of a turn has what the turn
     earned (`placement`), for an estimator of verl's such as `gae`. Rows whose `extra_info["split"]` is not
-    `"train"` are for validation: they use no methods, and their score is the environment's return.
+    `"train"` are for validation: they use no methods, and the score of each is the environment's return.
 
     A rollout fails if its environment, a scorer or the inference server raises. The others are compared
-    without it, and it returns a row that trains nothing, with a warning. `reward_extra_info` holds the
-    environment's metrics, the `return`, and `success`, `failed` and `above_worst`, which are 1 or 0; by the
-    last (an outcome above the worst of its group) `filter_groups` keeps groups with right and wrong answers.
+    without it, and it returns a row that trains nothing, with a return of 0 and a warning.
+    `reward_extra_info` holds the environment's metrics, the `return`, and `success`, `failed` and
+    `above_worst`, which are 1 or 0; by the last (an outcome above the worst of its group) `filter_groups`
+    keeps groups with right and wrong answers.
 
     `prompt_length` limits a fresh prompt and `response_length` everything after it in a row; where they leave
     no room the reply is empty. The chat template has the arguments `data.apply_chat_template_kwargs`.
@@ -235,8 +236,7 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
 
         `scored_by` are the versions of the weights that scored for the methods; None if another model did.
         """
-        outcomes = [episode.outcome for episode in valid(group)]
-        worst = (max if all_equal(outcomes) else min)(outcomes, default=0.0)
+        worst = min((episode.outcome for episode in valid(group)), default=0.0)
         flat = not any(np.any(episode.advantages) for episode in group)
         rows_of_group = []
         for episode, answers in zip(group, outputs, strict=True):
@@ -244,14 +244,15 @@ class EpisodeLoop(agent_loop.AgentLoopBase):
                 warnings.warn(f"a rollout of seed {episode.seed} failed: {episode.error}", stacklevel=1)
             training = episode.phase == "train"
             end, truncated = min(self._tokens.ends), training and self._mask_truncated
-            placement, fewest = (self._placement, self._fewest_rows) if training else ("turn", 1)
-            rows = rows_of(episode, end, placement, truncated, fewest)
+            rows = rows_of(episode, end, self._placement, truncated, self._fewest_rows if training else 1)
             weights = weights_of(answers, step)
             if scored_by is not None:
                 weights["score_global_steps"] = scored_by
-            above = bool(valid([episode])) and episode.outcome > worst
+            above = bool(valid([episode])) and not all_equal([episode.outcome, worst])
             for output in rows:
-                if training and flat and self._drop_flat_groups:
+                if not training:
+                    output.token_scores = None  # verl's validation reads the last row alone
+                elif flat and self._drop_flat_groups:
                     output.response_mask = [0] * len(output.response_mask)
                 output.extra_fields |= weights
                 output.extra_fields["reward_extra_info"]["above_worst"] = float(above)
@@ -331,14 +332,15 @@ class PolicyScorer:
 
 
 class TurnOutput(agent_loop.AgentLoopOutput):
-    """A row of verl's with a number for each response token, (T,)."""
+    """A row of verl's with a number for each response token, (T,); None: `reward_score` at the last one."""
 
-    token_scores: list[float]
+    token_scores: list[float] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """As verl's, with the numbers as `rm_scores` (T,), where verl has one score at the last token."""
+        """As verl's, with the numbers as `rm_scores` (T,)."""
         fields: dict[str, Any] = super().as_dict()
-        fields["rm_scores"] = torch.tensor(fields.pop("token_scores"), dtype=torch.float32)
+        if scores := fields.pop("token_scores"):
+            fields["rm_scores"] = torch.tensor(scores, dtype=torch.float32)
         return fields
 
 
@@ -370,7 +372,7 @@ def rows_of(
         parts = [*zip(episode.samples, episode.split(values), strict=True)]
     empty = Sample.of((np.array([end, end]), None, -1)), np.zeros(0)
     parts = [empty] * (fewest - len(parts)) + parts  # before them, as verl's `grpo` reads the last row
-    total = float(sum(episode.turn_rewards))
+    total = 0.0 if episode.error else float(sum(episode.turn_rewards))  # a failed one may have been paid NaN
     metrics = {**episode.metrics, "return": total}
     metrics |= {"success": float(episode.success), "failed": float(bool(episode.error))}
     rows = []

@@ -432,6 +432,7 @@ class TestFailures:
             # Groups of three with a length penalty; verl drops a group whose numbers have no deviation.
             ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0]),
             ([0.1, 0.1, 0.1], [0.0, 0.0, 0.0]),  # whose deviation in floats is not 0
+            ([0.3, 0.1 + 0.2, 1.0], [0.0, 0.0, 1.0]),  # two are equal but for rounding
             ([1.0, 1.0, math.nan], [0.0, 0.0, 0.0]),  # the third has failed
         ],
     )
@@ -599,10 +600,42 @@ class TestRows:
         worker, servers = make(reader, TAMTRL)
         worker.play({"split": "test"})
         assert servers.scored == 0
-        scores = [float(sum(row["rm_scores"].sum() for _, row in rows)) for rows in worker.rows.values()]
-        infos = [rows[-1][1]["extra_fields"]["reward_extra_info"] for rows in worker.rows.values()]
+        scores, infos = self.validated(worker)
         assert scores == [info["success"] for info in infos]
         assert sorted(scores) == [0.0] * 4 + [1.0] * 4
+
+    def validated(self, worker):
+        """The score and the metrics of each rollout, from its last row, as verl's `_validate` reads them."""
+        last = [rows[-1][1] for rows in worker.rows.values()]
+        scores = [float(row["rm_scores"].sum()) for row in last]
+        return scores, [row["extra_fields"]["reward_extra_info"] for row in last]
+
+    def test_validation_scores_the_turns_of_all_rows(self, make):
+        # Each prompt leaves out the thought before it, so each of the three turns has a row.
+        entry = {**SOKOBAN, "comparison": {"reward": "merged"}, "chat": {"drop_thoughts": True}}
+        worker, _ = make(lambda turn, prompt: UP, entry)
+        worker.play({"split": "test"}, seeds={"one": 1})
+        assert {len(rows) for rows in worker.rows.values()} == {3}
+        scores, infos = self.validated(worker)
+        assert scores == pytest.approx([3 * 0.4] * 4)
+        assert [info["return"] for info in infos] == pytest.approx([3 * 0.4] * 4)
+
+    def test_validation_scores_an_episode_whose_prompts_are_too_long(self, make):
+        entry = {"env": "MemSokoban-v0", "settings": {"max_turns": 3, "rewards": "bounded"}}
+        limit = ["actor_rollout_ref.rollout.prompt_length=20"]
+        worker, _ = make(None, {**entry, "comparison": {"reward": "merged"}}, overrides=limit)
+        worker.play({"split": "test"}, seeds={"one": 1})
+        assert self.validated(worker)[0] == [3 * -0.5] * 4  # for replies that are not well formed
+
+    @pytest.mark.filterwarnings("ignore:a rollout of seed 1 failed")
+    def test_a_rollout_that_is_paid_nan_has_a_return_of_zero(self, make, monkeypatch):
+        play = SokobanEnv._play
+        monkeypatch.setattr(SokobanEnv, "_play", lambda env, reply: {**play(env, reply), "outcome": math.nan})
+        worker, _ = make(lambda turn, prompt: UP, {**SOKOBAN, "comparison": {"reward": "merged"}})
+        worker.play({"split": "test"}, seeds={"one": 1})
+        scores, infos = self.validated(worker)
+        assert scores == [info["return"] for info in infos] == [0.0] * 4
+        assert [info["failed"] for info in infos] == [1.0] * 4
 
 
 class TestPages:

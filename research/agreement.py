@@ -53,8 +53,8 @@ WITHOUT_MODEL: dict[str, RewardMethod] = {
     "OTC": OTC(),
 }
 WITH_SCORER: dict[str, RewardMethod] = {
-    "IGPO": IGPO(),
-    "IGPO, log": IGPO(measure="log"),
+    "IGPO": IGPO(target="bare"),
+    "IGPO, log": IGPO(measure="log", target="bare"),
     "TRACE": TRACE(),
     "InfoMem": InfoMem(side="both"),
 }
@@ -242,7 +242,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for spec in args.scorer:
         scorer, cache = make_scorer(spec), ScoreCache()
         name = f"MT-GRPO's advantage of IGPO ({spec})"
-        scores[name] = credit(runs, IGPO(), scorer, "turn", cache)
+        scores[name] = credit(runs, IGPO(target="bare"), scorer, "turn", cache)
         for name, method in WITH_SCORER.items():
             scores[f"{name} ({spec})"] = credit(runs, method, scorer, cache=cache)
     for path in args.scores:

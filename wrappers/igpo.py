@@ -13,9 +13,9 @@ from memenvs.core.data import NonNegative, checked
 from memenvs.core.episode import Episode, Floats, Turn
 from memenvs.credit import igpo
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
-from memenvs.wrappers.infomem import TARGETS, Target
+from memenvs.wrappers.infomem import TARGETS, Target, target_logprobs, target_requests
 from memenvs.wrappers.mempo import Measure
-from memenvs.wrappers.method import RewardMethod, mean_logprobs
+from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 
@@ -30,23 +30,20 @@ class GainMethod(RewardMethod):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("privileged/prompt_with_history", "privileged/question", f"privileged/{TARGETS[self.target]}")
+        return ("privileged/prompt_with_history", "privileged/question", *TARGETS[self.target])
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the turn and before it; nothing at the last turn, or if the question changes."""
         if turn.over or turn.before["privileged"]["question"] != turn.info["privileged"]["question"]:
             return []
-        answer = turn.info["privileged"][TARGETS[self.target]]
-        return [
-            ScoreRequest(info["privileged"]["prompt_with_history"], answer)
-            for info in (turn.info, turn.before)
-        ]
+        prompts = [info["privileged"]["prompt_with_history"] for info in (turn.info, turn.before)]
+        return target_requests(prompts, turn.info["privileged"], self.target)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """The turn's gain; 0.0 where nothing is asked, NaN where the target is empty."""
         if not scores:
             return 0.0
-        after, before = mean_logprobs(scores)
+        after, before = target_logprobs(scores, self.target)
         return self.gain(after, before)
 
     def gain(self, after: float, before: float) -> float:
@@ -73,18 +70,21 @@ class IGPO(GainMethod):
     Where several questions are answered in a turn each (`ChunkQAEnv(ask="each")`), the gain of the
     last memory is not measured and counts 0: the question after it is another one than before it.
 
+    As in the public code, a is scored inside the form that the prompt asks for, whose beginning is given: a
+    model that always writes the form finds a bare answer next to impossible, and all gains are next to 0.
+
     A target that is empty, such as a level without a known solution, has signals of NaN. What the paper pays
     for a last turn in a bad format is left to the environment's metrics. Source: arXiv 2510.14967, of which
     we read the abstract, a summary with the equations, and the public code.
 
     Args:
         measure: `"probability"`, or `"log"`: differences of mean log p, nats per token (its code's option).
-        target: a as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
+        target: a `"inside"` the form, as `"bare"` answer, or `"wrapped"`, the form and all.
         gamma: discount per turn, in the paper's advantage.
     """
 
     measure: Measure = "probability"
-    target: Target = "bare"
+    target: Target = "inside"
     gamma: NonNegative = 1.0
 
     name = "igpo"

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,11 +15,17 @@ from memenvs.core.data import checked
 from memenvs.core.episode import Credit, Episode, Turn
 from memenvs.core.text import Template, read_prompts
 from memenvs.credit import infomem_bonus
+from memenvs.tasks.metrics import answer_opening
 from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-Target = Literal["bare", "wrapped"]
-TARGETS: dict[Target, str] = {"bare": "target", "wrapped": "target_wrapped"}
+Target = Literal["bare", "inside", "wrapped"]
+TARGETS: dict[Target, tuple[str, ...]] = {
+    "bare": ("privileged/target",),
+    "inside": ("privileged/target", "privileged/target_wrapped"),
+    "wrapped": ("privileged/target_wrapped",),
+}
+"""What each target needs."""
 
 QUERY_PROMPT = Template(
     """\
@@ -32,6 +38,28 @@ The question that this memory was kept for:
     required=("memory",),
     optional=("question",),
 )
+
+
+def target_requests(
+    prompts: Sequence[str], privileged: Mapping[str, Any], target: Target
+) -> list[ScoreRequest]:
+    """What asks for the answer after each prompt; `"inside"` a form, then also for the form's beginning."""
+    answer = privileged["target_wrapped" if target == "wrapped" else "target"]
+    if target != "inside" or not answer:
+        return [ScoreRequest(prompt, answer) for prompt in prompts]
+    opening = answer_opening(answer, privileged["target_wrapped"])
+    return [ScoreRequest(prompt, text) for text in (opening + answer, opening) for prompt in prompts]
+
+
+def target_logprobs(scores: Sequence[TokenScores], target: Target) -> list[float]:
+    """Mean log p of the answer after each prompt of `target_requests`, nats a token; NaN for an empty one."""
+    if target != "inside" or not len(scores[0]):
+        return mean_logprobs(scores)
+    half = len(scores) // 2
+    return [
+        float(whole.sum() - opening.sum()) / max(len(whole) - len(opening), 1)
+        for whole, opening in zip(scores[:half], scores[half:], strict=True)
+    ]
 
 
 @checked
@@ -57,7 +85,8 @@ class InfoMem(RememberingMethod):
         condition: `"answer"`, or `"query"`: the likelihood of the question given the memory alone (QueryPMI),
             which needs no answer.
         outcome: False leaves the outcome out of the sum (its component counts 0).
-        target: y* as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
+        target: y* as `"bare"` answer, `"inside"` the form that the prompt asks for, whose beginning is given,
+            or `"wrapped"` in that form, all of which is scored.
         template: another prompt of `condition="query"`, after which the question is scored: a file or its
             text, with the placeholder `{memory}`; it ends before `{question}` if it has that one
             (docs/prompts.md). The prompt of `condition="answer"` is the environment's.
@@ -99,7 +128,7 @@ class InfoMem(RememberingMethod):
             *success,
             "privileged/prompt_with_memory",
             "privileged/prompt_without_memory",
-            f"privileged/{TARGETS[self.target]}",
+            *TARGETS[self.target],
         )
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
@@ -112,13 +141,13 @@ class InfoMem(RememberingMethod):
             prompts = [self._query.fill(until, memory=memory) for memory in (privileged["memory"], "")]
             return [ScoreRequest(prompt, privileged["question"]) for prompt in prompts]
         prompts = [privileged["prompt_with_memory"], privileged["prompt_without_memory"]]
-        return [ScoreRequest(prompt, privileged[TARGETS[self.target]]) for prompt in prompts]
+        return target_requests(prompts, privileged, self.target)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """r_gain at the last turn, 0.0 before; NaN where the target is empty."""
         if not scores:
             return 0.0
-        with_memory, without = mean_logprobs(scores)
+        with_memory, without = target_logprobs(scores, self.target)
         return with_memory - without
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:

@@ -16,8 +16,8 @@ from memenvs.core.data import checked
 from memenvs.core.episode import Credit, Episode, Floats, Turn
 from memenvs.credit import mempo
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
-from memenvs.wrappers.infomem import TARGETS, Target
-from memenvs.wrappers.method import RememberingMethod, mean_logprobs
+from memenvs.wrappers.infomem import TARGETS, Target, target_logprobs, target_requests
+from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Measure = Literal["probability", "log"]
@@ -49,7 +49,7 @@ class MemPO(RememberingMethod):
         bias: `"history"` or `"none"` (b = 0).
         measure: `"probability"`, or `"log"`: mean log p instead of P.
         trajectory: r_i as above (`"strict"`), or `"outcome"`: the environment's outcome is unchanged.
-        target: y* as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
+        target: y* as `"bare"` answer, `"inside"` or `"wrapped"`, as of `InfoMem`.
     """
 
     bias: Literal["history", "none"] = "history"
@@ -69,25 +69,23 @@ class MemPO(RememberingMethod):
     @property
     def needs(self) -> tuple[str, ...]:
         prompts = ("privileged/prompt_with_memory", "privileged/prompt_with_history")
-        scored = (*prompts[: 2 if self.bias == "history" else 1], f"privileged/{TARGETS[self.target]}")
+        scored = (*prompts[: 2 if self.bias == "history" else 1], *TARGETS[self.target])
         return (*scored, "privileged/memory_span", *(("metrics/format",) if self.replaces_outcome else ()))
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the memory, and after the turns before."""
         if memory_span(turn) is None:
             return []
-        privileged = turn.info["privileged"]
-        answer = privileged[TARGETS[self.target]]
-        requests = [ScoreRequest(privileged["prompt_with_memory"], answer)]
+        prompts = [turn.info["privileged"]["prompt_with_memory"]]
         if self.bias == "history":
-            requests.append(ScoreRequest(turn.before["privileged"]["prompt_with_history"], answer))
-        return requests
+            prompts.append(turn.before["privileged"]["prompt_with_history"])
+        return target_requests(prompts, turn.info["privileged"], self.target)
 
     def signal(self, turn: Turn, scores: Sequence[TokenScores]) -> float:
         """R_ij; 0.0 where no memory was written, NaN where the target is empty."""
         if not scores:
             return 0.0
-        likely = mean_logprobs(scores)
+        likely = target_logprobs(scores, self.target)
         if self.measure == "probability":
             likely = [math.exp(value) for value in likely]
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)

@@ -41,7 +41,7 @@ class TRACE(GainMethod):
         gamma: discount per turn.
         weight: of D_t beside the outcome.
         terminal: in the paper's advantage, weight of the outcome in turns whose D_t reaches the last gain.
-        target: a as `"bare"` answer, or `"wrapped"` in the form that the prompt asks for.
+        target: a as `"bare"` answer, `"inside"` or `"wrapped"`, as of `InfoMem`.
     """
 
     epsilon: Positive = 0.1

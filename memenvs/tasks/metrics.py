@@ -576,6 +576,19 @@ def wrap_answer(answer: str, answer_format: str) -> str:
     return f"\\boxed{{{answer}}}" if answer_format == "boxed" else f"<answer>{answer}</answer>"
 
 
+def answer_opening(answer: str, wrapped: str) -> str:
+    """What comes before an answer in its required form; nothing if it is not in there.
+
+    >>> answer_opening("a", "<answer>a</answer>"), answer_opening("a", "a")
+    ('<answer>', '')
+    """
+    known = re.match(r"(<answer>)?(\\boxed\{)?", wrapped)
+    if known and wrapped.startswith(answer, known.end()):
+        return known[0]
+    before, found, _ = wrapped.partition(answer)
+    return before if found else ""
+
+
 def score(metric: str, prediction: str, answers: Sequence[str]) -> float:
     """A metric's score of an answer without its reply; answers that normalise to nothing count as written.
 

@@ -510,7 +510,7 @@ def _flat(assign: Callable[..., list[Array]], **options: Any) -> Callable[[Learn
 _group, _states, _turns = (partial(_flat, assign) for assign in (compared, state_matched, by_turn))
 _method = partial(_flat, rewarded)
 
-PLAIN, CHANGE, OWN_TURN = TAMTRL(), TAMTRL(change=True), IGPO(measure="log", gamma=0.0)
+PLAIN, CHANGE, OWN_TURN = TAMTRL(), TAMTRL(change=True), IGPO(measure="log", target="bare", gamma=0.0)
 METHODS: dict[str, Method] = {
     "outcome": Method("GRPO-OR", _group(reward="outcome")),
     "merged": Method("GRPO-MR", _group(reward="merged")),
@@ -545,7 +545,7 @@ METHODS: dict[str, Method] = {
     "infomem": Method("InfoMem", _method(method=InfoMem()), "memory"),
     "infomem-telescoped": Method("InfoMem, telescoped", _flat(telescoped), "memory"),
     "mempo": Method("MemPO", _method(method=MemPO(trajectory="outcome")), "memory"),
-    "igpo": Method("IGPO", _method(method=IGPO()), "memory"),
+    "igpo": Method("IGPO", _method(method=IGPO(target="bare")), "memory"),
     "igpo-turn": Method("IGPO, log, own turn", _method(method=OWN_TURN), "memory"),
     "rememr1": Method("ReMemR1", _method(method=ReMemR1()), "memory"),
     "stepsearch": Method("StepSearch", _flat(stepsearch), "passages"),

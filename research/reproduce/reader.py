@@ -44,6 +44,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "InfoMem": ("infomem", {}),
     "InfoMem, query": ("infomem", {"condition": "query"}),
     "IGPO": ("igpo", {}),
+    "IGPO, bare": ("igpo", {"target": "bare"}),
 }
 """Reward and its settings by the name in tables."""
 

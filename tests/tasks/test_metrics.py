@@ -11,6 +11,7 @@ from memenvs.tasks import metrics
 from memenvs.tasks.metrics import (
     METRICS,
     REPLY_METRICS,
+    answer_opening,
     boxed_content,
     extract_answer,
     full_strip,
@@ -294,6 +295,23 @@ def test_a_tagged_answer_is_the_last_complete_pair(reply, answer):
 @given(answer=st.text(st.characters(exclude_characters="{}<")).map(str.strip))
 def test_extract_undoes_wrap(answer_format, answer):
     assert extract_answer("so " + wrap_answer(answer, answer_format) + ".", answer_format) == answer
+
+
+@pytest.mark.parametrize("answer", ["Tarsk", "a", "answer", "boxed", "{x}", "\\boxed{x}", "<answer>"])
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("<answer>", "</answer>"), ("\\boxed{", "}"), ("<answer>\\boxed{", "}</answer>"), ("", "")],
+)
+def test_the_opening_of_an_answer_is_what_its_form_writes_before_it(answer, opening, closing):
+    assert answer_opening(answer, opening + answer + closing) == opening
+
+
+def test_a_form_of_your_own_opens_where_it_first_has_the_answer():
+    assert answer_opening("Tarsk", "The answer is: Tarsk, Tarsk.") == "The answer is: "
+
+
+def test_a_form_without_its_answer_has_no_opening():
+    assert answer_opening("Tarsk", "<answer>Ulm</answer>") == ""
 
 
 # --- hostile text

@@ -43,23 +43,21 @@ The question that this memory was kept for:
 def target_requests(
     prompts: Sequence[str], privileged: Mapping[str, Any], target: Target
 ) -> list[ScoreRequest]:
-    """What asks for the answer after each prompt; `"inside"` a form, then also for the form's beginning."""
+    """What asks for the answer after each prompt; `"inside"` a form, then for the form's beginning alone."""
     answer = privileged["target_wrapped" if target == "wrapped" else "target"]
     if target != "inside" or not answer:
         return [ScoreRequest(prompt, answer) for prompt in prompts]
     opening = answer_opening(answer, privileged["target_wrapped"])
-    return [ScoreRequest(prompt, text) for text in (opening + answer, opening) for prompt in prompts]
+    requests = [ScoreRequest(prompt, opening + answer) for prompt in prompts]
+    return [*requests, ScoreRequest(prompts[0], opening)]
 
 
 def target_logprobs(scores: Sequence[TokenScores], target: Target) -> list[float]:
     """Mean log p of the answer after each prompt of `target_requests`, nats a token; NaN for an empty one."""
     if target != "inside" or not len(scores[0]):
         return mean_logprobs(scores)
-    half = len(scores) // 2
-    return [
-        float(whole.sum() - opening.sum()) / max(len(whole) - len(opening), 1)
-        for whole, opening in zip(scores[:half], scores[half:], strict=True)
-    ]
+    *answers, opening = scores  # the last one says how many tokens are the form's
+    return mean_logprobs([answer[min(len(opening), len(answer) - 1) :] for answer in answers])
 
 
 @checked

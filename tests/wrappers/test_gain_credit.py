@@ -110,8 +110,7 @@ AFTER = {"question": "q", "prompt_with_history": "q h2", "target": "y", "target_
 class TestIGPO:
     def test_the_answer_is_asked_after_the_turn_and_before_it(self):
         played = turn({"question": "q", "prompt_with_history": "q h1"}, AFTER)
-        prompts = ["q h2", "q h1"]
-        asked = [ScoreRequest(prompt, text) for text in ("[y", "[") for prompt in prompts]
+        asked = [ScoreRequest("q h2", "[y"), ScoreRequest("q h1", "[y"), ScoreRequest("q h2", "[")]
         assert IGPO().requests(played) == asked
         assert [one.continuation for one in IGPO(target="bare").requests(played)] == ["y"] * 2
         assert [one.continuation for one in IGPO(target="wrapped").requests(played)] == ["[y]"] * 2
@@ -129,8 +128,12 @@ class TestIGPO:
     def test_inside_its_form_only_the_answer_counts(self):
         scores = [np.array([opening, HALF, math.log(0.125)]) for opening in (HALF, QUARTER)]
         scores[1][1:] = math.log(0.125)
-        openings = [np.array([HALF]), np.array([QUARTER])]
-        assert IGPO().signal(turn({}, AFTER), scores + openings) == pytest.approx(0.25 - 0.125)
+        opening = np.array([HALF])
+        assert IGPO().signal(turn({}, AFTER), [*scores, opening]) == pytest.approx(0.25 - 0.125)
+
+    def test_a_form_whose_last_token_takes_in_the_answer_is_measured_by_that_token(self):
+        scores = [np.array([HALF]), np.array([QUARTER]), np.array([HALF])]
+        assert IGPO().signal(turn({}, AFTER), scores) == pytest.approx(0.25)
 
     def test_an_empty_target_is_not_measured(self):
         empty = turn({"question": "q", "prompt_with_history": "q h1"}, {**AFTER, "target": ""})

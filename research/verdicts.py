@@ -133,7 +133,7 @@ SOKOBAN = {
 }
 CARRIED = ("TAMTRL", "MemPO", "ReMemR1", "IGPO", "InfoMem")
 UNRECORDED = "its runs were not recorded"
-NOT_RUN = "planned, and not run yet"
+NOT_RUN = "planned, and not all run yet"
 UNLEARNED = "without a memory the model did not learn to find answers in what it had read"
 ROWS = {
     "Sokoban: PPO and GRPO": [

@@ -79,7 +79,7 @@ def test_rows_that_are_planned_and_have_not_run_are_counted_in_the_correction(mo
         line.strip("| ").split(" | ") for line in table([tested, planned, planned])[2:]
     ]
     assert float(corrected) == pytest.approx(3 * float(p), abs=0.002)
-    assert [row[-1] for row in later] == ["no verdict: planned, and not run yet"] * 2
+    assert [row[-1] for row in later] == ["no verdict: planned, and not all run yet"] * 2
 
 
 def test_the_page_has_the_tables_of_the_script():

@@ -25,7 +25,7 @@ from memenvs.evaluation.run import evaluate
 from memenvs.evaluation.summary import Interval, TableFormat, table_text
 from memenvs.models.settings import ModelOptions
 from memenvs.rollout.collect import maker
-from memenvs.rollout.names import POLICIES, policy_label
+from memenvs.rollout.names import OTHER_POLICIES, POLICIES, policy_label
 from memenvs.rollout.policies import choose_policy
 from memenvs.rollout.scripted import make_policy
 
@@ -163,7 +163,7 @@ def play_suite(
     if suite not in SUITES:
         raise ValueError(unknown_name("no suite", suite, SUITES))
     if ":" not in how.policy and how.policy not in POLICIES:  # before tasks are built, for minutes
-        raise ValueError(unknown_name("no policy", how.policy, POLICIES, ", module:function or hf:MODEL"))
+        raise ValueError(unknown_name("no policy", how.policy, POLICIES, OTHER_POLICIES))
     parts = SUITES[suite]
     check_reading(how.reading, parts)
     version = f"{suite}-{VERSION}"

@@ -16,6 +16,9 @@ POLICIES = {
 }
 """What each policy of a text environment does, by its name."""
 
+OTHER_POLICIES = ", module:function of your own, or a model: hf:MODEL, openai:URL --model NAME"
+"""What else plays one: the end of an error about an unknown name."""
+
 TEACHERS = frozenset({"gold", "careful"})
 """Policies that look up in their environment what only a trainer may see; tables of scores say so."""
 

@@ -21,6 +21,7 @@ from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.passages import holds_answer
 from memenvs.envs.search_qa import SearchQAEnv
 from memenvs.envs.tool_qa import ToolQAEnv
+from memenvs.rollout.names import OTHER_POLICIES
 from memenvs.sokoban import solve
 from memenvs.sokoban.environments import GOLD_BUDGET
 from memenvs.sokoban.grid import SokobanGridEnv
@@ -49,7 +50,7 @@ def make_policy(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Agent:
     makers: dict[str, Callable[[], Agent]] = {}
     also = ""
     if isinstance(inner, TextEnv):
-        also = ", module:function of your own, or a model: hf:MODEL, openai:URL --model NAME"
+        also = OTHER_POLICIES
         makers = {
             "gold": lambda: lambda observation, info: inner.gold_reply(),
             "silent": lambda: lambda observation, info: "",

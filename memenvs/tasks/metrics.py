@@ -582,11 +582,10 @@ def answer_opening(answer: str, wrapped: str) -> str:
     >>> answer_opening("a", "<answer>a</answer>"), answer_opening("a", "a")
     ('<answer>', '')
     """
-    known = re.match(r"(<answer>)?(\\boxed\{)?", wrapped)
-    if known and wrapped.startswith(answer, known.end()):
-        return known[0]
-    before, found, _ = wrapped.partition(answer)
-    return before if found else ""
+    marks = re.match(r"(<answer>)?(\\boxed\{)?", wrapped)
+    if marks and wrapped.startswith(answer, marks.end()):
+        return marks[0]
+    return wrapped.partition(answer)[0] if answer in wrapped else ""
 
 
 def score(metric: str, prediction: str, answers: Sequence[str]) -> float:

@@ -142,7 +142,10 @@ def check(result: SuiteResult) -> None:
         raise ValueError(f"suite {result.suite!r} is not on the page, which shows {', '.join(ABOUT)}")
     if not result.policy or result.policy != one_line(result.policy).replace("`", ""):
         raise ValueError(f"policy must be a name in one line without backticks, got {shown(result.policy)}")
-    datetime.date.fromisoformat(result.date)
+    try:
+        datetime.date.fromisoformat(result.date)
+    except ValueError as error:
+        raise ValueError(f"{error}; give the date as YYYY-MM-DD") from None
     parts = SUITES[result.suite]
     missing = [part.name for part in parts if part.name not in result.scores]
     if missing or result.version != VERSION:

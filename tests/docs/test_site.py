@@ -222,7 +222,7 @@ def send(tmp_path, monkeypatch):
         ({"policy": ""}, "policy must be a name in one line without backticks, got ''"),
         ({"policy": "mine\n# Results"}, "policy must be a name in one line"),
         ({"policy": "mine` **best**"}, "policy must be a name in one line"),
-        ({"date": "yesterday"}, "mine.json: Invalid isoformat string: 'yesterday'"),
+        ({"date": "yesterday"}, "mine.json: Invalid isoformat string: 'yesterday'; give the date as YYYY"),
         ({"policy": "lexical", "note": "another"}, "repeats the row of lexical.json"),
     ],
 )

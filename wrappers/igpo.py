@@ -13,9 +13,9 @@ from memenvs.core.data import NonNegative, checked
 from memenvs.core.episode import Episode, Floats, Turn
 from memenvs.credit import igpo
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
-from memenvs.wrappers.infomem import TARGETS, Target, target_logprobs, target_requests
+from memenvs.wrappers.infomem import TARGETS, Target, target_requests
 from memenvs.wrappers.mempo import Measure
-from memenvs.wrappers.method import RewardMethod
+from memenvs.wrappers.method import RewardMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 
@@ -43,7 +43,7 @@ class GainMethod(RewardMethod):
         """The turn's gain; 0.0 where nothing is asked, NaN where the target is empty."""
         if not scores:
             return 0.0
-        after, before = target_logprobs(scores, self.target)
+        after, before = mean_logprobs(scores)
         return self.gain(after, before)
 
     def gain(self, after: float, before: float) -> float:

@@ -43,21 +43,10 @@ The question that this memory was kept for:
 def target_requests(
     prompts: Sequence[str], privileged: Mapping[str, Any], target: Target
 ) -> list[ScoreRequest]:
-    """What asks for the answer after each prompt; `"inside"` a form, then for the form's beginning alone."""
+    """What asks for the answer after each prompt, `"inside"` after the beginning of its form too."""
     answer = privileged["target_wrapped" if target == "wrapped" else "target"]
-    if target != "inside" or not answer:
-        return [ScoreRequest(prompt, answer) for prompt in prompts]
-    opening = answer_opening(answer, privileged["target_wrapped"])
-    requests = [ScoreRequest(prompt, opening + answer) for prompt in prompts]
-    return [*requests, ScoreRequest(prompts[0], opening)]
-
-
-def target_logprobs(scores: Sequence[TokenScores], target: Target) -> list[float]:
-    """Mean log p of the answer after each prompt of `target_requests`, nats a token; NaN for an empty one."""
-    if target != "inside" or not len(scores[0]):
-        return mean_logprobs(scores)
-    *answers, opening = scores  # the last one says how many tokens are the form's
-    return mean_logprobs([answer[min(len(opening), len(answer) - 1) :] for answer in answers])
+    opening = answer_opening(answer, privileged["target_wrapped"]) if target == "inside" else ""
+    return [ScoreRequest(prompt, answer, opening) for prompt in prompts]
 
 
 @checked
@@ -145,7 +134,7 @@ class InfoMem(RememberingMethod):
         """r_gain at the last turn, 0.0 before; NaN where the target is empty."""
         if not scores:
             return 0.0
-        with_memory, without = target_logprobs(scores, self.target)
+        with_memory, without = mean_logprobs(scores)
         return with_memory - without
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:

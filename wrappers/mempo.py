@@ -16,8 +16,8 @@ from memenvs.core.data import checked
 from memenvs.core.episode import Credit, Episode, Floats, Turn
 from memenvs.credit import mempo
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
-from memenvs.wrappers.infomem import TARGETS, Target, target_logprobs, target_requests
-from memenvs.wrappers.method import RememberingMethod
+from memenvs.wrappers.infomem import TARGETS, Target, target_requests
+from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
 Measure = Literal["probability", "log"]
@@ -85,7 +85,7 @@ class MemPO(RememberingMethod):
         """R_ij; 0.0 where no memory was written, NaN where the target is empty."""
         if not scores:
             return 0.0
-        likely = target_logprobs(scores, self.target)
+        likely = mean_logprobs(scores)
         if self.measure == "probability":
             likely = [math.exp(value) for value in likely]
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)

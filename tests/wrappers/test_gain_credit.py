@@ -21,7 +21,7 @@ from memenvs.tasks.tokens import load_tokenizer
 from memenvs.testing import play
 from memenvs.wrappers import IGPO, TRACE, ReMemR1, RewardWrapper, Turn
 from memenvs.wrappers.comparison import ComparisonSettings
-from memenvs.wrappers.infomem import target_logprobs, target_requests
+from memenvs.wrappers.infomem import target_requests
 from memenvs.wrappers.rememr1 import recall
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
 
@@ -110,10 +110,10 @@ AFTER = {"question": "q", "prompt_with_history": "q h2", "target": "y", "target_
 class TestIGPO:
     def test_the_answer_is_asked_after_the_turn_and_before_it(self):
         played = turn({"question": "q", "prompt_with_history": "q h1"}, AFTER)
-        asked = [ScoreRequest("q h2", "[y"), ScoreRequest("q h1", "[y"), ScoreRequest("q h2", "[")]
-        assert IGPO().requests(played) == asked
-        assert [one.continuation for one in IGPO(target="bare").requests(played)] == ["y"] * 2
-        assert [one.continuation for one in IGPO(target="wrapped").requests(played)] == ["[y]"] * 2
+        asked = {"inside": ("y", "["), "bare": ("y", ""), "wrapped": ("[y]", "")}
+        for target, texts in asked.items():
+            requests = [ScoreRequest(prompt, *texts) for prompt in ("q h2", "q h1")]
+            assert IGPO(target=target).requests(played) == requests
 
     def test_the_last_turn_asks_nothing_and_gains_nothing(self):
         assert IGPO().requests(turn({}, AFTER, "terminated")) == []
@@ -121,19 +121,8 @@ class TestIGPO:
 
     def test_the_gain_is_a_difference_of_geometric_means(self):
         scores = [np.array([HALF, math.log(0.125)]), np.array([math.log(0.125)] * 2)]
-        assert IGPO(target="bare").signal(turn({}, AFTER), scores) == pytest.approx(0.25 - 0.125)
-        by_log = IGPO(measure="log", target="bare")
-        assert by_log.signal(turn({}, AFTER), scores) == pytest.approx(math.log(2))
-
-    def test_inside_its_form_only_the_answer_counts(self):
-        scores = [np.array([opening, HALF, math.log(0.125)]) for opening in (HALF, QUARTER)]
-        scores[1][1:] = math.log(0.125)
-        opening = np.array([HALF])
-        assert IGPO().signal(turn({}, AFTER), [*scores, opening]) == pytest.approx(0.25 - 0.125)
-
-    def test_a_form_whose_last_token_takes_in_the_answer_is_measured_by_that_token(self):
-        scores = [np.array([HALF]), np.array([QUARTER]), np.array([HALF])]
-        assert IGPO().signal(turn({}, AFTER), scores) == pytest.approx(0.25)
+        assert IGPO().signal(turn({}, AFTER), scores) == pytest.approx(0.25 - 0.125)
+        assert IGPO(measure="log").signal(turn({}, AFTER), scores) == pytest.approx(math.log(2))
 
     def test_an_empty_target_is_not_measured(self):
         empty = turn({"question": "q", "prompt_with_history": "q h1"}, {**AFTER, "target": ""})
@@ -144,9 +133,9 @@ class TestIGPO:
         fields = {"target": "Tarsk", "target_wrapped": "\\boxed{Tarsk}"}
         scorer = HFScorer(str(tiny_model), device="cpu")
         prompts = ["Ada lived in Tarsk.", "Nobody knows."]
-        found = target_logprobs(scorer.logprobs(target_requests(prompts, fields, "inside")), "inside")
+        found = scorer.logprobs(target_requests(prompts, fields, "inside"))
         given = [ScoreRequest(prompt + "\\boxed{", "Tarsk") for prompt in prompts]
-        close(found, [nats.mean() for nats in scorer.logprobs(given)], rtol=1e-4)
+        close(found, scorer.logprobs(given), rtol=1e-4)
 
 
 class TestTRACE:

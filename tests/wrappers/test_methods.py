@@ -206,11 +206,12 @@ class TestInfoMem:
         assert InfoMem().signal(turn(**FINAL), []) == 0.0
 
     def test_query_pmi_scores_the_question_from_the_memory_alone(self):
-        method = InfoMem(condition="query")
+        method = InfoMem(condition="query", target="inside")
         with_memory, without = method.requests(turn(end="terminated", memory="m", question="who?"))
         assert with_memory.continuation == without.continuation == "who?"
         assert "\nm\n" in with_memory.prompt
         assert "m\n</memory>" not in without.prompt
+        assert method.signal(turn(end="terminated"), [np.array([HALF]), np.array([QUARTER])]) == -QUARTER / 2
 
     @pytest.mark.parametrize("end", ["", "{query}. So it is."])
     def test_query_pmi_takes_a_prompt_which_ends_before_the_question(self, tmp_path, end):

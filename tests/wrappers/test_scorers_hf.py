@@ -10,9 +10,11 @@ pytest.importorskip("transformers")
 
 import transformers
 from tiny_model import plain_logprobs
+from tokenizers import Tokenizer, models
 
+from memenvs.wrappers.registry import make_scorer
 from memenvs.wrappers.scorers import HFScorer, ScoreRequest
-from memenvs.wrappers.scorers.protocol import TokenPair
+from memenvs.wrappers.scorers.protocol import PairScorer, TokenPair
 
 HISTORY = "Ada Lovelace wrote the first program for the engine of Babbage. "
 QUESTION = "<|im_start|>user\nWho wrote the first program?<|im_end|>\n<|im_start|>assistant\n"
@@ -64,6 +66,38 @@ def test_special_tokens_that_are_written_out_are_read_as_such(scorer):
 def test_a_lone_surrogate_is_scored_as_a_replacement_character(scorer):
     first, second = scorer.logprobs([ScoreRequest("Ada \ud800", "x\udfff"), ScoreRequest("Ada �", "x�")])
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("answer", "scored"),
+    [("Rex", [">R", "ex"]), ("R", [">R"]), ("ex", ["ex"]), ("e>", ["e", ">"]), ("", [])],
+)
+def test_a_token_that_the_opening_shares_with_the_continuation_is_scored(tmp_path, answer, scored):
+    pieces = ["<", ">", "R", "e", "x", ">R", "ex"]
+    merges = [(">", "R"), ("e", "x")]
+    backend = Tokenizer(models.BPE({piece: number for number, piece in enumerate(pieces)}, merges))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    scorer = PairScorer(str(tmp_path), None, None)
+    (pair,) = scorer.pairs([ScoreRequest("x", answer, "<>")])
+    assert [pieces[token] for token in pair.continuation] == scored
+    assert [pieces[token] for token in pair.prompt] == ["x", "<", ">"][: 2 if answer[:1] == "R" else 3]
+
+
+@pytest.mark.parametrize("opening", ["<answer>", "\\boxed{", "<answer>\\boxed{", "Answer: ", "é\ud800", ""])
+@pytest.mark.parametrize("answer", ["Ada L", '"Ada"', "\\frac{1}{2}", "-3", " 7", "é", "李安娜", "Ada " * 99])
+def test_an_opening_and_its_continuation_have_the_tokens_of_one_text(opening, answer):
+    scorer = PairScorer("general", None, None)
+    requests = [ScoreRequest("Who?", answer, opening), ScoreRequest("Who?", opening + answer)]
+    pair, whole = scorer.pairs(requests)
+    assert pair.prompt + pair.continuation == whole.prompt + whole.continuation
+    given, longer = (scorer.tokenizer.decode(pair.prompt + pair.continuation[:more]) for more in (0, 1))
+    assert len(given) <= len("Who?" + opening) < len(longer)
+
+
+def test_an_opening_comes_after_the_template(scorer):
+    rendered = make_scorer(scorer, "User: {prompt}\nAgent: ").logprobs([ScoreRequest("Who?", "Ada", "[")])
+    plain = scorer.logprobs([ScoreRequest("User: Who?\nAgent: ", "Ada", "[")])
+    np.testing.assert_array_equal(rendered, plain)
 
 
 def shapes_read(scorer, pairs):

@@ -28,6 +28,12 @@ def test_signs_are_tokens_of_their_own():
     assert score("Who? Ada.", "Ada!").tolist() == [-0.5, -6.0]
 
 
+@given(TEXTS, TEXTS, TEXTS)
+def test_an_opening_changes_no_score(prompt, continuation, opening):
+    (scores,) = LexicalScorer().logprobs([ScoreRequest(prompt, continuation, opening)])
+    np.testing.assert_array_equal(scores, score(prompt, continuation))
+
+
 @given(WORDS, WORDS, WORDS)
 def test_a_prompt_of_more_words_never_scores_lower(prompt, more, continuation):
     short, long = " ".join(prompt), " ".join(prompt + more)

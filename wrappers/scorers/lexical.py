@@ -37,7 +37,7 @@ class LexicalScorer:
         """Log-probabilities (T,) of the words of each continuation."""
         words: dict[str, frozenset[str]] = {}  # several continuations often share a prompt
         scores = []
-        for prompt, continuation in requests:
+        for prompt, continuation, _ in requests:  # an opening makes no word of the continuation likelier
             if prompt not in words:
                 words[prompt] = frozenset(_words(prompt)) - {""}
             overlaps = [word in words[prompt] for word in _words(continuation)]

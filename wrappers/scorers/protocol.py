@@ -32,13 +32,18 @@ class ScoreRequest(NamedTuple):
     special token is added, and the ids are joined. Special tokens that are written out in either text
     (those of a chat template) are read as such.
 
+    The opening is tokenised together with the continuation, as a model writes them. A token that holds the
+    end of the one and the start of the other (`>Par`) is scored.
+
     Attributes:
         prompt: what the model has read, as its chat template renders it, the generation prompt included.
         continuation: what the model might write next.
+        opening: what it has written already after the prompt, which is not scored.
     """
 
     prompt: str
     continuation: str
+    opening: str = ""
 
 
 @runtime_checkable
@@ -71,14 +76,14 @@ class TemplateScorer:
     def logprobs(self, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
         """Log-probabilities (T,) of each continuation after its rendered prompt."""
         return self._scorer.logprobs(
-            [ScoreRequest(self._template.fill(prompt=prompt), text) for prompt, text in requests]
+            [request._replace(prompt=self._template.fill(prompt=request.prompt)) for request in requests]
         )
 
 
 class TokenPair(NamedTuple):
     """A request in token ids."""
 
-    prompt: list[int]  # never empty where the continuation is not
+    prompt: list[int]  # with the opening's; never empty where the continuation is not
     continuation: list[int]  # the ids to be scored
 
 
@@ -122,14 +127,25 @@ class PairScorer:
         Raises:
             ValueError: a request does not fit, or its prompt is empty; the message names its index.
         """
-        texts = list(dict.fromkeys(text for request in requests for text in request))
+        sides = ((prompt, opening + continuation) for prompt, continuation, opening in requests)
+        texts = list(dict.fromkeys(text for side in sides for text in side))
         ids: dict[str, list[int]] = {}
         for start in range(0, len(texts), BATCH):
             batch = texts[start : start + BATCH]
             readable = [replace_surrogates(text) for text in batch]
             encodings = self.tokenizer.encode_batch_fast(readable, add_special_tokens=False)
             ids |= {text: encoding.ids for text, encoding in zip(batch, encodings, strict=True)}
-        return [self._fit(i, ids[prompt], ids[rest]) for i, (prompt, rest) in enumerate(requests)]
+        pairs = []
+        for index, (prompt, continuation, opening) in enumerate(requests):
+            reply = opening + continuation
+            read, scored = ids[prompt], ids[reply]
+            if opening:
+                # Alone the opening may have other tokens, so count those of the whole that end in it.
+                encoding = self.tokenizer.encode(replace_surrogates(reply), add_special_tokens=False)
+                given = sum(end <= len(opening) for _, end in encoding.offsets)
+                read, scored = read + scored[:given], scored[given:]
+            pairs.append(self._fit(index, read, scored))
+        return pairs
 
     def _fit(self, index: int, prompt: list[int], continuation: list[int]) -> TokenPair:
         if continuation and not prompt:

@@ -58,7 +58,7 @@ class TRACE(GainMethod):
 
     def gain(self, after: float, before: float) -> float:
         """g_t."""
-        return math.log((self.epsilon - before) / (self.epsilon - after))
+        return math.log(self.epsilon - before) - math.log(self.epsilon - after)
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
         return [

@@ -144,6 +144,10 @@ class TestTRACE:
         gain = math.log((0.1 + math.log(8)) / (0.1 + math.log(4)))
         assert TRACE().signal(turn({}, AFTER), scores) == pytest.approx(gain)
 
+    @pytest.mark.parametrize("nats", [(-math.inf, HALF), (HALF, -math.inf), (-math.inf, -math.inf)])
+    def test_an_answer_that_is_impossible_has_no_finite_gain(self, nats):
+        assert not math.isfinite(TRACE().signal(turn({}, AFTER), [np.array([value]) for value in nats]))
+
     @pytest.mark.parametrize("horizon", [1, 2, 3, 9])
     def test_the_advantage_is_that_of_algorithm_1(self, horizon):
         def discounted(values):

@@ -579,13 +579,17 @@ def wrap_answer(answer: str, answer_format: str) -> str:
 def answer_opening(answer: str, wrapped: str) -> str:
     """What comes before an answer in its required form; nothing if it is not in there.
 
-    >>> answer_opening("a", "<answer>a</answer>"), answer_opening("a", "a")
-    ('<answer>', '')
+    In a form of your own the answer is where it first is a word of its own.
+
+    >>> answer_opening("a", "<answer>a</answer>"), answer_opening("A", "Answer: A"), answer_opening("a", "a")
+    ('<answer>', 'Answer: ', '')
     """
-    marks = re.match(r"(<answer>)?(\\boxed\{)?", wrapped)
+    marks = re.match(r"<answer>(\\boxed\{)?|\\boxed\{", wrapped)
     if marks and wrapped.startswith(answer, marks.end()):
         return marks[0]
-    return wrapped.partition(answer)[0] if answer in wrapped else ""
+    sought = re.escape(answer)
+    found = re.search(rf"(?<!\w){sought}(?!\w)", wrapped) or re.search(sought, wrapped)
+    return wrapped[: found.start()] if found else ""
 
 
 def score(metric: str, prediction: str, answers: Sequence[str]) -> float:

@@ -306,8 +306,18 @@ def test_the_opening_of_an_answer_is_what_its_form_writes_before_it(answer, open
     assert answer_opening(answer, opening + answer + closing) == opening
 
 
-def test_a_form_of_your_own_opens_where_it_first_has_the_answer():
-    assert answer_opening("Tarsk", "The answer is: Tarsk, Tarsk.") == "The answer is: "
+@pytest.mark.parametrize(
+    ("answer", "opening", "closing"),
+    [
+        ("Tarsk", "The answer is: ", ", Tarsk."),
+        ("A", "Answer: ", ""),
+        ("s", "<solution>", "</solution>"),
+        ("-3", "[", "]"),
+        ("李", "答案", "。"),
+    ],
+)
+def test_a_form_of_your_own_opens_where_the_answer_first_is_a_word(answer, opening, closing):
+    assert answer_opening(answer, opening + answer + closing) == opening
 
 
 def test_a_form_without_its_answer_has_no_opening():

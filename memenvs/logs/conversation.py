@@ -18,7 +18,6 @@ from memenvs.core.spaces import replace_surrogates
 from memenvs.core.text import Template, first_pair
 from memenvs.envs.passages import holds_answer
 from memenvs.models.chat import plain_chat
-from memenvs.tasks.metrics import wrap_answer
 
 Render = Callable[[Sequence[tuple[str, str]]], str]
 """Writes messages, each a role and a text, as a model reads them up to its next reply."""
@@ -232,6 +231,7 @@ class LogConversation:
         """What reward methods read after the last reply and the messages since."""
         ask = ("user", ASK.fill(question=self.question))
         span = last.memory and [last.memory[1], last.memory[1] + len(last.memory[0])]
+        target = self.answers[0] if self.answers else ""
 
         def with_history() -> str:
             return render([*((message.role, message.content) for message in self.messages[history]), ask])
@@ -242,8 +242,8 @@ class LogConversation:
         return {
             "question": self.question,
             "answers": [list(self.answers)] if self.answers else [],
-            "target": self.answers[0] if self.answers else "",
-            "target_wrapped": wrap_answer(self.answers[0], "tag") if self.answers else "",
+            "target": target,
+            "target_wrapped": target,  # `ASK` asks for no form
             "evidence": list(self.evidence),
             "passages": lambda: [passage for result in _results(since) for passage in passages_of(result)],
             "memory": memory,

@@ -62,6 +62,7 @@ def test_prompts_are_written_by_the_scorer(tmp_path):
     roles = [part.split()[0] for part in prompt.split("|")]
     assert roles == ["USER", "ASSISTANT", "TOOL", "USER"]
     assert prompt.endswith(QUESTION)
+    assert {one[1:] for one in IGPO().requests(episode.turns[0])} == {("Norrvik", "")}  # no form is asked for
     assert "1904" not in episode.turns[-1].info["privileged"]["prompt_with_memory"]
 
 

@@ -59,9 +59,10 @@ class IGPO(GainMethod):
         r_t = p(a given q, o_<=t) - p(a given q, o_<=t-1)      t < T,   p = exp(mean log p)
         r_T = the outcome
 
-    o_<=t is what the policy can read after turn t: all turns where the context is appended, the memory where
-    it is rewritten (`privileged/prompt_with_history`), so that every environment has it. r_T stays the
-    component `outcome`; the paper's is F1, which is `metric="f1"` of the environments that ask questions.
+    o_<=t are the turns so far (`privileged/prompt_with_history`), all of them also in a search whose prompt
+    repeats a memory instead. In chunked reading it is the memory, since nothing else is left of earlier
+    turns. r_T stays the component `outcome`; the paper's is F1, which is `metric="f1"` of the environments
+    that ask questions.
 
     The signals are paid at their turns, as rewards of turns for any learner. `grpo --reward igpo` takes the
     paper's advantage instead (`memenvs.credit.igpo`): gains and outcomes are normalised over the group, then

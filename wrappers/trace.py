@@ -25,10 +25,10 @@ class TRACE(GainMethod):
         d_t = epsilon - mean log p(a given q, o_<=t),   V_t = log(d_0 / d_t),   g_t = V_t - V_(t-1)
         R_t = weight * D_t,   D_t the discounted mean of g_t and the gains after it, `horizon` in all
 
-    o_<=t is what the policy can read after turn t, as for `IGPO`. The signal of a turn is g_t; gains add up
-    to the value at the end, so turns that repeat each other gain nothing. R_t is paid when the episode has
-    ended, to every turn but the last; the outcome stays beside it. The paper's scorer is a frozen copy of the
-    model before training.
+    o_<=t are the turns so far, as for `IGPO`. The signal of a turn is g_t; gains add up to the value at the
+    end, so turns that repeat each other gain nothing. R_t is paid when the episode has ended, to every turn
+    but the last; the outcome stays beside it. The paper's scorer is a frozen copy of the model before
+    training.
 
     `grpo --reward trace` takes the paper's advantage (`memenvs.credit.trace`), which adds the outcome's.
 

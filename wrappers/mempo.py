@@ -42,8 +42,9 @@ class MemPO(RememberingMethod):
     `format`: half of two questions right is 0, and so is an answer without its `<mem>`. A_trajectory, r_i
     normalised in its group, is added to every token: `memenvs.credit.mempo` gives both advantages.
 
-    A turn that wrote no memory gets no credit. Without a group, memories are normalised by the mean and the
-    standard deviation of all memories so far.
+    A turn that wrote no memory gets no credit. Where several questions are answered in a turn each
+    (`ChunkQAEnv(ask="each")`), neither does the last memory, whose b would be of another question. Without a
+    group, memories are normalised by the mean and the standard deviation of all memories so far.
 
     Args:
         bias: `"history"` or `"none"` (b = 0).
@@ -74,7 +75,7 @@ class MemPO(RememberingMethod):
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the memory, and after the turns before."""
-        if memory_span(turn) is None:
+        if self._measured_span(turn) is None:
             return []
         prompts = [turn.info["privileged"]["prompt_with_memory"]]
         if self.bias == "history":
@@ -91,7 +92,7 @@ class MemPO(RememberingMethod):
         return likely[0] - (likely[1] if len(likely) > 1 else 0.0)
 
     def assign_credit(self, episodes: Sequence[Episode]) -> list[list[Credit]]:
-        spans = [[memory_span(turn) for turn in episode.turns] for episode in episodes]
+        spans = [[self._measured_span(turn) for turn in episode.turns] for episode in episodes]
         signals = [
             [np.nan if span is None else signal for span, signal in zip(places, measured, strict=True)]
             for places, measured in zip(spans, self.signals_of(episodes), strict=True)
@@ -111,6 +112,10 @@ class MemPO(RememberingMethod):
                 credits.append(Credit(len(places) - 1, trajectory_reward(episode), from_signal=False))
             assigned.append(credits)
         return assigned
+
+    def _measured_span(self, turn: Turn) -> tuple[int, int] | None:
+        questions = [info["privileged"].get("question") for info in (turn.before, turn.info)]
+        return None if self.bias == "history" and questions[0] != questions[1] else memory_span(turn)
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
         """A_trajectory, of the outcome alone; A_memory is a credit that a learner adds (eq. 9)."""

@@ -253,6 +253,15 @@ class TestMemPO:
         assert alone == [ScoreRequest("q m", "<answer>y</answer>")]
         assert MemPO().requests(turn("no memory", before=HISTORY, **{**WRITTEN, "memory": ""})) == []
 
+    @pytest.mark.parametrize(("bias", "measured"), [("history", False), ("none", True)])
+    def test_a_memory_before_another_question_has_no_history_to_compare_with(self, bias, measured):
+        method = MemPO(bias=bias, trajectory="outcome")
+        last = turn("<mem>m</mem>", before={**HISTORY, "question": "q; r"}, **WRITTEN, question="q")
+        assert bool(method.requests(last)) is measured
+        last.signals["mempo"] = 0.5
+        group = [Episode(turns=[last]), Episode(turns=[last])]
+        assert [len(credits) for credits in method.assign_credit(group)] == [int(measured)] * 2
+
     @pytest.mark.parametrize(
         ("outcome", "proper", "reward"),
         [(1.0, 1.0, 1.0), (1.0, 0.0, 0.0), (0.5, 1.0, 0.0)],

@@ -33,14 +33,7 @@ def words(text: str) -> list[str]:
     >>> words("東京都 2020")
     ['東京', '京都', '2020']
     """
-    folded, has_unspaced = _folded(text)
-    if not has_unspaced:
-        return _SPACED.findall(folded)
-    parts: list[str] = []
-    for run in _WORD.finditer(folded):
-        characters = _CHARACTER.findall(run[0]) if run["unspaced"] else []
-        parts += map("".join, itertools.pairwise(characters)) if len(characters) > 1 else [run[0]]
-    return parts
+    return _parts(text, in_pairs=True)
 
 
 def units(text: str) -> list[str]:
@@ -51,13 +44,7 @@ def units(text: str) -> list[str]:
     >>> units("_Ann_ Lee’s 東京")
     ['ann', 'lee', 's', '東', '京']
     """
-    folded, has_unspaced = _folded(text.replace("_", " "))
-    if not has_unspaced:
-        return _SPACED.findall(folded)
-    parts: list[str] = []
-    for run in _WORD.finditer(folded):
-        parts += _CHARACTER.findall(run[0]) if run["unspaced"] else [run[0]]
-    return parts
+    return _parts(text.replace("_", " "), in_pairs=False)
 
 
 def fold_digits(text: str) -> str:
@@ -69,10 +56,17 @@ def fold_digits(text: str) -> str:
     return _OTHER_DIGIT.sub(lambda digit: str(unicodedata.decimal(digit[0])), text)
 
 
-def _folded(text: str) -> tuple[str, bool]:
-    """The text in one case and without accents, and whether it has a script without blanks."""
+def _parts(text: str, in_pairs: bool) -> list[str]:
+    """The runs of a text in one case and without accents; of scripts without blanks characters, or pairs."""
     if text.isascii():  # most texts, and the rules below change none of them
-        return text.lower(), False
+        return _SPACED.findall(text.lower())
     letters = _IGNORED.sub("", unicodedata.normalize("NFKD", text))
     folded = fold_digits(unicodedata.normalize("NFC", letters).casefold())
-    return folded, _NOT_SPACED.search(folded) is not None
+    if not _NOT_SPACED.search(folded):
+        return _SPACED.findall(folded)
+    parts: list[str] = []
+    for run in _WORD.finditer(folded):
+        characters = _CHARACTER.findall(run[0]) if run["unspaced"] else [run[0]]
+        are_paired = in_pairs and len(characters) > 1
+        parts += map("".join, itertools.pairwise(characters)) if are_paired else characters
+    return parts

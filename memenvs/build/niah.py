@@ -121,7 +121,9 @@ def niah(options: NiahOptions, tokenizer: TextTokenizer, prose: Sequence[str] | 
     split, seed = options.split, options.seed
     recipe = RECIPES[variant]
     hay = _haystack(recipe, tokens, prose, tokenizer, item_rng(seed, f"{split}\0haystack", 0))
-    plan = partial(_plan, recipe, occurring(hay), f"{split}/{variant}", seed)
+    # what occurs by chance, also inside longer strings, is no key and no value
+    taken = frozenset(match for text in hay for look in _LOOK for match in look.findall(text.lower()))
+    plan = partial(_plan, recipe, taken, f"{split}/{variant}", seed)
     plans = make_items(plan, count, workers=options.workers, label=f"niah {variant} tasks")
     pieces = ([recipe.needle(key, value) for key, value in plan.needles] for plan in plans)
     haystack = Haystack(hay, pieces, tokens, tokenizer, shuffled=recipe.haystack == "needles")
@@ -202,11 +204,6 @@ def draw(kind: str, count: int, rng: np.random.Generator, taken: Collection[str]
     while len(drawn) < count:
         drawn.update((text, None) for text in make(count - len(drawn), rng) if text not in taken)
     return list(drawn)
-
-
-def occurring(texts: Sequence[str]) -> frozenset[str]:
-    """Every string of any kind that the texts hold by chance, lower-cased, inside longer strings too."""
-    return frozenset(match for text in texts for look in _LOOK for match in look.findall(text.lower()))
 
 
 def _words(count: int, rng: np.random.Generator) -> list[str]:

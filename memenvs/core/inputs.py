@@ -67,12 +67,6 @@ def open_input(path: Path, *kinds: str) -> Iterator[tuple[IO[bytes], str]]:
             raise RefusedFile(f"{path} is damaged ({error_line(error, 160)}); copy it again") from error
 
 
-def read_input(path: Path, *kinds: str) -> bytes:
-    """The bytes of a file, decompressed; see `open_input`."""
-    with open_input(path, *kinds) as (file, _):
-        return file.read()
-
-
 def read_text(path: Path) -> str:
     """The text of a file in UTF-8 or of a PDF, its lines ended by line feeds.
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from memenvs.core.data import decode
 from memenvs.core.errors import unknown_name
 from memenvs.core.files import whole_file
-from memenvs.core.inputs import NPZ, PAGE, UTF16, RefusedFile, ending, read_input
+from memenvs.core.inputs import NPZ, PAGE, UTF16, RefusedFile, ending, open_input
 from memenvs.data import bundled_names
 from memenvs.sokoban.board import BOX, TARGET, WALL, XSB, Grid, LevelError, check_levels, to_text
 from memenvs.sokoban.collections import read_collection
@@ -132,7 +132,8 @@ class LevelSet:
         try:
             if game := {".hsb": "Hexoban", ".tsb": "Trioban"}.get(ending(path)):
                 raise LevelError(f"the ending says that its levels are of {game}; give levels of Sokoban")
-            data = read_input(path, NPZ, PAGE, UTF16)
+            with open_input(path, NPZ, PAGE, UTF16) as (file, _):
+                data = file.read()
             levels = _unpack(data) if data[:2] == b"PK" else cls._read(data, path)
         except RefusedFile as error:
             raise LevelError(str(error)) from error

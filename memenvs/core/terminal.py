@@ -13,9 +13,8 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from traceback import format_exception
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import msgspec
 
@@ -28,26 +27,21 @@ _WORDS = re.compile(r"""(?:--\S+ (?!-))?(?:'[^']*'|"[^"]*"|\S)+""")  # an option
 _COLOUR = re.compile(r"(\x1b\[(?:[0-2]|3[1-3])m)")  # ours
 
 
-@dataclass(frozen=True)
-class CommandResult:
+class CommandResult(NamedTuple):
     """What a command found.
 
     Attributes:
         text: Markdown or LaTeX.
-        data: makes the same as plain data.
+        to_json: makes the same as plain data.
         failed: number of episodes that failed.
     """
 
     text: str
-    data: Callable[[], Any]
+    to_json: Callable[[], Any]
     failed: int = 0
 
     def __str__(self) -> str:
         return self.text
-
-    def to_json(self) -> Any:
-        """Plain data."""
-        return self.data()
 
 
 def clean_streams() -> None:
@@ -183,14 +177,7 @@ def _wrapped(line: str, width: int) -> list[str]:
     if len(_COLOUR.sub("", line)) <= width:
         return [line]
     indent = " " * min(len(line) - len(line.lstrip(" ")), width // 2)
-    return textwrap.wrap(
-        line.strip(),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return _broken(indent + line.strip(), width, indent)
 
 
 def in_columns(page: str, width: int | None = None) -> str:

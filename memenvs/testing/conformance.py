@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import memenvs
 from memenvs.core.env import MAX_REPLY_CHARS
+from memenvs.core.episode import observation_text
 from memenvs.core.spaces import clean_text
 from memenvs.rollout.collect import collect
 from memenvs.wrappers import RewardWrapper
@@ -236,19 +237,14 @@ def test_the_next_observation_is_this_one_the_reply_and_the_feedback_unless_the_
         over = False
         while not over:
             reply = replies.pop(0) if replies else env.unwrapped.gold_reply()
-            before = text_of(observation)
+            before = observation_text(observation)
             observation, _, terminated, truncated, info = env.step(reply)
             over = terminated or truncated
             if info["context"] == "append":
                 expected = before + clean_text(reply, MAX_REPLY_CHARS) + info["feedback"]
-                assert text_of(observation) == expected
+                assert observation_text(observation) == expected
             else:
                 assert info["feedback"] == ""
-
-
-def text_of(observation: Any) -> str:
-    """The text of an observation that may have a picture beside it."""
-    return observation["text"] if isinstance(observation, dict) else observation
 
 
 def test_rewards_are_the_sums_of_their_components_and_turn_rewards_their_list(env):

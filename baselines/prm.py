@@ -8,35 +8,29 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from memenvs.baselines.args import PRMArgs
+from memenvs.baselines.scoring import values_in
 from memenvs.baselines.train import Run, shuffled_batches, split_by_task
 from memenvs.baselines.update import flat_tensor
-from memenvs.core.episode import Episode, Floats
+from memenvs.core.episode import Episode, Floats, Sample
 from memenvs.core.episode_file import read_episodes
 from memenvs.credit import all_equal
 from memenvs.models.hf import HFPolicy
-from memenvs.wrappers.prm import TurnSequence, sigmoid, to_sequences, turn_logits
-
-
-class LabelledSequence(NamedTuple):
-    """A sequence and the labels (N,), 0 to 1, of its N turns."""
-
-    sequence: TurnSequence
-    labels: Floats
+from memenvs.wrappers.prm import sigmoid, to_sequences, turn_logits
 
 
 class PRMRun(Run):
     """A run that learns from which turns lead to success.
 
     Attributes:
-        examples: to learn from.
+        examples: to learn from; the `returns` of a sequence are the labels of its turns.
         held_out: to measure on, of other tasks.
         prior: mean label of the turns to learn from.
     """
@@ -60,7 +54,7 @@ class PRMRun(Run):
             [example for episode in part for example in self._labelled(episode)] for part in self._parts
         )
         known, measured = (
-            np.concatenate([np.zeros(0), *(example.labels for example in part)])
+            np.concatenate([np.zeros(0), *(np.asarray(example.returns) for example in part)])
             for part in (self.examples, self.held_out)
         )
         turns = sum(len(episode.turns) for part in self._parts for episode in part)
@@ -89,15 +83,18 @@ class PRMRun(Run):
         """Metrics of the held-out tasks, at the end of each pass."""
         if step % math.ceil(len(self.examples) / self.args.batch_size):
             return {}
-        mine = [example.sequence for example in self.processes.shard(self.held_out)]
+        mine = self.processes.shard(self.held_out)
         logits = self.processes.gather(turn_logits(self.policy, mine, self.args.micro_batch_tokens))
-        labels = np.concatenate([example.labels for example in self.held_out])
+        labels = np.concatenate([np.asarray(example.returns) for example in self.held_out])
         metrics = quality(np.concatenate(logits), labels, self.prior)
         return {f"eval_{name}": value for name, value in metrics.items()}
 
-    def _labelled(self, episode: Episode) -> list[LabelledSequence]:
+    def _labelled(self, episode: Episode) -> list[Sample]:
         labels = turn_labels(episode, self.args.labels)
-        return [LabelledSequence(turns, labels[turns.turns]) for turns in to_sequences(self.policy, episode)]
+        return [
+            replace(sample, returns=labels[sample.turns[sample.response_mask]])
+            for sample in to_sequences(self.policy, episode)
+        ]
 
 
 prepare = PRMRun
@@ -106,17 +103,16 @@ prepare = PRMRun
 def train(run: PRMRun, args: PRMArgs) -> None:
     """Train to the last step, or until SIGTERM; the loss is the mean cross-entropy of a batch's turns."""
 
-    def nats(part: list[LabelledSequence]) -> torch.Tensor:
-        sequences = [example.sequence for example in part]
-        logits = run.policy.values([turns.ids for turns in sequences], [turns.ends for turns in sequences])
-        labels = flat_tensor([example.labels for example in part], logits)
+    def nats(part: list[Sample]) -> torch.Tensor:
+        logits = values_in(run.policy, part)
+        labels = flat_tensor([example.returns for example in part], logits)
         return binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
     batches = shuffled_batches(run.examples, args.batch_size, args.epochs, args.seed)
     for step in run.steps(len(batches)):
         batch = batches[step - 1]
-        ids = [example.sequence.ids for example in batch]
-        turns = sum(len(example.labels) for example in batch)
+        ids = [example.ids for example in batch]
+        turns = sum(int(example.response_mask.sum()) for example in batch)
         run.end(run.descend(batch, ids, nats, turns), sum(map(len, ids)))
 
 
@@ -168,12 +164,7 @@ def turn_labels(episode: Episode, labels: str) -> Floats:
 
 
 def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
-    """How well logits (N,) tell labels (N,).
-
-    Args:
-        logits: of the turns.
-        labels: 0 to 1.
-        prior: what a model would say that looks at nothing, between 0 and 1.
+    """How well the logits of turns tell their labels, 0 to 1, beside a model that always says `prior`.
 
     Returns:
         `loss`, the mean cross-entropy in nats, and `base_loss`, the loss of always predicting the prior.

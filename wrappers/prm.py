@@ -10,31 +10,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memenvs import models
 from memenvs.core.data import Count, checked
-from memenvs.core.episode import Credit, Episode
+from memenvs.core.episode import Credit, Episode, Sample
 from memenvs.core.files import read_json
 from memenvs.core.optional import require
-from memenvs.models import Ids
 from memenvs.models.policy import tokenised
 from memenvs.models.settings import Dtype
 from memenvs.wrappers.method import Outcome, Score, ScoreMethod
 
 if TYPE_CHECKING:
     from memenvs.models import HFPolicy
-
-
-class TurnSequence(NamedTuple):
-    """What a process reward model reads of one or more turns."""
-
-    ids: Ids  # (T,) prompts and replies, in the model's own tokens
-    ends: NDArray[np.bool_]  # (T,) bool, True at the last token of each of its turns' replies
-    turns: list[int]  # numbers of these turns, from 0
 
 
 @checked
@@ -91,30 +82,30 @@ class PRM(ScoreMethod):
         scores: list[list[Score]] = [[(math.nan, reason)] * len(episode.turns) for episode in episodes]
         logits = turn_logits(policy, [sequence for _, sequence in sequences], self.max_batch_tokens)
         for (i, sequence), values in zip(sequences, logits, strict=True):
-            for turn, value in zip(sequence.turns, sigmoid(values).tolist(), strict=True):
+            turns = sequence.turns[sequence.response_mask].tolist()
+            for turn, value in zip(turns, sigmoid(values).tolist(), strict=True):
                 finite = math.isfinite(value)
                 scores[i][turn] = (value, "") if finite else (math.nan, "not finite: the model's logit")
         return [self.pay(episode, of_turns) for episode, of_turns in zip(episodes, scores, strict=True)]
 
 
-def to_sequences(policy: HFPolicy, episode: Episode) -> list[TurnSequence]:
+def to_sequences(policy: HFPolicy, episode: Episode) -> list[Sample]:
     """An episode's turns as a process reward model reads them: one sequence, or one per turn if rewritten.
 
-    A turn that does not fit the model's window is left out, and, where prompts are appended, every later turn
-    too.
+    The mask of a sequence is True only at the last token of each reply, where its value is read. A turn that
+    does not fit the model's window is left out, and, where prompts are appended, every later turn too.
 
     Raises:
         ValueError: the episode holds replies alone, as of `evaluate run --no-texts`.
     """
-    sequences = []
-    for sample in tokenised(policy, episode).samples:
-        ends = sample.response_mask & np.append(sample.turns[1:] != sample.turns[:-1], True)
-        sequences.append(TurnSequence(sample.ids, ends, sample.turns[ends].tolist()))
-    return sequences
+    samples = tokenised(policy, episode).samples
+    for sample in samples:
+        sample.response_mask &= np.append(sample.turns[1:] != sample.turns[:-1], True)
+    return samples
 
 
 def turn_logits(
-    policy: HFPolicy, sequences: Sequence[TurnSequence], max_batch_tokens: int
+    policy: HFPolicy, sequences: Sequence[Sample], max_batch_tokens: int
 ) -> list[NDArray[np.float64]]:
     """Logits of each sequence's turns, without gradients.
 
@@ -125,9 +116,9 @@ def turn_logits(
     logits: list[NDArray[np.float64]] = [np.zeros(0)] * len(ids)
     with require("torch", "train").no_grad():
         for batch in policy.micro_batches(ids, max_batch_tokens):
-            part = [sequences[i] for i in batch]
-            values = policy.values([sequence.ids for sequence in part], [sequence.ends for sequence in part])
-            cuts = np.cumsum([len(sequence.turns) for sequence in part])[:-1]
+            masks = [sequences[i].response_mask for i in batch]
+            values = policy.values([ids[i] for i in batch], masks)
+            cuts = np.cumsum([mask.sum() for mask in masks])[:-1]
             for i, of_turns in zip(batch, np.split(values.double().cpu().numpy(), cuts), strict=True):
                 logits[i] = of_turns
     return logits

@@ -84,7 +84,8 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_turns_of_a_batch(tiny_model, 
     policy = HFPolicy(str(tiny_model)).add_value_head()
     nats = []
     with torch.no_grad():
-        for (ids, ends, _), labels in training.examples:
+        for example in training.examples:
+            ids, ends, labels = example.ids, example.response_mask, example.returns
             states = policy.model.model(input_ids=torch.tensor([list(ids)])).last_hidden_state[0]
             logits = policy.value_head(states)[:, 0].double().numpy()[np.flatnonzero(ends) - 1]
             likely = 1 / (1 + np.exp(-logits))
@@ -144,7 +145,7 @@ def test_an_appended_episode_is_one_sequence_and_each_of_its_turns_an_example(ti
     episodes = [episode for _, episode in read_lines(played)]
     assert len(training.examples) + len(training.held_out) == len(episodes)
     sequences = [*training.examples, *training.held_out]
-    assert sum(len(one.labels) for one in sequences) == sum(len(one.turns) for one in episodes)
+    assert sum(len(one.returns) for one in sequences) == sum(len(one.turns) for one in episodes)
 
 
 def test_no_task_is_on_both_sides():

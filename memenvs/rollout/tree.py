@@ -20,6 +20,8 @@ from memenvs.wrappers.credit import assign_credit, check_methods, credit_so_far
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.scorers import Scorer
 
+BUDGET = 10_000  # replies that trees may sample in all
+
 
 @dataclass
 class Node:
@@ -95,13 +97,13 @@ def tree_cost(branches: int, turns: int) -> int:
     return sum(branches**turn for turn in range(1, turns + 1))
 
 
-def check_cost(trees: int, branches: int, turns: int, budget: int = 10_000) -> None:
+def check_cost(trees: int, branches: int, turns: int) -> None:
     """Raise a `ValueError` if trees would sample more replies than the budget."""
     cost = trees * tree_cost(branches, turns)
-    if cost > budget:
+    if cost > BUDGET:
         raise ValueError(
             f"{trees} trees of {branches} branches over {turns} turns sample {cost:,} replies "
-            f"({branches}^{turns - 1} states at turn {turns} of each), the budget is {budget:,}; branch less"
+            f"({branches}^{turns - 1} states at turn {turns} of each), the budget is {BUDGET:,}; branch less"
         )
 
 
@@ -124,24 +126,13 @@ def collect_trees(
     *,
     branches: int,
     turns: int,
-    budget: int = 10_000,
     timer: Timer | None = None,
 ) -> list[Node]:
     """A tree for each record: at each of the first `turns` turns, `branches` replies to every state.
 
     Later turns get one reply a state. Reply j to state i of a turn is drawn from `SeedSequence` of the group,
-    the turn and both numbers. All trees grow together, a turn at a time.
-
-    Args:
-        make_env: makes an environment.
-        policy: replies.
-        plan: records of the trees to grow; each says what is played, as for `memenvs.rollout.collect.Loop`.
-        methods: reward methods, which must pay at once.
-        scorer: gives them log-probabilities.
-        branches: G.
-        turns: K.
-        budget: replies that may be sampled in all.
-        timer: counts the seconds of `"sampling"` and `"environment"`.
+    the turn and both numbers. All trees grow together, a turn at a time. A record of the `plan` says what is
+    played, as for `memenvs.rollout.collect.Loop`.
 
     Returns:
         The roots.
@@ -149,7 +140,7 @@ def collect_trees(
     Raises:
         ValueError: the trees would cost more than the budget, or a method pays in hindsight.
     """
-    check_cost(len(plan), branches, turns, budget)
+    check_cost(len(plan), branches, turns)
     check_immediate(methods)
     timer = timer or Timer()
     with timer("environment"):

@@ -398,10 +398,11 @@ class TestRewardsThatAreNoNumbers:
 class TestTree:
     def test_the_cost_is_every_reply_of_every_turn(self):
         assert tree_cost(3, 2) == 3 + 9
+        check_cost(17, 8, 3)  # 17 * (8 + 64 + 512) = 9,928 replies
         with pytest.raises(
-            ValueError, match=r"4 trees of 8 branches over 3 turns sample 2,336 replies \(8\^2"
+            ValueError, match=r"20 trees of 8 branches over 3 turns sample 11,680 replies \(8\^2"
         ):
-            check_cost(4, 8, 3, 1000)
+            check_cost(20, 8, 3)
 
     def test_replies_are_compared_with_their_siblings(self):
         # root -> a (turn reward 1), b (0); a -> outcomes 1, 0; b -> outcomes 0, 0

@@ -22,9 +22,7 @@ from memenvs.core.episode import Episode, Sample, valid
 from memenvs.models import TokenPolicy
 from memenvs.models.hf import HFPolicy
 from memenvs.rollout.collect import Loop
-
-PROMPTS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
-"""Where `info["privileged"]` has what the teacher reads, by the view."""
+from memenvs.wrappers.tamtrl import VIEWS
 
 
 class DistillRun(PlayRun):
@@ -45,9 +43,9 @@ class DistillRun(PlayRun):
             env = self.make_env()
             _, info = env.reset(seed=0)
             env.close()
-            if PROMPTS[args.view] not in info.get("privileged", {}):
+            if VIEWS[args.view] not in info.get("privileged", {}):
                 raise ValueError(
-                    f"{args.env} has no privileged {PROMPTS[args.view]}, which the teacher reads with view "
+                    f"{args.env} has no privileged {VIEWS[args.view]}, which the teacher reads with view "
                     f"{args.view}; give --view student and a --teacher-model"
                 )
         self.teacher = self.load_fixed(args.teacher_model)
@@ -113,7 +111,7 @@ def teacher_samples(episode: Episode, sample: Sample, teacher: TokenPolicy, view
         lessons = []
         for turn in np.unique(sample.turns[sample.response_mask]).tolist():
             reply = episode.replies[turn]
-            if prompt := episode.turns[turn].before["privileged"][PROMPTS[view]]:
+            if prompt := episode.turns[turn].before["privileged"][VIEWS[view]]:
                 read = teacher.encode(prompt)
                 lessons.append(Sample.of((read, None, -1), (reply.ids, reply.logprobs, turn)))
     return tuple(lesson for lesson in lessons if teacher.window is None or len(lesson.ids) <= teacher.window)

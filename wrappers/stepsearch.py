@@ -91,7 +91,8 @@ class StepSearch(RewardMethod):
         return [Credit(k, value) for k, value in enumerate(values)]
 
 
-def matches(passage: str, evidence: Sequence[str]) -> list[float]:
+@functools.lru_cache(maxsize=20_000)  # the searches of a group bring the same passages again and again
+def matches(passage: str, evidence: tuple[str, ...]) -> list[float]:
     """(E,) TF-IDF cosine of a passage with each evidence document, 0 to 1.
 
         weight of word w = count(w) (1 + ln((1 + D) / (1 + documents with w)))
@@ -99,7 +100,7 @@ def matches(passage: str, evidence: Sequence[str]) -> list[float]:
     over the D = E + 1 texts, of words with two characters or more in the form of answers (lower case, without
     punctuation and articles): the weights of scikit-learn's TfidfVectorizer, which StepSearch uses.
 
-    >>> [round(c, 3) for c in matches("River Ano", ["River Ano", "Town of Bel", "River Cor"])]
+    >>> [round(c, 3) for c in matches("River Ano", ("River Ano", "Town of Bel", "River Cor"))]
     [1.0, 0.0, 0.339]
     """
     counts = [Counter(_WORD.findall(normalize_answer(text))) for text in (passage, *evidence)]
@@ -123,11 +124,5 @@ def _matches_of(turn: Turn) -> list[float]:
     evidence = tuple(privileged["evidence"])
     best = [0.0] * len(evidence)
     for passage in privileged["passages"]:
-        best = list(map(max, best, _cached_matches(passage, evidence)))
+        best = list(map(max, best, matches(passage, evidence)))
     return best
-
-
-@functools.lru_cache(maxsize=20_000)
-def _cached_matches(passage: str, evidence: tuple[str, ...]) -> list[float]:
-    """`matches`; the searches of a group bring the same passages again and again."""
-    return matches(passage, evidence)

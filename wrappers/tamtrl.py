@@ -19,7 +19,7 @@ from memenvs.wrappers.comparison import ComparisonSettings
 from memenvs.wrappers.method import RememberingMethod
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
-VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}
+VIEWS = {"local": "teacher_prompt", "global": "teacher_prompt_global"}  # what the teacher reads, by the view
 
 
 @checked

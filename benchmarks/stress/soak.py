@@ -289,7 +289,7 @@ def parsers() -> dict[str, Reader]:
         "tag_score": tag_score,
         "GiGPO's similarity": lambda text: similar_states([[text, text[1:]], [f"{text} b"]], 0.9),
         "ReMemR1's recall": lambda text: recall(text, [ANSWERS]),
-        "StepSearch's matches": lambda text: matches(text, ANSWERS),
+        "StepSearch's matches": lambda text: matches(text, tuple(ANSWERS)),
         "the judge's JSON": lambda text: [
             judge.read_verdict(one % text, 2) for one in ("%s", '{"scores": [%s]}')
         ],

@@ -311,7 +311,7 @@ class Loop:
             after = None
             with failing(request.episode, self.errors):
                 after = step(request, reply, self.on_truncated)
-                if after and self.continuing.is_saved(after.episode):
+                if after:
                     self.continuing.save(after)
             if after and not after.episode.over:  # its state may have failed to be copied
                 following.append(after)

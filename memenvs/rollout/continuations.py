@@ -74,21 +74,19 @@ class Continuing:
         return bool(self._open)
 
     def save(self, request: Request) -> None:
-        """Keep the state in which a turn is about to act, if a method asks for continuations."""
-        if self._counts:
-            saved = self._saved.setdefault(id(request.episode), [])
-            if request.first:
-                saved.clear()  # of an episode of an interrupted play, with the same id
+        """Keep the state in which a turn is about to act, if a method asks for continuations.
+
+        An episode whose first turn was not kept is a continuation, which has no states of its own.
+        """
+        if request.first and self._counts:
+            self._saved[id(request.episode)] = []  # one of an interrupted play may have had the same id
+        if (saved := self._saved.get(id(request.episode))) is not None:
             saved.append(branch(request, copied(request.episode), request.rng))
 
     def reset(self) -> None:
         """Forget what an interrupted play has left to play; what is saved is kept."""
         self._open.clear()
         self._waiting.clear()
-
-    def is_saved(self, episode: Episode) -> bool:
-        """Whether the states of this episode are kept; those of a continuation are not."""
-        return id(episode) in self._saved
 
     def next(self) -> Request | None:
         """Begin a continuation; None where none waits."""

@@ -92,7 +92,7 @@ class TestOTC:
 
 class TestStepSearch:
     def test_matches_are_cosines_of_tf_idf_weights(self):
-        passage, evidence = "ana bob bob cid", ["ana bob", "dov eve", "cid cid ana"]
+        passage, evidence = "ana bob bob cid", ("ana bob", "dov eve", "cid cid ana")
         words = ["ana", "bob", "cid", "dov", "eve"]
         counts = np.array([[text.split().count(word) for word in words] for text in (passage, *evidence)])
         rows = counts * (1 + np.log(5 / (1 + (counts > 0).sum(axis=0))))

@@ -34,8 +34,8 @@ from memenvs.rollout.policy import as_policy
 from memenvs.tasks.taskset import HOLDOUT
 from memenvs.wrappers import RewardMethod
 from memenvs.wrappers.credit import check_methods
-from memenvs.wrappers.registry import make_methods, make_scorer, read_methods
-from memenvs.wrappers.scorers import HFScorer, Scorer, ScoreRequest, TokenScores
+from memenvs.wrappers.registry import choose_scorer, make_methods, read_methods
+from memenvs.wrappers.scorers import Scorer, ScoreRequest, TokenScores
 
 
 @dataclass
@@ -87,11 +87,7 @@ class PlayRun(Run):
         if not named:
             return
         self.methods = make_methods(named)
-        if args.scorer == "policy":
-            policy_scorer = HFScorer(self.policy.model, self.policy.tokenizer)
-            scorer = make_scorer(policy_scorer, self.policy.template)
-        else:
-            scorer = make_scorer(args.scorer)
+        scorer = choose_scorer(args.scorer, self.policy)
         self.scorer = scorer and TimedScorer(scorer, self.timer)
         env = self.make_env()
         # raises here, before the run

@@ -14,7 +14,7 @@ from memenvs.core.errors import unknown_name
 from memenvs.core.optional import import_object
 from memenvs.wrappers.method import RewardMethod
 from memenvs.wrappers.names import METHODS, SCORERS
-from memenvs.wrappers.scorers import Scorer, TemplateScorer
+from memenvs.wrappers.scorers import HFScorer, Scorer, TemplateScorer
 
 SCORER_FORMS = '"lexical", "hf:MODEL", "vllm:MODEL", ["server", {"url": …, "model": …}] or a Scorer'
 
@@ -110,6 +110,18 @@ def make_scorer(scorer: ScorerSpec, template: str | None = None) -> Scorer | Non
         raise ValueError("a spec must not contain a key; make the scorer yourself and pass the object")
     check_arguments(f"the scorer {name}", settings, parameters_of(import_object(SCORERS[name])))
     return _load_scorer(name, json.dumps(settings, sort_keys=True))
+
+
+def choose_scorer(scorer: ScorerSpec, model: Any) -> Scorer | None:
+    """The scorer of the reward methods of a policy that plays.
+
+    Args:
+        scorer: as for `make_scorer`, or `"policy"`; None is the policy if that is a model in this process.
+        model: that model, an `HFPolicy`, which reads prompts in its chat template; or None.
+    """
+    if scorer in ("policy", None) and hasattr(model, "model"):
+        return make_scorer(HFScorer(model.model, model.tokenizer), model.template)
+    return make_scorer(scorer)
 
 
 def plain_scorer(scorer: ScorerSpec) -> str | list[Any] | None:

@@ -22,7 +22,7 @@ from memenvs.core.terminal import BOLD, DIM, RESET, show, terminal_width
 from memenvs.envs.chunk_qa import ChunkQAEnv
 from memenvs.envs.render import block, earned_lines
 from memenvs.envs.search_qa import SearchQAEnv
-from memenvs.evaluation.run import check_methods_fit, choose_scorer, completed
+from memenvs.evaluation.run import check_methods_fit, completed
 from memenvs.models.policy import TokenPolicy
 from memenvs.models.settings import ModelOptions
 from memenvs.rollout.collect import Loop, begin, maker, step
@@ -32,7 +32,7 @@ from memenvs.rollout.scripted import make_policy
 from memenvs.sokoban.grid import SokobanGridEnv
 from memenvs.wrappers import RewardWrapper
 from memenvs.wrappers.credit import check_methods
-from memenvs.wrappers.registry import make_methods, read_methods
+from memenvs.wrappers.registry import choose_scorer, make_methods, read_methods
 
 MOVES = ("up", "down", "left", "right")
 """Actions of `MemSokobanGrid-v0` by their number."""

@@ -40,12 +40,12 @@ from memenvs.wrappers.credit import check_methods
 from memenvs.wrappers.registry import (
     MethodSpec,
     ScorerSpec,
+    choose_scorer,
     make_methods,
     make_scorer,
     plain_method,
     plain_scorer,
 )
-from memenvs.wrappers.scorers import HFScorer, Scorer
 
 
 @checked
@@ -357,15 +357,3 @@ def check_methods_fit(env: gym.Env[Any, Any], methods: Sequence[MethodSpec], sco
         text_env_of(env)
         # Their own scorer needs the policy.
         check_methods(make_methods(methods), make_scorer("lexical"), env.reset(seed=0)[1], plays_on=True)
-
-
-def choose_scorer(scorer: ScorerSpec, model: Any) -> Scorer | None:
-    """The scorer of reward methods.
-
-    Args:
-        scorer: as for `make_scorer`, or `"policy"`; None is the policy if that is a model in this process.
-        model: that model, an `HFPolicy`, which reads prompts in its chat template; or None.
-    """
-    if scorer in ("policy", None) and hasattr(model, "model"):
-        return make_scorer(HFScorer(model.model, model.tokenizer), model.template)
-    return make_scorer(scorer)

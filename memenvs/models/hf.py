@@ -241,16 +241,15 @@ class HFPolicy(SequenceReader, ChatPolicy):
         if not any(map(len, sequences)):
             return PolicyOutput(*[torch.zeros(0, device=self.device)] * 3)
         hidden, tokens = self._states_before(sequences, response_masks)
-        compute = functools.partial(self._logprobs, entropy=entropy)
+
+        def compute(hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+            logprobs = self._distributions(hidden, self._vocabulary)
+            chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
+            return chosen, entropy_of(logprobs) if entropy else None
+
         logprobs, entropies = zip(*by_slices(compute, (hidden, tokens), self._vocabulary), strict=True)
         values = None if self.value_head is None else self._values(hidden)
         return PolicyOutput(torch.cat(logprobs), torch.cat(entropies) if entropy else None, values)
-
-    def _logprobs(self, hidden: Tensor, tokens: Tensor, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities (N,) of the tokens after hidden states (N, H), and entropies (N,) or None."""
-        logprobs = self._distributions(hidden, self._vocabulary)
-        chosen = logprobs.gather(1, tokens[:, None].to(logprobs.device))[:, 0]
-        return chosen, entropy_of(logprobs) if entropy else None
 
     def _distributions(self, hidden: Tensor, tokens: int) -> Tensor:
         """Log-probabilities (N, tokens), nats, of the first `tokens` ids; -inf of those that no token has."""

@@ -160,7 +160,10 @@ def collect_trees(
             replies = replies_to(policy, requests)
         with timer("environment"):
             for (parent, _), request, reply in zip(parents, requests, replies, strict=True):
-                parent.children.append(_grow(parent, request, reply))
+                child = Node(request.episode, parent=parent)
+                with failing(child.episode):
+                    child.request = step(request, reply)
+                parent.children.append(child)
             children = [child for node in frontier for child in node.children]
             credit_so_far([child.episode for child in children], methods, scorer)
             if methods:
@@ -182,11 +185,3 @@ def _root(
         check_methods(methods, scorer, root.request.info)
         episode.replaces_outcome = any(method.replaces_outcome for method in methods)
     return root
-
-
-def _grow(parent: Node, request: Request, reply: Reply | Exception) -> Node:
-    """The state that a reply leads to; an end without a result if the environment raises an error."""
-    child = Node(request.episode, parent=parent)
-    with failing(child.episode):
-        child.request = step(request, reply)
-    return child

@@ -12,21 +12,19 @@ from numpy.typing import NDArray
 MOST_SHUFFLED = 1 << 22  # tasks; an environment that makes its tasks as they are asked for may have 2**31
 
 
-def draw_tasks(tasks: int | Sequence[int], seed: Sequence[int], start: int, count: int) -> list[int]:
+def draw_tasks(n_tasks: int, seed: Sequence[int], start: int, count: int) -> list[int]:
     """The tasks that are drawn as numbers start, start + 1, …, start + count - 1 of a training.
 
     N draws are a pass, in which each of N tasks comes once, in an order of its own. A draw depends on its
     number alone: any number of processes, and a resumed run, draw the same.
 
     Args:
-        tasks: N, or the numbers of N tasks.
+        n_tasks: N.
         seed: equal seeds give equal orders.
         start: draws before.
         count: draws.
     """
-    size = tasks if isinstance(tasks, int) else len(tasks)
-    places = [_place(size, (*seed, *divmod(number, size))) for number in range(start, start + count)]
-    return places if isinstance(tasks, int) else [tasks[place] for place in places]
+    return [_place(n_tasks, (*seed, *divmod(number, n_tasks))) for number in range(start, start + count)]
 
 
 def group_seeds(seed: int, step: int, part: int, count: int) -> list[int]:

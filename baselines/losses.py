@@ -8,13 +8,11 @@ token its share in the loss of the whole batch, so that the gradients of micro-b
 from __future__ import annotations
 
 import math
-from typing import get_args
 
 import torch
 
 from memenvs.baselines.args import Divergence, KLEstimator, LossAggMode
 
-LOSS_AGG_MODES, DIVERGENCES = get_args(LossAggMode), get_args(Divergence)
 MAX_LOG_RATIO = 20.0  # nats; as in verl: exp of more than 88 is infinite in float32
 MAX_KL = 10.0  # nats; as in verl
 

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from typing import get_args
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +19,7 @@ pytest.importorskip("tensorboard")
 import torch
 
 from memenvs.baselines import distill, losses
+from memenvs.baselines.args import Divergence
 from memenvs.baselines.flags import main as learn
 from memenvs.core.episode import Episode, Reply, Sample, Turn, valid
 from memenvs.models import HFPolicy, SamplingParams
@@ -68,7 +70,7 @@ def plain_distributions(policy, ids, masks):
 
 
 class TestComparison:
-    @pytest.mark.parametrize("kind", losses.DIVERGENCES)
+    @pytest.mark.parametrize("kind", get_args(Divergence))
     @pytest.mark.parametrize("rows", [1000, 5], ids=["one slice", "slices"])
     def test_values_and_gradients_are_those_of_whole_logits(self, kind, rows, policies, monkeypatch):
         student, teacher = policies

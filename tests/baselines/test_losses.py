@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,9 +12,8 @@ pytest.importorskip("torch")
 
 import torch
 
+from memenvs.baselines.args import Divergence, LossAggMode
 from memenvs.baselines.losses import (
-    DIVERGENCES,
-    LOSS_AGG_MODES,
     aggregate,
     cispo_loss,
     divergence,
@@ -25,6 +25,7 @@ from memenvs.baselines.losses import (
 )
 from memenvs.models.hf import entropy_of
 
+LOSS_AGG_MODES, DIVERGENCES = get_args(LossAggMode), get_args(Divergence)
 NEAR = {"atol": 1e-5, "rtol": 1e-4}
 close = np.testing.assert_allclose
 

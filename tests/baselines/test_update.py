@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,14 +14,16 @@ import torch
 import transformers
 
 from memenvs.baselines import grpo, mt_ppo
+from memenvs.baselines.args import LossAggMode
 from memenvs.baselines.grpo import GRPOArgs
-from memenvs.baselines.losses import LOSS_AGG_MODES
 from memenvs.baselines.mt_ppo import MTPPOArgs
 from memenvs.baselines.optimizer import make_optimizer
 from memenvs.baselines.processes import ProcessGroup, share
 from memenvs.baselines.scoring import score
 from memenvs.core.episode import Sample
 from memenvs.models import HFPolicy
+
+LOSS_AGG_MODES = get_args(LossAggMode)
 
 
 @pytest.fixture

@@ -558,10 +558,8 @@ def tool_episode(
     lengths = (edges[1::2] - edges[::2]).tolist() or [0]
     run = np.searchsorted(steps, np.arange(len(played.turn_rewards)), side="right") - 1
     run = np.clip(run, 0, len(lengths) - 1)
-    earned = np.bincount(run, played.turn_rewards, len(lengths)) - np.bincount(
-        run, played.outcome_rewards, len(lengths)
-    )
     outcomes = np.bincount(run, played.outcome_rewards, len(lengths))
+    earned = np.bincount(run, played.turn_rewards, len(lengths)) - outcomes
     turns = [
         Turn(
             "",

@@ -18,8 +18,8 @@ from memenvs.wrappers.compact import CompactContext
 
 RULE = Template(
     "\n\nIn every reply after the first, also write <record>…</record>: what the turn before found, in up to "
-    "{limit} tokens. Each record has the number of its turn. At {at} tokens you will be asked which records "
-    "you need.\n",
+    "{limit} tokens, unless that turn has its record already. Each record has the number of its turn. At "
+    "{at} tokens you will be asked which records you need.\n",
     required=["limit", "at"],
 )
 """What follows the first prompt."""
@@ -52,8 +52,9 @@ class SelectRecords(CompactContext):
     Action:
         As the environment's, with a `<record>…</record>` about the turn before anywhere behind the thought
         that leads the reply; the environment does not see it. The reply to a request for a selection is such
-        a record, if the last turn has none, and `<select>1, 3</select>`. The environment does not see this
-        turn, which earns 0. A turn of the environment follows each selection.
+        a record and `<select>1, 3</select>`. The environment does not see this turn, which earns 0. A turn of
+        the environment follows each selection. Its reply needs a record only if the selection had none; a
+        second record of a turn changes nothing.
 
     Observation:
         As the environment's; the first prompt also explains records. Once it has `at` tokens after a turn, it
@@ -163,12 +164,12 @@ class SelectRecords(CompactContext):
         """Write the record of the last turn by a reply, and put it in the memory."""
         memory, pair = self._now.memory, _record_in(reply)
         memory.notice = ""
-        if not memory.entries:
+        # The reply that selected has written it already, when the result was still in the prompt.
+        if not memory.entries or memory.entries[-1].text != UNWRITTEN:
             return Written(None)
         entry = memory.entries[-1]
         if pair is None:
-            if entry.text == UNWRITTEN:
-                memory.notice = NO_RECORD.format(turn=entry.number)
+            memory.notice = NO_RECORD.format(turn=entry.number)
             return Written(None)
         record = Memory()
         written = self._record.write_block(record, pair.text).shift(pair.start + len("<record>"))

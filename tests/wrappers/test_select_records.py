@@ -74,6 +74,28 @@ def test_records_that_were_not_selected_can_be_selected_later():
     assert [line[:3] for line in records_in(prompt)] == ["[2]", "[7]"]
 
 
+def test_a_turn_that_was_recorded_with_the_selection_needs_no_other_record():
+    env, *_ = asked()
+    env.step("<record>fifth</record><select>1</select>")
+    env.at = 100_000
+    *_, info = env.step(turn("six", "I selected a record."))  # turn 7
+    assert "[5] fifth | " in info["privileged"]["memory"]
+    assert (info["privileged"]["memory_span"], info["privileged"]["written"]) == (None, "")
+    assert "<record>" not in info["feedback"]
+    *_, info = env.step(turn("seven", "seventh"))
+    assert "[7] seventh | " in info["privileged"]["memory"]
+
+
+def test_a_turn_that_the_selection_did_not_record_can_be_recorded_after_it():
+    env, *_ = asked()
+    prompt, *_ = env.step("<select>1</select>")
+    assert "record of turn 5" in prompt
+    env.at = 100_000
+    *_, info = env.step(turn("six", "fifth"))
+    assert info["privileged"]["written"] == "fifth"
+    assert "[5] fifth | " in info["privileged"]["memory"]
+
+
 def test_the_environment_plays_as_without_it():
     env, bare = search(), search().env
     env.reset(seed=1)

@@ -152,7 +152,9 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
     def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
         """Play a reply, or continue from the summary that it is."""
         now = self._now
-        if now.over or not isinstance(action, str):
+        if now.over:  # a limit inside may have ended what the environment would play on
+            raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
+        if not isinstance(action, str):
             observation, reward, terminated, truncated, info = self.env.step(action)  # which refuses it
             return observation, float(reward), terminated, truncated, info
         reply = clean_text(action, MAX_REPLY_CHARS)

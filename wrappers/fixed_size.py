@@ -15,7 +15,7 @@ from gymnasium.utils import RecordConstructorArgs
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from memenvs.core.data import Count, checked, convert
+from memenvs.core.data import Count, checked, convert, shown
 from memenvs.core.env import Info
 from memenvs.tasks.metrics import gold_answer, grade_answer
 
@@ -81,6 +81,11 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Give the reply of that number."""
+        if not self.candidate_replies:
+            raise gym.error.ResetNeeded("no episode yet; call reset() first")
+        if not self.action_space.contains(action):
+            last = len(self.candidate_replies) - 1
+            raise ValueError(f"an action is the number of a reply, from 0 to {last}, got {shown(action)}")
         observation, reward, terminated, truncated, info = self.env.step(self.candidate_replies[int(action)])
         return observation, reward, terminated, truncated, self._shown(info)
 

@@ -117,6 +117,8 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         episode, payments = self.episode, self._paid
         if not payments:
             raise gym.error.ResetNeeded("no episode, or an error interrupted its last step; call reset()")
+        if episode.over:  # a limit inside may have ended what the environment would play on
+            raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
         self._paid = {}  # until this step has ended: what an error leaves half done is not continued
         result = self.env.step(action)
         observation, reward, terminated, truncated, info = result

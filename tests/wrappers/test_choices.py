@@ -100,6 +100,16 @@ def test_another_environment_resumes_from_a_state(family):
         assert repr(env.step(0)) == repr(other.step(0))
 
 
+@pytest.mark.parametrize("action", [-1, 4, 1.0, None, float("nan"), "1"])
+def test_an_action_that_is_no_number_of_a_reply_is_refused(action):
+    env = made("sokoban")
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step(0)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="from 0 to 3"):
+        env.step(action)
+
+
 def test_its_spec_makes_it_again():
     env = HashText(made("tool"), 8)
     again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))

@@ -7,6 +7,7 @@ import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import WrapperSpec
 from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.wrappers import TimeLimit
 
 import memenvs
 from memenvs import collect
@@ -128,6 +129,15 @@ def test_a_summary_that_is_no_text_or_follows_the_end_is_refused():
     assert terminated
     with pytest.raises(gym.error.ResetNeeded):
         env.step(f"<compact>{SUM}</compact>")
+
+
+@pytest.mark.parametrize("wrapper", [CompactContext, SelectRecords])
+def test_a_limit_inside_ends_the_episode_and_a_further_step_is_refused(wrapper):
+    env = wrapper(TimeLimit(search().env, 1), at=100_000)
+    env.reset(seed=1)
+    assert env.step(SEARCH)[3]
+    with pytest.raises(gym.error.ResetNeeded, match="over"):
+        env.step(SEARCH)
 
 
 def test_a_summary_is_truncated_to_its_limit():

@@ -223,6 +223,15 @@ def test_a_limit_outside_ends_an_episode_that_methods_have_not_credited():
     assert episode.signals == {}
 
 
+def test_a_limit_inside_ends_the_episode_and_a_further_step_is_refused():
+    env = RewardWrapper(TimeLimit(reading(), 1), ["InfoMem"], "lexical")
+    env.reset(seed=0)
+    assert env.step("a memory")[3]
+    with pytest.raises(ResetNeeded, match="over"):
+        env.step("another")
+    assert len(env.episode.turns) == 1
+
+
 def test_methods_that_pay_at_the_end_ask_then_about_all_turns_in_one_call():
     scorer = RecordingScorer()
     steps = play(RewardWrapper(reading(), READING, scorer), NOTES, options={"task": 0})

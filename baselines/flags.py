@@ -274,10 +274,16 @@ def recipe_flags(recipe: str) -> list[str]:
         recipe: one of `recipe_names()`, or a file.
 
     Raises:
-        ValueError: there is no such recipe, or a quotation mark in it is not closed.
+        ValueError: there is no such recipe, it is not UTF-8, or a quotation mark in it is not closed.
     """
+    from memenvs.core.inputs import read_text  # which loads pyarrow
+
     names = recipe_names()
     path = RECIPES / f"{recipe}.txt" if recipe in names else Path(recipe)
     if not path.is_file():
         raise ValueError(unknown_name("no recipe", recipe, names, ", or a file"))
-    return shlex.split(path.read_text(encoding="utf-8"), comments=True)
+    text = read_text(path)
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; write the flags as for a shell") from None

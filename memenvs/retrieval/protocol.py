@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from memenvs.core.inputs import read_text
 from memenvs.core.spaces import replace_surrogates
 
 MAX_QUERY_CHARS = 2_000  # E5 reads 256 tokens; a policy may write 100 kB of noise
@@ -173,11 +174,11 @@ def read_token(path: str | Path | None) -> str | None:
     """The token in a file, without white space around it; None of no file.
 
     Raises:
-        ValueError: the file is empty, or the token fits in no header.
+        ValueError: the file is empty or not UTF-8, or the token fits in no header.
     """
     if not path:
         return None
-    token = Path(path).read_text(encoding="utf-8").strip()
+    token = read_text(Path(path)).strip()
     if not token:
         raise ValueError(f"{path} is empty; write a token into it")
     if not (token.isascii() and token.isprintable()):

@@ -25,6 +25,7 @@ from memenvs.core.env import TextEnv, check_text_observations
 from memenvs.core.episode import Reply
 from memenvs.core.episode_file import EPISODES, read_lines
 from memenvs.core.errors import near_names
+from memenvs.core.inputs import read_text
 from memenvs.core.servers import OpenAIClient, key_in
 from memenvs.core.text import read_system_prompt
 from memenvs.data import bundled
@@ -437,7 +438,8 @@ def _opening(options: ModelOptions) -> dict[str, list[Message]]:
     if options.system_prompt:
         messages.append({"role": "system", "content": read_system_prompt(options.system_prompt)})
     if options.examples is not None:
-        lines = Path(options.examples).read_text(encoding="utf-8").splitlines()
+        # not splitlines(), which also breaks a JSON text at U+2028
+        lines = read_text(Path(options.examples)).removesuffix("\n").split("\n")
         for number, line in enumerate(lines, start=1):
             turn = decode(line, _ExampleTurn, f"{options.examples}, line {number}: the example")
             messages += [

@@ -1,6 +1,7 @@
 """Each recipe has the numbers of its paper, and the command line overrides them."""
 
 import importlib.resources
+import re
 from typing import get_type_hints
 
 import gymnasium as gym
@@ -165,6 +166,14 @@ def test_a_recipe_may_be_a_file(tmp_path):
     )
     args = read("mt_ppo", "--recipe", str(tmp_path / "mine.txt"))
     assert (args.steps, args.stop, args.dtype) == (3, ("</a>", "# b"), "bfloat16")
+
+
+@pytest.mark.parametrize("content", [b"--env M\xe9m", b"--system-prompt 'not closed"])
+def test_a_recipe_that_cannot_be_read_is_named(tmp_path, content):
+    file = tmp_path / "mine.txt"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(str(file))):
+        read("grpo", "--recipe", str(file))
 
 
 def test_an_unknown_recipe_is_one_line(tmp_path, capsys):

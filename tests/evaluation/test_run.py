@@ -389,6 +389,9 @@ def test_a_system_prompt_and_examples_go_before_the_observation(chat, tmp_path, 
     capsys.readouterr()
     assert run(*command) == 2
     assert "line 1: the example" in capsys.readouterr().err
+    examples.write_bytes(b'{"user": "\xe9"}\n')
+    assert run(*command) == 2
+    assert f"{examples} is not UTF-8" in capsys.readouterr().err
 
 
 def test_a_request_says_what_the_command_line_says(chat):

@@ -13,6 +13,7 @@ from json_stub import JSONStub
 from memenvs.core.errors import ServerError
 from memenvs.retrieval.client import HTTPRetriever
 from memenvs.retrieval.load import load_retriever
+from memenvs.retrieval.protocol import read_token
 
 
 class Server(JSONStub):
@@ -142,6 +143,12 @@ def test_the_query_of_an_address_is_sent_and_not_shown(server):
     with pytest.raises(ServerError) as refused:
         retriever.search(["b"], 1)
     assert "secret" not in str(refused.value)
+
+
+def test_a_file_of_a_token_that_is_not_utf8_is_named(tmp_path):
+    (tmp_path / "token").write_bytes(b"s\xe9cret")
+    with pytest.raises(ValueError, match="token is not UTF-8"):
+        read_token(tmp_path / "token")
 
 
 def test_a_token_that_fits_in_no_header_is_refused_without_being_shown(monkeypatch, tmp_path):

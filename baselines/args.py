@@ -323,6 +323,11 @@ class RewardArgs(StepArgs):
             raise ValueError(
                 "ref_mixup is for ref_sync_steps, which is for kl_coef; give all that are needed"
             )
+        if self.ref_sync_steps > self.steps:
+            raise ValueError(
+                f"ref_sync_steps must be at most steps {self.steps}, or the reference stays the initial "
+                f"model, got {self.ref_sync_steps}"
+            )
         if self.dual_clip and self.loss_mode != "ppo":
             raise ValueError(f"dual_clip is for loss_mode ppo, got {self.loss_mode}; give --dual-clip None")
         floor, cap = self.importance_floor, self.importance_cap

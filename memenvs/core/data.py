@@ -68,7 +68,7 @@ def convert(value: Any, kind: type[T], where: str, fix: str = "") -> T:
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError):
-        raise ValueError(_fault(value, kind, where) + (fix and f"; {fix}")) from None
+        raise ValueError(_fault(value, kind, where, _matches) + (fix and f"; {fix}")) from None
 
 
 def decode(text: str | bytes, kind: type[T], where: str, fix: str = "") -> T:
@@ -134,7 +134,7 @@ def check(name: str, value: Any, kind: Any) -> None:
     """Raise a one-line `ValueError` unless `value` may be given where `kind` is the annotation."""
     if not fits(value, kind):
         fix = f"; pass {name}.item()" if hasattr(value, "item") else ""
-        raise ValueError(f"{_fault(value, kind, name)}{fix}")
+        raise ValueError(f"{_fault(value, kind, name, fits)}{fix}")
 
 
 def check_fields(settings: Any, named: Callable[[str], str] = str) -> None:
@@ -150,12 +150,14 @@ def check_fields(settings: Any, named: Callable[[str], str] = str) -> None:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether `value` may be given where `kind` is the annotation; a number must be finite."""
+    """Whether `value` may be given where `kind` is the annotation; numbers must be finite, also in a list."""
     if isinstance(value, float):
         value = float(value)  # of NumPy
         if not math.isfinite(value):
             return False
-    return _matches(value, kind)
+    if not _matches(value, kind):
+        return False
+    return all(fits(part, hint) for part, hint in _parts(value, kind).values() if hint is not Any)
 
 
 def is_whole(value: object) -> bool:
@@ -210,11 +212,11 @@ def _bounds(metas: Sequence[Any]) -> Iterator[str]:
                 yield " and ".join(words)
 
 
-def _fault(value: Any, kind: Any, where: str) -> str:
-    """What is wrong with a value that does not match, at the innermost place."""
+def _fault(value: Any, kind: Any, where: str, right: Callable[[Any, Any], bool]) -> str:
+    """What is wrong with a value, at the innermost place where `right` says that it does not fit."""
     for name, (inner, hint) in _parts(value, kind).items():
-        if not _matches(inner, hint):
-            return _fault(inner, hint, f"{where}{name}")
+        if hint is not Any and not right(inner, hint):
+            return _fault(inner, hint, f"{where}{name}", right)
     if isinstance(value, Mapping) and hasattr(kind, "__annotations__"):
         fields = inspect.signature(kind).parameters.values()
         missing = [field.name for field in fields if field.default is field.empty and field.name not in value]

@@ -50,6 +50,8 @@ def refusal(learner, flags, tmp_path, capsys):
         ("grpo", "--system-prompt no.txt", "'no.txt' does not exist"),
         ("sft", "--adamw beta=0.9", "beta"),
         ("mt_ppo", "--steps 10 --critic-warmup 10", "critic_warmup"),
+        ("grpo", "--steps 10 --kl-coef 0.1 --ref-sync-steps 11", "ref_sync_steps"),
+        ("grpo", "--clip 1 inf", "clip"),
         ("mt_ppo", "--turn-gamma 0.9 --gae turn", "turn_gamma is for gae both"),
         ("mt_ppo", "--kl-in reward", "kl_in reward has no effect"),
         ("mt_ppo", "--kl-estimator k2 --kl-coef 0.1 --kl-in reward", "leave --kl-in reward out"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from memenvs.core.files import read_json
+from memenvs.core.arguments import run_command
 from memenvs.evaluation.plots import line_style, new_figure, plain_axis, save_figure
 from research import harness, turn_values
 from research.credit_bench import report
@@ -40,7 +40,7 @@ def draw_all(records: Path, out: Path) -> list[Path]:
     """Draw a picture into a folder for each record of another that has one; return their paths."""
     pictures = []
     for file in sorted(records.glob("*.json")):
-        record = read_json(file, "make it again by its command in research/reproductions.md")
+        record = harness.read_record(file)
         picture = out / f"{file.stem}.png"
         if "cells" in record:
             save_figure(report.draw(report.read_cells(record)), picture)
@@ -205,20 +205,26 @@ def _legend(figure: Any, title: str) -> None:
 def draw_results(records: Path, out: Path) -> list[Path]:
     """Draw the pictures of `docs` but the front page's into a folder; return their paths."""
     figures = {
-        name: draw_curves(title, read_json(records / f"{file}.json"), metric, methods)
+        name: draw_curves(title, harness.read_record(records / f"{file}.json"), metric, methods)
         for name, (title, file, metric, methods) in CURVES.items()
     }
-    bench = read_json(records / "credit_bench.json")
+    bench = harness.read_record(records / "credit_bench.json")
     methods = {"tamtrl": "TAMTRL", "outcome": "outcome alone"}
     figures["results_turns"] = draw_turns("Carrying a fact over turns", bench, "carrying", methods)
-    figures["results_turn_values"] = turn_values.draw(read_json(records / f"{turn_values.RECORD}.json"))
-    figures["results_long_reader"] = draw_long(read_json(records / "long_reader.json"))
+    values = harness.read_record(records / f"{turn_values.RECORD}.json")
+    figures["results_turn_values"] = turn_values.draw(values)
+    figures["results_long_reader"] = draw_long(harness.read_record(records / "long_reader.json"))
     for name, figure in figures.items():
         save_figure(figure, out / f"{name}.png")
     return [out / f"{name}.png" for name in figures]
 
 
-if __name__ == "__main__":
-    draw_front(read_json(harness.RESULTS / FRONT_RECORD), FRONT)
+def redraw() -> None:
+    """Draw every picture again from its record in research/results."""
+    draw_front(harness.read_record(harness.RESULTS / FRONT_RECORD), FRONT)
     for path in [FRONT, *draw_results(harness.RESULTS, IMAGES), *draw_all(harness.RESULTS, harness.RESULTS)]:
         sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(redraw, sys.argv[1:], "python -m research.figures"))

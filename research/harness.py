@@ -279,6 +279,21 @@ def play_fresh(env: str, policy: Any, episodes: int, reply: int, **more: Any) ->
 # Records
 
 
+def read_record(file: Path) -> Any:
+    """A record of `research/results`.
+
+    Raises:
+        ValueError: it is damaged; and where a field is read that it does not have.
+    """
+    fix = "make it again by its command in research/reproductions.md"
+
+    class Fields(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:
+            raise ValueError(f"{file} has no {name!r}; {fix}")
+
+    return json.loads(json.dumps(read_json(file, fix)), object_hook=Fields)
+
+
 def curve(out: Path, name: str) -> tuple[list[int], list[float]]:
     """Steps and values of a number in a run's log."""
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]

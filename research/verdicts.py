@@ -16,12 +16,12 @@ import numpy as np
 from scipy import stats
 
 from memenvs.core.arguments import run_command
-from memenvs.core.files import read_json, write_text
+from memenvs.core.files import write_text
 from memenvs.credit import Array, all_equal
 from memenvs.evaluation.summary import Interval, markdown_table
 from research.credit_bench.methods import METHODS
 from research.credit_bench.report import read_cells
-from research.harness import RESULTS
+from research.harness import RESULTS, read_record
 
 PAGE = Path(__file__).parents[1] / "docs" / "results.md"
 HEAD = ("claim", "endpoint", "seeds", "first", "second", "difference", "p", "corrected", "verdict")
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 @cache
 def record(name: str) -> Any:
     """A record of `research/results`."""
-    return read_json(RESULTS / f"{name}.json")
+    return read_record(RESULTS / f"{name}.json")
 
 
 @cache

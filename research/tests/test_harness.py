@@ -54,6 +54,15 @@ def jobs_of(folder, *programs):
     ]
 
 
+def test_a_field_that_a_record_lacks_is_named_with_its_file(tmp_path):
+    file = tmp_path / "reader.json"
+    file.write_text('{"last": {"TAMTRL": [{"em": 1.0}]}}')
+    record = harness.read_record(file)
+    assert record == {"last": {"TAMTRL": [{"em": 1.0}]}}
+    with pytest.raises(ValueError, match=r"reader\.json has no 'f1'"):
+        record["last"]["TAMTRL"][0]["f1"]
+
+
 def test_all_runs_end_before_those_that_failed_are_named(tmp_path):
     ended = []
     jobs = jobs_of(tmp_path, "pass", "raise SystemExit('no model')", "pass")

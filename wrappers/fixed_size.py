@@ -16,7 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked, convert, shown
-from memenvs.core.env import Info
+from memenvs.core.env import Info, check_text_observations
 from memenvs.tasks.metrics import gold_answer, grade_answer
 
 Floats32 = NDArray[np.float32]
@@ -126,12 +126,16 @@ class HashText(gym.ObservationWrapper[Floats32, Any, str], RecordConstructorArgs
     Args:
         env: a text environment, wrapped or not.
         size: buckets of a text.
+
+    Raises:
+        ValueError: the observations are not texts.
     """
 
     @checked
     def __init__(self, env: gym.Env[str, Any], size: Count = 256) -> None:
         RecordConstructorArgs.__init__(self, size=size)
         gym.ObservationWrapper.__init__(self, env)
+        check_text_observations(env)
         self.size = size
         self._chooses = env.has_wrapper_attr("candidate_replies")
         space = env.action_space

@@ -14,7 +14,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from memenvs.core.address import without_secrets
-from memenvs.core.env import Info, TextEnv
+from memenvs.core.env import Info, TextEnv, check_text_info
 from memenvs.core.episode import OUTCOME, Credit, Episode, Reply, Turn
 from memenvs.envs.render import earned_lines
 from memenvs.wrappers.credit import ScoreCache, assign_credit, check_methods, credit_so_far
@@ -61,7 +61,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     Raises:
         ValueError: no or unknown methods, no such scorer, a template without `{prompt}`; and at `reset`,
-            methods that do not fit each other or the environment.
+            methods that do not fit each other or the environment, or that is no text environment.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """Start an episode; what methods remember of earlier ones is kept."""
         self._paid = {}
         observation, info = self.env.reset(seed=seed, options=options)
+        check_text_info(self, info)
         check_methods(self.methods, self.scorer, info)
         self.episode = Episode.of_reset(self.env, seed)
         self.episode.replaces_outcome = self.replaces_outcome

@@ -454,6 +454,14 @@ def check_text_observations(env: gym.Env[Any, Any]) -> None:
         )
 
 
+def check_text_info(env: gym.Env[Any, Any], info: Mapping[str, Any]) -> None:
+    """Raise a one-line `ValueError` unless the info of a reset is that of a text environment."""
+    if "rewards" not in info:
+        raise ValueError(
+            f"{env_name(env)} is not a text environment, which extends memenvs.TextEnv: no info['rewards']"
+        )
+
+
 def task_options(task: int | None) -> dict[str, Any]:
     """The options of a reset that plays a task by its number; none where it is None and the seed draws it."""
     return {} if task is None else {"task": task}

@@ -18,7 +18,13 @@ from msgspec.structs import replace
 
 from memenvs.core.arguments import check_env_arguments, find_spec
 from memenvs.core.data import Count, checked, shown
-from memenvs.core.env import check_text_observations, env_name, prepare_together, task_options, text_env_of
+from memenvs.core.env import (
+    check_text_info,
+    check_text_observations,
+    prepare_together,
+    task_options,
+    text_env_of,
+)
 from memenvs.core.episode import Episode, Reply
 from memenvs.core.errors import error_line
 from memenvs.core.progress import Progress
@@ -291,11 +297,7 @@ class Loop:
                 if episode.error:
                     self._discard(env)
                 elif not self._checked:  # once, since the keys of an info never change in an environment
-                    if "rewards" not in requests[-1].info:
-                        raise ValueError(
-                            f"{env_name(env)} is not a text environment, which extends memenvs.TextEnv: "
-                            "no info['rewards']"
-                        )
+                    check_text_info(env, requests[-1].info)
                     check_methods(self.methods, self.scorer, requests[-1].info, plays_on=True)
                     self._checked = True
         return requests

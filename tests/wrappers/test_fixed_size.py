@@ -50,3 +50,8 @@ def test_the_mask_is_the_environments_or_all_replies_where_nothing_helps():
 def test_an_invalid_size_is_refused(size):
     with pytest.raises(ValueError, match="size must be a whole number"):
         HashText(gym.make("memenvs:MemSokoban-v0"), size)
+
+
+def test_observations_that_are_not_texts_are_refused():
+    with pytest.raises(ValueError, match="MemSokobanGrid-v0 has observations that are not texts"):
+        HashText(gym.make("memenvs:MemSokobanGrid-v0"))

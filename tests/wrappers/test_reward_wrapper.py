@@ -318,8 +318,9 @@ def test_a_wrong_list_of_methods_is_refused(methods):
         (lambda: wrapped(["InfoMem", "InfoMem"]), "infomem"),
         (lambda: wrapped(["ReMemR1", "TAMTRL"], None), "scorer"),
         (lambda: wrapped(["SearchRewards"], env=gym.make("MemSokoban-v0")), "events"),
+        (lambda: wrapped(["GiGPO"], env=gym.make("CartPole-v1")), "CartPole-v1 is not a text environment"),
     ],
-    ids=["wrapped twice", "listed twice", "no scorer", "no such entry"],
+    ids=["wrapped twice", "listed twice", "no scorer", "no such entry", "no text environment"],
 )
 def test_methods_that_do_not_fit_are_refused_at_reset(make, named):
     env = make()

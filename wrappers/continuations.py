@@ -31,7 +31,9 @@ class Continuations(RewardMethod):
     Cost: n (K + 1) / 2 times the replies of an episode of K turns that shares no state. The log says how many
     the first group needs before they are played.
 
-    What an environment draws by itself is drawn as in the episode, since a state includes its generator.
+    What an environment draws by itself is drawn as in the episode, since a state includes its generator. A
+    continuation is played in a copy of the environment, which is not closed, as it may share what `close`
+    closes; a `TextEnv` copies what `changing` names and shares the rest.
     The policy must sample, since a deterministic one has credits of 0. A function that keeps notes of its own
     is not set back to the state; a scripted policy is made afresh. A `RewardWrapper` has no policy, so it
     refuses this method.

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from memenvs.core.arguments import check_env_arguments, find_spec
-from memenvs.core.data import Count, checked, shown
+from memenvs.core.data import Count, Whole, check, checked, shown
 from memenvs.core.env import (
     check_text_info,
     check_text_observations,
@@ -96,10 +96,12 @@ def collect(
         The episodes group by group, in the order of the seeds. A failed episode says why in `error`.
 
     Raises:
-        ValueError: two seeds are equal, there is no such policy, the environment is not a text environment, a
-            method does not fit it, or `env` gives one environment twice.
+        ValueError: two seeds are equal, one is negative or no whole number, there is no such policy, the
+            environment is not a text environment, a method does not fit it, or `env` gives one environment
+            twice.
     """
-    seeds = [int(seed) for seed in seeds]
+    seeds = [seed.item() if isinstance(seed, np.integer) else seed for seed in seeds]
+    check("seeds", seeds, list[Whole])
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds must all be different, since each names a group, got {seeds}")
     plan = [[Episode(seed=seed, group=seed, member=member) for member in range(n)] for seed in seeds]

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec.structs import replace
 
-from memenvs.core.env import privileged_of
+from memenvs.core.env import env_name, privileged_of
 from memenvs.core.episode import Episode, Turn, observation_text
+from memenvs.core.errors import counted, error_line
 from memenvs.rollout.policy import Request
 from memenvs.wrappers.method import RewardMethod
 
@@ -123,9 +124,10 @@ class Continuing:
             self._told = True
             replied = sum(len(episode.turns) for episode in group)
             _log.warning(
-                "%s: playing on from the %d states of the first group, which has %d replies, takes about %d "
-                "more; other groups are alike",
-                *(" and ".join(self._counts), len(states), replied, replies),
+                "%s: playing on from %s of the first group, which has %s, takes about %d more replies; other "
+                "groups are alike",
+                " and ".join(self._counts),
+                *(counted(len(states), "state"), counted(replied, "turn"), replies),
             )
         for i, state in enumerate(states.values()):
             for method, (name, count) in enumerate(self._counts.items()):
@@ -155,9 +157,19 @@ def branch(state: Request, episode: Episode, rng: np.random.Generator) -> Reques
         state: the turn, which is not changed.
         episode: the record to fill, such as `copied(state.episode)`.
         rng: generator of the replies.
+
+    Raises:
+        ValueError: the environment cannot be copied.
     """
-    turn = Turn(state.observation, state.info)
-    return Request(copy.deepcopy(state.env), episode, turn, rng, first=True)
+    try:
+        # Nobody closes the copy: that could close what it shares with the others, such as a client.
+        env = copy.deepcopy(state.env)
+    except Exception as error:
+        raise ValueError(
+            f"{env_name(state.env)} cannot be copied, so nothing can be played on from its states "
+            f"({error_line(error)})"
+        ) from error
+    return Request(env, episode, Turn(state.observation, state.info), rng, first=True)
 
 
 def copied(episode: Episode) -> Episode:

@@ -253,8 +253,11 @@ class TestGroups:
 
     @pytest.mark.parametrize(
         "given",
-        [{"seeds": [1, 1]}, {"seeds": [1], "n": 0}, {"seeds": [1], "concurrency": 0}],
-        ids=["equal seeds", "no episodes", "no room"],
+        [
+            *({"seeds": [1, 1]}, {"seeds": [-1]}, {"seeds": [1.5]}, {"seeds": ["1"]}),
+            *({"seeds": [1], "n": 0}, {"seeds": [1], "concurrency": 0}),
+        ],
+        ids=["equal seeds", "negative", "a fraction", "a text", "no episodes", "no room"],
     )
     def test_a_plan_that_cannot_be_played_is_refused(self, given):
         with pytest.raises(ValueError):

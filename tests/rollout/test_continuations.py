@@ -187,6 +187,7 @@ def test_an_environment_that_cannot_be_copied_later_fails_its_own_episodes_alone
     policy = TurnPolicy(lambda request: Reply("down" if request.episode.seed == 5 else "up"))
     (failed, *rest) = collect(Held, policy, [5, 6, 7], methods=[Continuations(1)], concurrency=1)
     assert failed.end == "failed"
+    assert "Held cannot be copied" in failed.error
     assert [episode.end for episode in rest] == ["terminated"] * 2
 
 

@@ -12,7 +12,13 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from memenvs.core.data import Count, checked
-from memenvs.core.env import MAX_REPLY_CHARS, Info, check_text_observations, text_env_of
+from memenvs.core.env import (
+    MAX_REPLY_CHARS,
+    Info,
+    check_text_actions,
+    check_text_observations,
+    text_env_of,
+)
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import clean_text
 from memenvs.core.text import Template, first_pair, thought_end
@@ -112,6 +118,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, at=at, by=by, max_summary=max_summary, tokenizer=tokenizer)
         gym.Wrapper.__init__(self, env)
         check_text_observations(env)
+        check_text_actions(env)
         counter = getattr(text_env_of(env), "tokenizer", None)
         if env.get_wrapper_attr("context") != "append":
             raise ValueError(f"{env} rewrites its prompts; wrap one whose context is 'append'")

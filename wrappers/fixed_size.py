@@ -16,7 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked, convert, shown
-from memenvs.core.env import Info, check_text_observations
+from memenvs.core.env import Info, check_text_actions, check_text_observations
 from memenvs.tasks.metrics import gold_answer, grade_answer
 
 Floats32 = NDArray[np.float32]
@@ -51,7 +51,8 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
 
     Raises:
         TypeError: an environment without `choices`.
-        ValueError: fewer than 2 candidates, or more than a task can have; or questions are asked one by one.
+        ValueError: fewer than 2 candidates, or more than a task can have; questions are asked one by one; or
+            a `ChooseReply` is inside.
     """
 
     @checked
@@ -62,6 +63,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
         count = getattr(self._inner, "n_choices", None)
         if count is None:
             raise TypeError(f"{type(self._inner).__name__} has no version with choices")
+        check_text_actions(env)
         if (ask := getattr(self._inner, "ask", "together")) != "together":
             raise ValueError(
                 f"candidates answer all questions at once, and ask={ask!r} does not; use ask='together'"

@@ -14,7 +14,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from memenvs.core.address import without_secrets
-from memenvs.core.env import Info, TextEnv, check_text_info
+from memenvs.core.env import Info, TextEnv, check_text_actions, check_text_info
 from memenvs.core.episode import OUTCOME, Credit, Episode, Reply, Turn
 from memenvs.envs.render import earned_lines
 from memenvs.wrappers.credit import ScoreCache, assign_credit, check_methods, credit_so_far
@@ -60,8 +60,8 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         episode: the record of the episode that is being played or has just ended.
 
     Raises:
-        ValueError: no or unknown methods, no such scorer, a template without `{prompt}`; and at `reset`,
-            methods that do not fit each other or the environment, or that is no text environment.
+        ValueError: no or unknown methods, no such scorer, a template without `{prompt}`, actions that are not
+            texts; and at `reset`, methods that do not fit each other or the environment.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         plain = [plain_method(method) for method in self.methods]
         RecordConstructorArgs.__init__(self, methods=plain, scorer=plain_scorer(scorer), template=template)
         gym.Wrapper.__init__(self, env)
+        check_text_actions(env)
         self.replaces_outcome = any(method.replaces_outcome for method in self.methods)
         self.episode = Episode()
         self._turn = Turn("", {})  # which waits for its reply, or what the last step brought

@@ -275,7 +275,10 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
         options = options or {}
         check_task(options, self.n_tasks)
         # Every episode has a seed, also one that was not asked for, so that its state can be played again.
-        seed = int(self.np_random.integers(2**63)) if seed is None else int(seed)
+        if seed is None:
+            seed = int(self.np_random.integers(2**63))
+        elif is_whole(seed):  # Gymnasium refuses NumPy's, and whatever is no number
+            seed = int(seed)
         super().reset(seed=seed)
         self._begun = {"seed": seed, "options": {name: int(value) for name, value in options.items()}}
         self._actions = []
@@ -405,11 +408,11 @@ def appended_fields(
 
 def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
     """Raise a one-line `ValueError` unless the options of a reset name at most a task, by its number."""
-    task = options.get("task", 0)
-    if options.keys() - {"task"} or not is_whole(task) or not 0 <= task < n_tasks:
+    is_named = isinstance(options, Mapping) and not options.keys() - {"task"}
+    task = options.get("task", 0) if is_named else None
+    if not is_whole(task) or not 0 <= task < n_tasks:
         raise ValueError(
-            f"the one option of a reset is 'task', a number from 0 to {n_tasks - 1}, "
-            f"got {shown(dict(options))}"
+            f"the one option of a reset is 'task', a number from 0 to {n_tasks - 1}, got {shown(options)}"
         )
 
 
@@ -451,6 +454,15 @@ def check_text_observations(env: gym.Env[Any, Any]) -> None:
         raise ValueError(
             f"{env_name(env)} has observations that are not texts; give a text environment, such as "
             "MemSokoban-v0"
+        )
+
+
+def check_text_actions(env: gym.Env[Any, Any]) -> None:
+    """Raise a one-line `ValueError` unless actions are texts, which those of `ChooseReply` are not."""
+    if not isinstance(env.action_space, (UnicodeText, gym.spaces.Text)):
+        raise ValueError(
+            f"{env_name(env)} has actions here that are not texts; a wrapper that chooses replies, such as "
+            "ChooseReply, goes around the others"
         )
 
 

@@ -14,13 +14,23 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
+import msgspec
 import numpy as np
 
-from memenvs.core.data import shown
+from memenvs.core.data import convert, shown
 
 State = dict[str, Any]
 
 S = TypeVar("S", bound="Replayable")
+
+
+class _Played(msgspec.Struct):
+    """The episode in a state."""
+
+    seed: int | None
+    options: dict[str, Any]
+    actions: list[Any]
+    shown: str
 
 
 def get_state(env: gym.Env[Any, Any]) -> State:
@@ -167,6 +177,7 @@ class Replayable:
         """Raise a one-line `ValueError` unless the state is of such an environment."""
         if not isinstance(state, Mapping) or not state.keys() >= {*self._identity, "seed", "shown"}:
             raise ValueError(f"a state is what get_state() returns, got {shown(state)}")
+        convert(state, _Played, "the state")
         for name, here in self._identity.items():
             if state[name] != here:
                 raise ValueError(

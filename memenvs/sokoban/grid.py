@@ -148,9 +148,10 @@ class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
 
     def read_task(self, options: dict[str, Any]) -> int | None:
         """The level that a reset's options pick; None where one is to be drawn."""
-        task = options.get("task")
-        check_task({**options, "task": 0 if task is None else task}, len(self.chosen))
-        return None if task is None else int(task)
+        if options == {"task": None}:
+            return None
+        check_task(options, len(self.chosen))
+        return int(options["task"]) if options else None
 
     @property
     def _board(self) -> Board:

@@ -5,6 +5,7 @@ import json
 import pickle
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import RecordEpisodeStatistics
@@ -75,6 +76,14 @@ def test_an_episode_that_no_seed_began_has_a_state_too():
     memenvs.set_state(other, memenvs.get_state(env))
     assert data_equivalence(env.step("x"), other.step("x"))
     assert data_equivalence(env.reset(), other.reset())
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", float("nan"), -1])
+def test_a_seed_that_is_no_whole_number_from_0_on_is_refused(seed):
+    env = SokobanEnv()
+    with pytest.raises(gym.error.Error, match="Seed must be"):
+        env.reset(seed=seed)
+    assert data_equivalence(env.reset(seed=np.int64(1)), SokobanEnv().reset(seed=1))
 
 
 def test_replies_that_lead_elsewhere_are_refused():

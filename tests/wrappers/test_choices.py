@@ -6,7 +6,7 @@ from gymnasium.utils.env_checker import check_env
 
 import memenvs
 from memenvs.tasks.metrics import gold_answer
-from memenvs.wrappers import ChooseReply, HashText
+from memenvs.wrappers import ChooseReply, CompactContext, HashText, RewardWrapper, SelectRecords
 
 FAMILIES = {
     "reading": ("MemChunkQA-v0", {"tasks": "world-test"}, 5),
@@ -125,6 +125,21 @@ def test_questions_that_are_asked_one_by_one_have_no_choices():
     env = gym.make("MemChunkQA-v0", tasks="world-test", ask="each", disable_env_checker=True)
     with pytest.raises(ValueError, match="ask='each'"):
         ChooseReply(env)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        ChooseReply,
+        lambda env: CompactContext(env, at=100),
+        lambda env: SelectRecords(env, at=100),
+        lambda env: RewardWrapper(env, ["GiGPO"]),
+    ],
+    ids=["chosen twice", "summaries", "records", "rewards"],
+)
+def test_a_wrapper_that_reads_replies_does_not_go_around_it(wrap):
+    with pytest.raises(ValueError, match="actions here that are not texts"):
+        wrap(made("tool"))
 
 
 def test_fewer_than_two_candidates_are_refused():

@@ -15,6 +15,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import TimeLimit
 
 import memenvs
+from memenvs.core.spaces import UnicodeText
 from memenvs.testing import play
 from memenvs.wrappers import TAMTRL, Credit, InfoMem, MemPO, RewardMethod, RewardWrapper, ToolRewards
 from memenvs.wrappers.scorers import LexicalScorer
@@ -49,6 +50,15 @@ class Unsure(RewardMethod):
             [Credit(0, 2.0), *(Credit(k, math.nan, reason="dark") for k in range(1, len(e.turns)))]
             for e in episodes
         ]
+
+
+class Bare(gym.Env):
+    """Texts alone, without the infos of a text environment."""
+
+    observation_space = action_space = UnicodeText()
+
+    def reset(self, *, seed=None, options=None):
+        return "", {}
 
 
 def reading(**kwargs):
@@ -318,7 +328,7 @@ def test_a_wrong_list_of_methods_is_refused(methods):
         (lambda: wrapped(["InfoMem", "InfoMem"]), "infomem"),
         (lambda: wrapped(["ReMemR1", "TAMTRL"], None), "scorer"),
         (lambda: wrapped(["SearchRewards"], env=gym.make("MemSokoban-v0")), "events"),
-        (lambda: wrapped(["GiGPO"], env=gym.make("CartPole-v1")), "CartPole-v1 is not a text environment"),
+        (lambda: wrapped(["GiGPO"], env=Bare()), "Bare is not a text environment"),
     ],
     ids=["wrapped twice", "listed twice", "no scorer", "no such entry", "no text environment"],
 )

@@ -243,13 +243,11 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
 
     def _summary_in(self, reply: str) -> tuple[int, int]:
         """Where in a reply the summary is, in characters; (0, -1) if the reply is for the environment."""
-        start = thought_end(reply)
-        if self._now.request:
-            return start, len(reply)
-        pair = first_pair(reply, "compact", start) if self.by == "agent" and self._now.since else None
-        if pair is None or reply[start : pair.start].strip() or reply[pair.end :].strip():
-            return 0, -1
-        return pair.start + len("<compact>"), pair.end - len("</compact>")
+        now, start = self._now, thought_end(reply)
+        pair = first_pair(reply, "compact", start) if self.by == "agent" and now.since else None
+        if pair and not reply[start : pair.start].strip() and not reply[pair.end :].strip():
+            return pair.start + len("<compact>"), pair.end - len("</compact>")
+        return (start, len(reply)) if now.request else (0, -1)
 
     def _seen(self, context: str, feedback: str, unseen: Mapping[str, Callable[[], Any]] = {}) -> Info:
         """The info with what the agent reads in place of what the environment shows, and `unseen` fields."""

@@ -252,7 +252,7 @@ class TestAppend:
         # A move earns 0.4, so V falls from 1.2 by 0.4 a turn, and a turn without a move lost as much.
         rows = [trainer.by_run(trainer.batches[0], row) for row in range(2)]
         assert rows == [pytest.approx([0, -0.4, 0]), pytest.approx([-0.4, 0, 0])]
-        assert "playing on from the 5 states" in caplog.text
+        assert "playing on from 5 states" in caplog.text
 
     def test_what_the_model_samples_itself_is_trained_on(self, make):
         trainer = make(ByTurn, methods=[Brevity()])

@@ -166,6 +166,17 @@ def test_an_agent_summarises_when_it_wants_to_and_sees_what_its_context_costs():
     assert info["context"] == "append"
 
 
+def test_a_requested_summary_may_be_in_the_tags_that_the_first_prompt_explains():
+    env = search(by="agent")
+    env.reset(seed=1)
+    env.step(SEARCH)
+    *_, info = env.step(reply := f"<think>hm</think>\n<compact>{SUM}</compact>")
+    assert info["privileged"]["memory"] == SUM == reply[slice(*info["privileged"]["memory_span"])]
+    env.step(SEARCH)
+    *_, info = env.step(f"In short: <compact>{SUM}</compact>")
+    assert info["privileged"]["memory"] == f"In short: <compact>{SUM}</compact>"
+
+
 def test_the_fields_of_a_summary_are_what_methods_read():
     env = search()
     first, _ = env.reset(seed=1)

@@ -409,7 +409,7 @@ def appended_fields(
 def check_task(options: Mapping[str, Any], n_tasks: int) -> None:
     """Raise a one-line `ValueError` unless the options of a reset name at most a task, by its number."""
     is_named = isinstance(options, Mapping) and not options.keys() - {"task"}
-    task = options.get("task", 0) if is_named else None
+    task: Any = options.get("task", 0) if is_named else None
     if not is_whole(task) or not 0 <= task < n_tasks:
         raise ValueError(
             f"the one option of a reset is 'task', a number from 0 to {n_tasks - 1}, got {shown(options)}"

@@ -403,6 +403,9 @@ class ChatPolicy:
     def __init__(self, tokens: ChatTokens, stop: Sequence[str] = (), window: int | None = None) -> None:
         self._tokens, self.stop, self.window = tokens, stop, window
 
+    def check_can_sample(self) -> None:
+        """Nothing: an engine or a server that has loaded a model can sample from it."""
+
     @property
     def chat(self) -> bool:
         """Whether observations are messages in a chat template."""

@@ -78,6 +78,10 @@ class PromptReader(Protocol):
 class TokenPolicy(PromptReader, TokenSpans, Protocol):
     """A model that replies to prompts of token ids."""
 
+    def check_can_sample(self) -> None:
+        """Raise a `ValueError` where the model can be trained or scored here, but not sampled."""
+        return None
+
     def sample(
         self, prompts: Sequence[Ids], rngs: Sequence[np.random.Generator], max_new_tokens: Limit
     ) -> list[Reply]:

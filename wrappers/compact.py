@@ -156,7 +156,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         self._info = info
         return prompt, self._seen(info["context"], "")
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[str, float, bool, bool, Info]:
         """Play a reply, or continue from the summary that it is."""
         now = self._now
         if now.over:  # a limit inside may have ended what the environment would play on

@@ -100,7 +100,7 @@ def collect(
             environment is not a text environment, a method does not fit it, or `env` gives one environment
             twice.
     """
-    seeds = [seed.item() if isinstance(seed, np.integer) else seed for seed in seeds]
+    seeds = [seed.item() if hasattr(seed, "item") else seed for seed in seeds]  # NumPy's
     check("seeds", seeds, list[Whole])
     if len({*seeds}) < len(seeds):
         raise ValueError(f"seeds must all be different, since each names a group, got {seeds}")

@@ -58,7 +58,7 @@ class LooksScorer:
         self.tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
     def pairs(self, requests):
-        ((prompt, answer),) = requests
+        ((prompt, answer, _),) = requests
         words = len(list(re.finditer(r"\S+", prompt)))
         return [TokenPair([0] * words, [0] * len(answer.split()))]
 

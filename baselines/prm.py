@@ -164,7 +164,12 @@ def turn_labels(episode: Episode, labels: str) -> Floats:
 
 
 def quality(logits: Floats, labels: Floats, prior: float) -> dict[str, float]:
-    """How well the logits of turns tell their labels, 0 to 1, beside a model that always says `prior`.
+    """How well logits (N,) tell labels (N,).
+
+    Args:
+        logits: of the turns.
+        labels: 0 to 1.
+        prior: what a model would say that looks at nothing, between 0 and 1.
 
     Returns:
         `loss`, the mean cross-entropy in nats, and `base_loss`, the loss of always predicting the prior.

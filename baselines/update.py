@@ -237,9 +237,7 @@ def policy_loss(
         clip |= {"dual_clip": args.dual_clip, "sequences": whole}
         of_tokens, clipped = losses.policy_loss(now.logprobs, old, advantages, **clip)
     if args.importance_cap is not None:
-        # Where the policy has scored the tokens again, the sampler's numbers are kept beside its own.
-        nats = [s.logprobs[s.response_mask] if (n := s.sampler_logprobs) is None else n for s in samples]
-        sampler = flat_tensor(nats, now.logprobs)
+        sampler = sampled if first else flat_tensor([_sampler_logprobs(s) for s in samples], now.logprobs)
         whole = sequences if args.importance_level == "sequence" else None
         bounds: dict[str, Any] = {"cap": args.importance_cap, "floor": args.importance_floor}
         of_tokens = losses.importance_weights(old, sampler, **bounds, sequences=whole) * of_tokens
@@ -261,6 +259,13 @@ def policy_loss(
     if args.entropy_coef and now.entropy is not None:
         loss = loss - args.entropy_coef * (weights * now.entropy).sum()
     return loss, metrics
+
+
+def _sampler_logprobs(sample: Sample) -> Floats:
+    """Nats (N,) of the sampled tokens when they were sampled."""
+    if sample.sampler_logprobs is None:
+        return sample.logprobs[sample.response_mask]
+    return sample.sampler_logprobs
 
 
 def sampled_entropy(samples: Iterable[Sample]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from memenvs.core.env import (
 )
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import clean_text
+from memenvs.core.state import OVER
 from memenvs.core.text import Template, first_pair, thought_end
 from memenvs.envs.memory import Memory, MemoryMode
 from memenvs.envs.search_qa import SUMMARIZE
@@ -160,7 +161,7 @@ class CompactContext(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         """Play a reply, or continue from the summary that it is."""
         now = self._now
         if now.over:  # a limit inside may have ended what the environment would play on
-            raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
+            raise gym.error.ResetNeeded(OVER)
         if not isinstance(action, str):
             observation, reward, terminated, truncated, info = self.env.step(action)  # which refuses it
             return observation, float(reward), terminated, truncated, info

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked, convert, shown
 from memenvs.core.env import Info, check_text_actions, check_text_observations
+from memenvs.core.state import NO_EPISODE
 from memenvs.tasks.metrics import gold_answer, grade_answer
 
 Floats32 = NDArray[np.float32]
@@ -84,7 +85,7 @@ class ChooseReply(gym.Wrapper[Any, Any, Any, str], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Give the reply of that number."""
         if not self.candidate_replies:
-            raise gym.error.ResetNeeded("no episode yet; call reset() first")
+            raise gym.error.ResetNeeded(NO_EPISODE)
         if not self.action_space.contains(action):
             last = len(self.candidate_replies) - 1
             raise ValueError(f"an action is the number of a reply, from 0 to {last}, got {shown(action)}")

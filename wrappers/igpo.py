@@ -13,7 +13,7 @@ from memenvs.core.data import NonNegative, checked
 from memenvs.core.episode import Episode, Floats, Turn
 from memenvs.credit import igpo
 from memenvs.wrappers.comparison import ComparisonSettings, results_of
-from memenvs.wrappers.infomem import TARGETS, Target, target_requests
+from memenvs.wrappers.infomem import TARGETS, Target, asks_another, target_requests
 from memenvs.wrappers.mempo import Measure
 from memenvs.wrappers.method import RewardMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
@@ -34,7 +34,7 @@ class GainMethod(RewardMethod):
 
     def requests(self, turn: Turn) -> list[ScoreRequest]:
         """The answer after the turn and before it; nothing at the last turn, or if the question changes."""
-        if turn.over or turn.before["privileged"]["question"] != turn.info["privileged"]["question"]:
+        if turn.over or asks_another(turn):
             return []
         prompts = [info["privileged"]["prompt_with_history"] for info in (turn.info, turn.before)]
         return target_requests(prompts, turn.info["privileged"], self.target)

@@ -49,6 +49,12 @@ def target_requests(
     return [ScoreRequest(prompt, answer, opening) for prompt in prompts]
 
 
+def asks_another(turn: Turn) -> bool:
+    """Whether a turn ends with another question than it began with, as where each is answered in a turn."""
+    before, after = (info["privileged"].get("question") for info in (turn.before, turn.info))
+    return bool(before != after)
+
+
 @checked
 @dataclass
 class InfoMem(RememberingMethod):

@@ -16,7 +16,7 @@ from memenvs.core.data import checked
 from memenvs.core.episode import Credit, Episode, Floats, Turn
 from memenvs.credit import mempo
 from memenvs.wrappers.comparison import COMPARISONS, ComparisonSettings
-from memenvs.wrappers.infomem import TARGETS, Target, target_requests
+from memenvs.wrappers.infomem import TARGETS, Target, asks_another, target_requests
 from memenvs.wrappers.method import RememberingMethod, mean_logprobs
 from memenvs.wrappers.scorers import ScoreRequest, TokenScores
 
@@ -114,8 +114,8 @@ class MemPO(RememberingMethod):
         return assigned
 
     def _measured_span(self, turn: Turn) -> tuple[int, int] | None:
-        questions = [info["privileged"].get("question") for info in (turn.before, turn.info)]
-        return None if self.bias == "history" and questions[0] != questions[1] else memory_span(turn)
+        """The memory that a turn wrote, if it is compared."""
+        return None if self.bias == "history" and asks_another(turn) else memory_span(turn)
 
     def advantages(self, episodes: Sequence[Episode], how: ComparisonSettings) -> list[Floats]:
         """A_trajectory, of the outcome alone; A_memory is a credit that a learner adds (eq. 9)."""

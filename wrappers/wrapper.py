@@ -16,6 +16,7 @@ from gymnasium.utils import RecordConstructorArgs
 from memenvs.core.address import without_secrets
 from memenvs.core.env import Info, TextEnv, check_text_actions, check_text_info
 from memenvs.core.episode import OUTCOME, Credit, Episode, Reply, Turn
+from memenvs.core.state import OVER
 from memenvs.envs.render import earned_lines
 from memenvs.wrappers.credit import ScoreCache, assign_credit, check_methods, credit_so_far
 from memenvs.wrappers.registry import (
@@ -120,7 +121,7 @@ class RewardWrapper(gym.Wrapper[Any, str, Any, str], RecordConstructorArgs):
         if not payments:
             raise gym.error.ResetNeeded("no episode, or an error interrupted its last step; call reset()")
         if episode.over:  # a limit inside may have ended what the environment would play on
-            raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
+            raise gym.error.ResetNeeded(OVER)
         self._paid = {}  # until this step has ended: what an error leaves half done is not continued
         result = self.env.step(action)
         observation, reward, terminated, truncated, info = result

@@ -15,7 +15,7 @@ from gymnasium.error import ResetNeeded
 from memenvs.core.data import check, is_whole, shown
 from memenvs.core.lazy import LazyFields
 from memenvs.core.spaces import UnicodeText, clean_text
-from memenvs.core.state import Replayable
+from memenvs.core.state import NO_EPISODE, Replayable
 from memenvs.core.tools import ToolUse
 
 MAX_REPLY_CHARS = 1_000_000
@@ -261,7 +261,7 @@ class TextEnv(Replayable, gym.Env[O, str], Generic[O, E], ABC):
     def state(self) -> E:
         """The state of the current episode; raises `ResetNeeded` before the first `reset`."""
         if self._state is None:
-            raise ResetNeeded("no episode yet; call reset() first")
+            raise ResetNeeded(NO_EPISODE)
         return self._state
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[O, Info]:

@@ -21,6 +21,9 @@ from memenvs.core.data import convert, shown
 
 State = dict[str, Any]
 
+NO_EPISODE = "no episode yet; call reset() first"
+OVER = "the episode is over; call reset() before the next step()"
+
 S = TypeVar("S", bound="Replayable")
 
 
@@ -160,7 +163,7 @@ class Replayable:
             ResetNeeded: no episode has begun.
         """
         if self._begun is None:
-            raise gym.error.ResetNeeded("no episode yet; call reset() first")
+            raise gym.error.ResetNeeded(NO_EPISODE)
         env: Any = self
         return {
             **self._identity,

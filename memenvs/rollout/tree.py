@@ -131,8 +131,17 @@ def collect_trees(
     """A tree for each record: at each of the first `turns` turns, `branches` replies to every state.
 
     Later turns get one reply a state. Reply j to state i of a turn is drawn from `SeedSequence` of the group,
-    the turn and both numbers. All trees grow together, a turn at a time. A record of the `plan` says what is
-    played, as for `memenvs.rollout.collect.Loop`.
+    the turn and both numbers. All trees grow together, a turn at a time.
+
+    Args:
+        make_env: makes an environment.
+        policy: replies.
+        plan: records of the trees to grow; each says what is played, as for `memenvs.rollout.collect.Loop`.
+        methods: reward methods, which must pay at once.
+        scorer: gives them log-probabilities.
+        branches: G.
+        turns: K.
+        timer: counts the seconds of `"sampling"` and `"environment"`.
 
     Returns:
         The roots.

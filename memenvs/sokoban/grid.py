@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from memenvs.core.data import Count, checked
 from memenvs.core.env import check_task
-from memenvs.core.state import Replayable
+from memenvs.core.state import OVER, Replayable
 from memenvs.sokoban import Board, BoardBatch, is_deadlocked, rgb, to_text
 from memenvs.sokoban.engine import planes
 from memenvs.sokoban.environments import BUNDLED, Rewards, level_id, levels_hash, open_levels, read_weights
@@ -120,7 +120,7 @@ class SokobanGridEnv(Replayable, gym.Env[Planes, np.int64]):
         """
         board = self._board
         if self._over:
-            raise gym.error.ResetNeeded("the episode is over; call reset() before the next step()")
+            raise gym.error.ResetNeeded(OVER)
         if not self.action_space.contains(action):
             raise ValueError(f"an action is 0 up, 1 down, 2 left or 3 right, got {action!r}")
         step = board.step(int(action))

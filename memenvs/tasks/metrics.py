@@ -588,8 +588,8 @@ def answer_opening(answer: str, wrapped: str) -> str:
     if marks and wrapped.startswith(answer, marks.end()):
         return marks[0]
     sought = re.escape(answer)
-    found = re.search(rf"(?<!\w){sought}(?!\w)", wrapped) or re.search(sought, wrapped)
-    return wrapped[: found.start()] if found else ""
+    place = re.search(rf"(?<!\w){sought}(?!\w)", wrapped) or re.search(sought, wrapped)
+    return wrapped[: place.start()] if place else ""
 
 
 def score(metric: str, prediction: str, answers: Sequence[str]) -> float:

@@ -127,25 +127,28 @@ class PairScorer:
         Raises:
             ValueError: a request does not fit, or its prompt is empty; the message names its index.
         """
-        sides = ((prompt, opening + continuation) for prompt, continuation, opening in requests)
-        texts = list(dict.fromkeys(text for side in sides for text in side))
+        unopened = [request.continuation for request in requests if not request.opening]
+        texts = list(dict.fromkeys([*(request.prompt for request in requests), *unopened]))
         ids: dict[str, list[int]] = {}
         for start in range(0, len(texts), BATCH):
             batch = texts[start : start + BATCH]
             readable = [replace_surrogates(text) for text in batch]
             encodings = self.tokenizer.encode_batch_fast(readable, add_special_tokens=False)
             ids |= {text: encoding.ids for text, encoding in zip(batch, encodings, strict=True)}
+        opened = {reply: self._opened(*reply) for reply in {request[1:] for request in requests} if reply[1]}
         pairs = []
         for index, (prompt, continuation, opening) in enumerate(requests):
-            reply = opening + continuation
-            read, scored = ids[prompt], ids[reply]
-            if opening:
-                # Alone the opening may have other tokens, so count those of the whole that end in it.
-                encoding = self.tokenizer.encode(replace_surrogates(reply), add_special_tokens=False)
-                given = sum(end <= len(opening) for _, end in encoding.offsets)
-                read, scored = read + scored[:given], scored[given:]
-            pairs.append(self._fit(index, read, scored))
+            beginning, scored = opened[continuation, opening] if opening else ([], ids[continuation])
+            pairs.append(self._fit(index, ids[prompt] + beginning, scored))
         return pairs
+
+    def _opened(self, continuation: str, opening: str) -> tuple[list[int], list[int]]:
+        """The tokens of an opening and of what continues it, which has the one that both share."""
+        reply = replace_surrogates(opening + continuation)
+        encoding = self.tokenizer.encode(reply, add_special_tokens=False)
+        # Alone the opening may have other tokens, so count those of the whole that end in it.
+        in_opening = sum(end <= len(opening) for _, end in encoding.offsets)
+        return encoding.ids[:in_opening], encoding.ids[in_opening:]
 
     def _fit(self, index: int, prompt: list[int], continuation: list[int]) -> TokenPair:
         if continuation and not prompt:

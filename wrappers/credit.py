@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 from msgspec.structs import replace
 
 from memenvs.core.env import Info
@@ -23,6 +24,7 @@ ScoreCache = dict[ScoreRequest, TokenScores]
 Errors = Literal["fail", "raise"]
 """What an error does: `"fail"` fails the episode in which it was raised, `"raise"` raises it."""
 
+ROUNDING = 1e-3  # by which a model's log-probability may be above 0
 UNMEASURED = "the signal or the credit of this turn is not a finite number"
 
 
@@ -106,9 +108,7 @@ def measure(
     wanted = dict.fromkeys(request for *_, requests in unmeasured for request in requests)
     unique = [request for request in wanted if request not in (cache or {})]
     try:
-        nats = scorer.logprobs(unique) if scorer and unique else []
-        if len(nats) != len(unique):
-            raise ValueError(f"the scorer gave {len(nats)} arrays for {len(unique)} requests")
+        nats = _log_probabilities(scorer, unique) if scorer and unique else []
     except Exception as error:
         if errors == "raise":
             raise
@@ -127,6 +127,25 @@ def measure(
         turn.signals[method.name] = signal if math.isfinite(signal) else math.nan
         if math.isfinite(signal) and method.has_signal and (requests or not method.asks):
             episode.measured.setdefault(method.name, []).append(number)
+
+
+def _log_probabilities(scorer: Scorer, requests: Sequence[ScoreRequest]) -> list[TokenScores]:
+    """What a scorer gives, at most 0.
+
+    Raises:
+        ValueError: it gives another number of arrays, or numbers that are no log-probabilities.
+    """
+    nats = [np.asarray(scores, dtype=np.float64) for scores in scorer.logprobs(requests)]
+    if len(nats) != len(requests):
+        raise ValueError(f"the scorer gave {len(nats)} arrays for {len(requests)} requests")
+    for scores in nats:
+        if scores.ndim != 1:
+            raise ValueError(f"the scorer gave {scores.ndim} dimensions for a continuation; give (T,) nats")
+        if (scores > ROUNDING).any():
+            raise ValueError(
+                f"the scorer gave a log-probability of {scores.max():.4g}, above 0; give log p, not -log p"
+            )
+    return [np.minimum(scores, 0) for scores in nats]
 
 
 def check_methods(methods: Methods, scorer: Scorer | None, info: Info, *, plays_on: bool = False) -> None:

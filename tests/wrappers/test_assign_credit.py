@@ -11,7 +11,7 @@ from groups import AWAY, RecordingScorer, gold, play_group
 import memenvs
 from memenvs.core.episode import Episode
 from memenvs.credit import infomem_bonus
-from memenvs.wrappers import TAMTRL, Credit, InfoMem, MemPO, RewardMethod, RewardWrapper, SearchRewards
+from memenvs.wrappers import TAMTRL, TRACE, Credit, InfoMem, MemPO, RewardMethod, RewardWrapper, SearchRewards
 from memenvs.wrappers.credit import assign_credit
 from memenvs.wrappers.scorers import LexicalScorer
 
@@ -116,16 +116,35 @@ def test_a_signal_that_is_no_finite_number_is_not_measured_and_gives_no_credit()
     assert sum(episode.turn_rewards) == 3.0 + episode.outcome
 
 
-def test_a_scorer_that_gives_too_few_arrays_fails_the_episodes():
-    class Short(LexicalScorer):
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda scores: scores[1:], "arrays"),
+        (lambda scores: [-one for one in scores], "give log p, not -log p"),
+        (lambda scores: [one.sum() for one in scores], "give (T,) nats"),
+    ],
+    ids=["too few arrays", "of the other sign", "one number each"],
+)
+def test_a_scorer_that_gives_no_log_probabilities_of_tokens_fails_the_episodes(given, said):
+    class Wrong(LexicalScorer):
         def logprobs(self, requests):
-            return super().logprobs(requests)[1:]
+            return given(super().logprobs(requests))
 
-    group = read("a", "b", scorer=Short(), methods=["TAMTRL"])
-    assert all("arrays" in episode.error for episode in group)
+    group = read("a", "b", scorer=Wrong(), methods=["TAMTRL"])
+    assert all(said in episode.error for episode in group)
     credits = [credit for episode in group for credit in episode.credits["tamtrl"]]
     assert credits
     assert not any(credit.known for credit in credits)
+
+
+def test_log_probabilities_that_rounding_left_above_0_count_as_0():
+    class Certain(LexicalScorer):
+        def logprobs(self, requests):
+            return [np.full(2, 5e-4) for _ in requests]
+
+    (episode,) = read("a", scorer=Certain(), methods=[TRACE(epsilon=1e-4)])
+    assert not episode.error
+    assert episode.signals["trace"] == [0.0] * 4
 
 
 @pytest.mark.parametrize(
